@@ -1,0 +1,76 @@
+"""Every label, annotation, gate and resource name that crosses a process boundary.
+
+A key is spelled here and nowhere else; a module that needs one imports it.
+"""
+
+from typing import Final
+
+# --- the operator's and the user's wishes -------------------------------------------------------
+
+INJECTION_LABEL: Final = "topogate.io/injection"
+INJECTION_ENABLED: Final = "enabled"
+INJECT_ANNOTATION: Final = "topogate.io/inject"
+INJECT_NO: Final = "false"
+GPU_MODEL_ANNOTATION: Final = "topogate.io/gpu-model"
+PRIORITY_ANNOTATION: Final = "topogate.io/priority"
+GANG_ANNOTATION: Final = "topogate.io/gang"
+GANG_SIZE_ANNOTATION: Final = "topogate.io/gang-size"
+REQUIRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/required-topology"
+PREFERRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/preferred-topology"
+
+# --- the gate -----------------------------------------------------------------------------------
+
+GATE_PREFIX: Final = "gke.io/topology-aware-auto-"
+GATE: Final = GATE_PREFIX + "topogate"
+
+# --- topology: label families, coarsest level first ----------------------------------------------
+
+PRERELEASE_TOPOLOGY: Final = (
+    "topology.gke.io/cluster",
+    "topology.gke.io/rack",
+    "topology.gke.io/host",
+)
+"""Written by the labeler; the family that GKE used before 1.31."""
+
+GCE_TOPOLOGY: Final = (
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "cloud.google.com/gce-topology-host",
+)
+"""Written by GKE itself from 1.31 on."""
+
+TOPOLOGY_FAMILIES: Final = (GCE_TOPOLOGY, PRERELEASE_TOPOLOGY)
+"""A node belongs to the first family whose labels it has complete."""
+
+LEVEL_NAMES: Final = ("block", "subblock", "host")
+"""What people call the levels, coarsest first; the names that topology wishes use."""
+
+# --- cards of a node (formats: Intel GPU device plugin's labeler, GPU Aware Scheduling) ----------
+
+INTEL_PREFIX: Final = "gpu.intel.com/"
+CARDS_LABEL: Final = INTEL_PREFIX + "cards"
+GPU_NUMBERS_LABEL: Final = INTEL_PREFIX + "gpu-numbers"
+MILLICORES: Final = INTEL_PREFIX + "millicores"
+MEMORY_MAX: Final = INTEL_PREFIX + "memory.max"
+TILES: Final = INTEL_PREFIX + "tiles"
+NUMA_MAP_LABEL: Final = INTEL_PREFIX + "numa-gpu-map"
+PCI_GROUPS_LABEL: Final = INTEL_PREFIX + "pci-groups"
+XE_LINKS_LABEL: Final = INTEL_PREFIX + "xe-links"
+I915: Final = INTEL_PREFIX + "i915"
+XE: Final = INTEL_PREFIX + "xe"
+PLUGIN_RESOURCES: Final = (XE, I915)
+"""The resources that hand out cards; where a container asks for both, xe counts."""
+
+# --- chosen cards of a pod ------------------------------------------------------------------------
+
+GAS_TIMESTAMP_ANNOTATION: Final = "gas-ts"
+GAS_CARDS_ANNOTATION: Final = "gas-container-cards"
+GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
+
+# --- well-known keys of Kubernetes and of workload controllers -----------------------------------
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
+JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
+"""Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""

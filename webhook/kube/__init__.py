@@ -1,0 +1,1 @@
+"""The only code of the cluster side that calls the API server."""

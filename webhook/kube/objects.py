@@ -1,0 +1,209 @@
+"""Kubernetes objects as narrow structs: only the fields that topogate reads, decoded once at the edge.
+
+Unknown fields are skipped by the decoder, so a struct here is also the list of what we depend on.
+Maps and lists that the API server leaves out are empty here, never None.
+"""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+Labels = dict[str, str]
+Quantities = dict[str, str | int | float]
+"""Resource name -> Kubernetes quantity as written ("500m", "8", 8)."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+    """Base of all of these: frozen, camelCase on the wire, never part of a reference cycle."""
+
+
+class OwnerReference(Struct):
+    """Who made an object."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(Struct):
+    """Object metadata, without managedFields."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Labels = {}
+    annotations: Labels = {}
+    owner_references: list[OwnerReference] = []
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Taint(Struct):
+    """A node's taint."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct):
+    """What an administrator says of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class Condition(Struct):
+    """One condition of a node or a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(Struct):
+    """What the kubelet says of a node."""
+
+    allocatable: Quantities = {}
+    conditions: list[Condition] = []
+
+
+class Node(Struct):
+    """A node."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Resources(Struct):
+    """Requests and limits of a container or of a whole pod."""
+
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class Container(Struct):
+    """A container or an init container; restartPolicy Always makes the latter a sidecar."""
+
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str | None = None
+
+
+class Toleration(Struct):
+    """A pod's toleration; an empty effect or key means all."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Struct):
+    """One requirement of a node selector term."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class NodeSelectorTerm(Struct):
+    """Requirements that must all hold; a term without any matches nothing."""
+
+    match_expressions: list[Requirement] = []
+    match_fields: list[Requirement] = []
+
+
+class NodeSelector(Struct):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class NodeAffinity(Struct):
+    """Which nodes a pod must (and would like to) run on."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Struct):
+    """A pod's affinity; pod affinity is kube-scheduler's to judge."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGate(Struct):
+    """A gate that holds a pod back from kube-scheduler."""
+
+    name: str = ""
+
+
+class PodSpec(Struct):
+    """What a pod asks for."""
+
+    node_name: str = ""
+    node_selector: Labels = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: Quantities = {}
+    resources: Resources = Resources()
+    scheduling_gates: list[SchedulingGate] = []
+    scheduler_name: str = ""
+    scheduling_group: msgspec.Raw | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+
+
+class PodStatus(Struct):
+    """How far a pod is."""
+
+    phase: str = ""
+    conditions: list[Condition] = []
+    nominated_node_name: str = ""
+
+
+class Pod(Struct):
+    """A pod."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class PriorityClass(Struct):
+    """A PriorityClass; its value and preemption policy never change while it exists."""
+
+    metadata: Metadata
+    value: int = 0
+    preemption_policy: str = "PreemptLowerPriority"
+    global_default: bool = False
+
+
+class ListMetadata(Struct):
+    """Where a list stands in the history of the API server, and how it goes on."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+T = TypeVar("T")
+
+
+class ObjectList(Struct, Generic[T]):
+    """One page of a list."""
+
+    metadata: ListMetadata = ListMetadata()
+    items: list[T] = []
