@@ -17,7 +17,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"
     """Base of all of these: frozen, camelCase on the wire, never part of a reference cycle."""
 
 
-class OwnerReference(Struct):
+class OwnerReference(Struct, frozen=True):
     """Who made an object."""
 
     api_version: str = ""
@@ -27,7 +27,7 @@ class OwnerReference(Struct):
     controller: bool = False
 
 
-class Metadata(Struct):
+class Metadata(Struct, frozen=True):
     """Object metadata, without managedFields."""
 
     name: str = ""
@@ -47,7 +47,7 @@ class Metadata(Struct):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Taint(Struct):
+class Taint(Struct, frozen=True):
     """A node's taint."""
 
     key: str = ""
@@ -55,14 +55,14 @@ class Taint(Struct):
     effect: str = ""
 
 
-class NodeSpec(Struct):
+class NodeSpec(Struct, frozen=True):
     """What an administrator says of a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class Condition(Struct):
+class Condition(Struct, frozen=True):
     """One condition of a node or a pod."""
 
     type: str = ""
@@ -71,14 +71,14 @@ class Condition(Struct):
     message: str = ""
 
 
-class NodeStatus(Struct):
+class NodeStatus(Struct, frozen=True):
     """What the kubelet says of a node."""
 
     allocatable: Quantities = {}
     conditions: list[Condition] = []
 
 
-class Node(Struct):
+class Node(Struct, frozen=True):
     """A node."""
 
     metadata: Metadata
@@ -86,14 +86,14 @@ class Node(Struct):
     status: NodeStatus = NodeStatus()
 
 
-class Resources(Struct):
+class Resources(Struct, frozen=True):
     """Requests and limits of a container or of a whole pod."""
 
     requests: Quantities = {}
     limits: Quantities = {}
 
 
-class Container(Struct):
+class Container(Struct, frozen=True):
     """A container or an init container; restartPolicy Always makes the latter a sidecar."""
 
     name: str = ""
@@ -101,7 +101,7 @@ class Container(Struct):
     restart_policy: str | None = None
 
 
-class Toleration(Struct):
+class Toleration(Struct, frozen=True):
     """A pod's toleration; an empty effect or key means all."""
 
     key: str = ""
@@ -110,7 +110,7 @@ class Toleration(Struct):
     effect: str = ""
 
 
-class Requirement(Struct):
+class Requirement(Struct, frozen=True):
     """One requirement of a node selector term."""
 
     key: str = ""
@@ -118,38 +118,38 @@ class Requirement(Struct):
     values: list[str] = []
 
 
-class NodeSelectorTerm(Struct):
+class NodeSelectorTerm(Struct, frozen=True):
     """Requirements that must all hold; a term without any matches nothing."""
 
     match_expressions: list[Requirement] = []
     match_fields: list[Requirement] = []
 
 
-class NodeSelector(Struct):
+class NodeSelector(Struct, frozen=True):
     """Terms of which one must hold."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
-class NodeAffinity(Struct):
+class NodeAffinity(Struct, frozen=True):
     """Which nodes a pod must (and would like to) run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
-class Affinity(Struct):
+class Affinity(Struct, frozen=True):
     """A pod's affinity; pod affinity is kube-scheduler's to judge."""
 
     node_affinity: NodeAffinity | None = None
 
 
-class SchedulingGate(Struct):
+class SchedulingGate(Struct, frozen=True):
     """A gate that holds a pod back from kube-scheduler."""
 
     name: str = ""
 
 
-class PodSpec(Struct):
+class PodSpec(Struct, frozen=True):
     """What a pod asks for."""
 
     node_name: str = ""
@@ -167,7 +167,7 @@ class PodSpec(Struct):
     priority_class_name: str = ""
 
 
-class PodStatus(Struct):
+class PodStatus(Struct, frozen=True):
     """How far a pod is."""
 
     phase: str = ""
@@ -175,7 +175,7 @@ class PodStatus(Struct):
     nominated_node_name: str = ""
 
 
-class Pod(Struct):
+class Pod(Struct, frozen=True):
     """A pod."""
 
     metadata: Metadata
@@ -183,7 +183,7 @@ class Pod(Struct):
     status: PodStatus = PodStatus()
 
 
-class PriorityClass(Struct):
+class PriorityClass(Struct, frozen=True):
     """A PriorityClass; its value and preemption policy never change while it exists."""
 
     metadata: Metadata
@@ -192,7 +192,7 @@ class PriorityClass(Struct):
     global_default: bool = False
 
 
-class ListMetadata(Struct):
+class ListMetadata(Struct, frozen=True):
     """Where a list stands in the history of the API server, and how it goes on."""
 
     resource_version: str = ""
@@ -202,7 +202,7 @@ class ListMetadata(Struct):
 T = TypeVar("T")
 
 
-class ObjectList(Struct, Generic[T]):
+class ObjectList(Struct, Generic[T], frozen=True):
     """One page of a list."""
 
     metadata: ListMetadata = ListMetadata()
