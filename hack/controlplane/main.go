@@ -20,10 +20,10 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kwokconfig "sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
-
-	"context"
+	kwoksignals "sigs.k8s.io/kwok/pkg/utils/signals"
 )
 
 // programs maps the name on the command line to what runs. Each gets os.Args
@@ -65,12 +65,24 @@ func execute(command *cobra.Command) int {
 	return 0
 }
 
-// runKwok gives kwok a flag set of its own: component-base has put a --version
-// that is no boolean on the global one, and cobra refuses it there.
+// runKwok prepares kwok's context as its configuration loader wants it: the loader
+// reads --config before cobra parses the rest. kwok gets a flag set of its own,
+// because component-base has put a --version that is no boolean on the global one,
+// and cobra refuses it there.
 func runKwok() int {
 	pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)
-	ctx := kwoklog.NewContext(context.Background(), kwoklog.NewLogger(os.Stderr, kwoklog.LevelInfo))
-	if err := kwok.NewCommand(ctx).ExecuteContext(ctx); err != nil {
+	early := pflag.NewFlagSet("early", pflag.ContinueOnError)
+	early.ParseErrorsAllowlist.UnknownFlags = true
+	early.Usage = func() {}
+	ctx, _ := kwoklog.InitFlags(kwoksignals.SetupSignalContext(), early)
+	ctx, err := kwokconfig.InitFlags(ctx, early)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kwok configuration:", err)
+		return 1
+	}
+	command := kwok.NewCommand(ctx)
+	command.PersistentFlags().AddFlagSet(early)
+	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

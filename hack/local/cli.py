@@ -1,0 +1,74 @@
+"""hack/cluster: start, look at and stop local control planes by name."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from hack.local import nodes
+from hack.local.build import NoControlPlaneError, cache_folder, say
+from hack.local.cluster import Cluster, ClusterError
+
+
+def main() -> int:
+    """Run hack/cluster; returns the exit status."""
+    arguments = _parser().parse_args()
+    folder = Path(os.environ.get("TOPOGATE_CLUSTERS") or cache_folder() / "clusters") / arguments.name
+    try:
+        if arguments.command == "up":
+            return _up(folder, arguments)
+        cluster = Cluster.load(folder)
+    except (ClusterError, NoControlPlaneError, ValueError) as error:
+        print(f"hack/cluster {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    if arguments.command == "down":
+        cluster.down()
+        say(f"Stopped and removed {folder}.")
+    elif arguments.command == "kubeconfig":
+        print(cluster.kubeconfig)
+    else:
+        print(f"{cluster.server}  {cluster.programs.origin}")
+        for name, alive in cluster.alive.items():
+            print(f"{name:24} {'running' if alive else 'ENDED, see ' + str(cluster.log(name))}")
+        return 0 if all(cluster.alive.values()) else 1
+    return 0
+
+
+def _up(folder: Path, arguments: argparse.Namespace) -> int:
+    shape = nodes.Shape(arguments.nodes, arguments.blocks, arguments.subblocks, arguments.gpus, arguments.intel)
+    if folder.exists() and any(Cluster.load(folder).alive.values()):
+        raise ClusterError(f"{arguments.name!r} is already up; stop it with hack/cluster down --name {arguments.name}")
+    started = time.monotonic()
+    cluster = Cluster.up(folder)
+    for name in cluster.programs.missing:
+        say(f"{cluster.programs.origin} has no {name}: what needs it cannot run here.")
+    if arguments.nodes:
+        nodes.register(cluster.api(), nodes.grid(shape))
+    say(f"Up in {time.monotonic() - started:.1f} s with {arguments.nodes} simulated nodes. Now:")
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hack/cluster", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("up", "start a cluster with simulated nodes"),
+        ("down", "stop a cluster and remove its folder"),
+        ("status", "tell which of its programs run"),
+        ("kubeconfig", "print the path of the administrator's kubeconfig"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--name", default="default", help="which cluster; several run side by side")
+        if name == "up":
+            command.add_argument("--nodes", type=int, default=64)
+            command.add_argument("--blocks", type=int, default=4)
+            command.add_argument("--subblocks", type=int, default=2, help="subblocks of each block")
+            command.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
+            command.add_argument("--intel", type=int, default=0, help="how many nodes carry two Intel cards instead")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

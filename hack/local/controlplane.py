@@ -1,0 +1,212 @@
+"""The command lines of the control plane: what each program is told, and how its readiness is seen."""
+
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from hack.local import pki
+
+SERVICE_RANGE: Final = "10.96.0.0/16"
+_SERVICE_ADDRESS: Final = "10.96.0.1"
+
+# The clients of the API server throttle themselves at 20 to 50 requests a second unless told not to:
+# then every figure measured here would be that limit.
+_UNTHROTTLED: Final = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
+
+START_ORDER: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+
+AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "users": ["system:apiserver"]},
+        {
+            "level": "Metadata",
+            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+            "resources": [
+                {"group": "", "resources": ["pods", "nodes", "events"]},
+                {"group": "topogate.io"},
+                {"group": "coordination.k8s.io", "resources": ["leases"]},
+            ],
+        },
+        {
+            "level": "Metadata",
+            "userGroups": ["system:serviceaccounts:topogate-system", "system:serviceaccounts:topogate-labeler"],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Loopback ports of one cluster."""
+
+    etcd: int
+    etcd_peer: int
+    apiserver: int
+    manager: int
+    scheduler: int
+    kwok: int
+
+    @classmethod
+    def free(cls) -> "Ports":
+        """Ports that nobody uses at this moment."""
+        sockets = [socket.socket() for _ in range(6)]
+        try:
+            for each in sockets:
+                each.bind(("127.0.0.1", 0))
+            return cls(*(each.getsockname()[1] for each in sockets))
+        finally:
+            for each in sockets:
+                each.close()
+
+
+def write_files(folder: Path, ports: Ports) -> None:
+    """Write keys, certificates, kubeconfigs and policies of a new cluster into its folder."""
+    secrets = folder / "pki"
+    secrets.mkdir(mode=0o700)
+    authority = pki.Authority.create("topogate-local")
+    (secrets / "ca.crt").write_bytes(authority.pem)
+    hosts = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", _SERVICE_ADDRESS]
+    authority.issue(secrets, "apiserver", "kube-apiserver", hosts=hosts)
+    pki.write_key_pair(secrets, "service-account")
+    identities = {
+        "admin": ("admin", ["system:masters"]),
+        "kube-controller-manager": ("system:kube-controller-manager", []),
+        "kube-scheduler": ("system:kube-scheduler", []),
+        "kwok": ("kwok", ["system:masters"]),  # plays every kubelet; no part of what is tested
+    }
+    for file, (name, groups) in identities.items():
+        authority.issue(secrets, file, name, groups=groups)
+        user = {"client-certificate": str(secrets / f"{file}.crt"), "client-key": str(secrets / f"{file}.key")}
+        path = folder / ("kubeconfig" if file == "admin" else f"{file}.kubeconfig")
+        write_kubeconfig(path, folder, ports.apiserver, user)
+    (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
+
+
+def write_kubeconfig(path: Path, folder: Path, port: int, user: dict[str, str]) -> None:
+    """Write a kubeconfig for one identity of the cluster in `folder`."""
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(folder / "pki" / "ca.crt")}
+    path.touch(mode=0o600)
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "local", "cluster": cluster}],
+                "users": [{"name": "user", "user": user}],
+                "contexts": [{"name": "local", "context": {"cluster": "local", "user": "user"}}],
+                "current-context": "local",
+            }
+        )
+    )
+
+
+def flags(program: str, folder: Path, ports: Ports) -> list[str]:
+    """The flags of one program of the cluster in `folder`."""
+    secrets = folder / "pki"
+    kubeconfig = f"--kubeconfig={folder / program}.kubeconfig"
+    if program == "etcd":
+        return [
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{ports.etcd}",
+            f"--advertise-client-urls=http://127.0.0.1:{ports.etcd}",
+            f"--listen-peer-urls=http://127.0.0.1:{ports.etcd_peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{ports.etcd_peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{ports.etcd_peer}",
+            "--unsafe-no-fsync",  # a test's data may be lost with the machine
+            "--quota-backend-bytes=4294967296",
+            "--log-level=warn",
+        ]
+    if program == "kube-apiserver":
+        return [
+            f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={ports.apiserver}",
+            # The default reconciler would publish 127.0.0.1 as an endpoint, which validation refuses.
+            "--endpoint-reconciler-type=none",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+            f"--tls-cert-file={secrets / 'apiserver.crt'}",
+            f"--tls-private-key-file={secrets / 'apiserver.key'}",
+            f"--client-ca-file={secrets / 'ca.crt'}",
+            "--authorization-mode=Node,RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={secrets / 'service-account.pub'}",
+            f"--service-account-signing-key-file={secrets / 'service-account.key'}",
+            f"--audit-policy-file={folder / 'audit-policy.yaml'}",
+            f"--audit-log-path={folder / 'logs' / 'audit.log'}",
+            "--audit-log-mode=batch",
+            "--shutdown-delay-duration=0s",
+            "--profiling=false",
+        ]
+    if program == "kube-controller-manager":
+        return [
+            kubeconfig,
+            f"--authentication-kubeconfig={folder / program}.kubeconfig",
+            f"--authorization-kubeconfig={folder / program}.kubeconfig",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports.manager}",
+            f"--cert-dir={folder / 'manager-certificates'}",
+            "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={secrets / 'service-account.key'}",
+            f"--root-ca-file={secrets / 'ca.crt'}",
+            "--controllers=*,-service-lb-controller,-node-route-controller,-cloud-node-lifecycle-controller",
+            *_UNTHROTTLED,
+        ]
+    if program == "kube-scheduler":
+        return [
+            kubeconfig,
+            f"--authentication-kubeconfig={folder / program}.kubeconfig",
+            f"--authorization-kubeconfig={folder / program}.kubeconfig",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports.scheduler}",
+            f"--cert-dir={folder / 'scheduler-certificates'}",
+            "--leader-elect=false",
+            *_UNTHROTTLED,
+        ]
+    if program == "kwok":
+        return [
+            kubeconfig,
+            f"--config={Path(__file__).parent / 'stages.yaml'}",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=40",
+            "--cidr=10.128.0.0/9",
+            "--node-ip=10.0.0.1",
+            f"--server-address=127.0.0.1:{ports.kwok}",
+        ]
+    raise ValueError(f"no program {program!r}")
+
+
+def is_ready(program: str, folder: Path, ports: Ports) -> bool:
+    """Whether a program answers its own readiness address."""
+    addresses = {
+        "etcd": f"http://127.0.0.1:{ports.etcd}/health",
+        "kube-apiserver": f"https://127.0.0.1:{ports.apiserver}/readyz",
+        "kube-controller-manager": f"https://127.0.0.1:{ports.manager}/healthz",
+        "kube-scheduler": f"https://127.0.0.1:{ports.scheduler}/readyz",
+        "kwok": f"http://127.0.0.1:{ports.kwok}/healthz",
+    }
+    # Controller-manager and scheduler serve certificates of their own making: only whether they answer
+    # is asked, nothing is told to them. The API server's is checked.
+    context = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
+    if program in ("kube-controller-manager", "kube-scheduler"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        with opener.open(addresses[program], timeout=2) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False

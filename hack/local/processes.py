@@ -1,0 +1,101 @@
+"""Start and stop programs by process id, so that none outlives its owner and none else is touched."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process and when it began: the pair tells it from a later process with the same id."""
+
+    pid: int
+    began: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs (a zombie does not)."""
+        return _began(self.pid) == self.began
+
+    def send(self, number: int) -> None:
+        """Send a signal, if the process is still the same."""
+        if self.alive:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass  # it ended in between, which is what a signal is for
+
+
+def start(
+    command: list[str], log: Path, *, environment: dict[str, str] | None = None, tied: bool = False
+) -> Started:
+    """Start a program in a session of its own, its output appended to `log`.
+
+    tied: the kernel kills it when the thread that called this ends, also by SIGKILL (Linux; elsewhere
+    the caller's own clean-up must do). A tied process may not be started from a short-lived thread.
+    """
+    parent = os.getpid()
+
+    def tie() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent died before the line above
+            os._exit(1)
+
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=environment,
+            preexec_fn=tie if tied and sys.platform == "linux" else None,
+        )
+    return Started(process.pid, _began(process.pid))
+
+
+def stop(process: Started, *, seconds: float = 15.0) -> bool:
+    """Ask a process to end, wait, and kill it if it does not. Returns whether it ended by itself."""
+    process.send(signal.SIGCONT)  # a paused program cannot act on SIGTERM
+    process.send(signal.SIGTERM)
+    if wait_ended(process, seconds):
+        return True
+    process.send(signal.SIGKILL)
+    wait_ended(process, 5.0)
+    return False
+
+
+def wait_ended(process: Started, seconds: float) -> bool:
+    """Wait until a process has ended."""
+    deadline = time.monotonic() + seconds
+    while process.alive:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _began(pid: int) -> str:
+    """Start time of a process as the system states it; "" if there is none, or only its remains."""
+    try:
+        os.waitpid(pid, os.WNOHANG)  # our own child: take its exit status, or it stays as a zombie
+    except ChildProcessError:
+        pass
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return _began_by_ps(pid) if not Path("/proc/self").exists() else ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _began_by_ps(pid: int) -> str:
+    result = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return result.stdout.strip()
