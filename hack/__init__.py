@@ -1,0 +1,1 @@
+"""Commands of the repository: test, demo, bench, and the local control plane under them."""

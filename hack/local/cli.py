@@ -36,9 +36,13 @@ def main() -> int:
 
 
 def _up(folder: Path, arguments: argparse.Namespace) -> int:
-    shape = nodes.Shape(arguments.nodes, arguments.blocks, arguments.subblocks, arguments.gpus, arguments.intel)
+    shape = nodes.Shape(
+        arguments.nodes, arguments.blocks, arguments.subblocks, arguments.gpus, arguments.intel
+    )
     if folder.exists() and any(Cluster.load(folder).alive.values()):
-        raise ClusterError(f"{arguments.name!r} is already up; stop it with hack/cluster down --name {arguments.name}")
+        raise ClusterError(
+            f"{arguments.name!r} is already up; stop it with hack/cluster down --name {arguments.name}"
+        )
     started = time.monotonic()
     cluster = Cluster.up(folder)
     for name in cluster.programs.missing:
@@ -66,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--blocks", type=int, default=4)
             command.add_argument("--subblocks", type=int, default=2, help="subblocks of each block")
             command.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
-            command.add_argument("--intel", type=int, default=0, help="how many nodes carry two Intel cards instead")
+            command.add_argument(
+                "--intel", type=int, default=0, help="how many nodes carry two Intel cards instead"
+            )
     return parser
 
 

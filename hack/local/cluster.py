@@ -89,7 +89,9 @@ class Cluster:
         if not folder.exists():
             return
         if not (folder / _STATE).exists() and any(folder.iterdir()):
-            raise ClusterError(f"{folder} is not empty and holds no cluster; it is left alone. Name another folder.")
+            raise ClusterError(
+                f"{folder} is not empty and holds no cluster; it is left alone. Name another folder."
+            )
         with contextlib.suppress(ClusterError):
             cls.load(folder).down(keep_folder=True)
         shutil.rmtree(folder)
@@ -161,7 +163,9 @@ class Cluster:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                raise ClusterError(f"waited {seconds:.0f} s in vain for {what}; logs are in {self.folder / 'logs'}")
+                raise ClusterError(
+                    f"waited {seconds:.0f} s in vain for {what}; logs are in {self.folder / 'logs'}"
+                )
             time.sleep(0.05)
 
     # --- using it -------------------------------------------------------------------------------
@@ -189,11 +193,16 @@ class Cluster:
         """A client with the administrator's rights."""
         return Api.connect(self.kubeconfig, user_agent=user_agent)
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as administrator. Raises ClusterError with its words if `check` and it fails."""
         result = subprocess.run(
             [*self.programs.commands["kubectl"], "--kubeconfig", str(self.kubeconfig), *arguments],
-            input=stdin, capture_output=True, text=True, check=False,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if check and result.returncode:
             raise ClusterError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")

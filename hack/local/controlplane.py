@@ -38,7 +38,10 @@ AUDIT_POLICY: Final = {
         },
         {
             "level": "Metadata",
-            "userGroups": ["system:serviceaccounts:topogate-system", "system:serviceaccounts:topogate-labeler"],
+            "userGroups": [
+                "system:serviceaccounts:topogate-system",
+                "system:serviceaccounts:topogate-labeler",
+            ],
         },
         {"level": "None"},
     ],
@@ -75,7 +78,14 @@ def write_files(folder: Path, ports: Ports) -> None:
     secrets.mkdir(mode=0o700)
     authority = pki.Authority.create("topogate-local")
     (secrets / "ca.crt").write_bytes(authority.pem)
-    hosts = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", _SERVICE_ADDRESS]
+    hosts = [
+        "127.0.0.1",
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        _SERVICE_ADDRESS,
+    ]
     authority.issue(secrets, "apiserver", "kube-apiserver", hosts=hosts)
     pki.write_key_pair(secrets, "service-account")
     identities = {
@@ -86,7 +96,10 @@ def write_files(folder: Path, ports: Ports) -> None:
     }
     for file, (name, groups) in identities.items():
         authority.issue(secrets, file, name, groups=groups)
-        user = {"client-certificate": str(secrets / f"{file}.crt"), "client-key": str(secrets / f"{file}.key")}
+        user = {
+            "client-certificate": str(secrets / f"{file}.crt"),
+            "client-key": str(secrets / f"{file}.key"),
+        }
         path = folder / ("kubeconfig" if file == "admin" else f"{file}.kubeconfig")
         write_kubeconfig(path, folder, ports.apiserver, user)
     (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))

@@ -13,7 +13,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class Shape:
-    """A grid of nodes. intel: how many of them, the last of each block, carry Intel cards instead of NVIDIA GPUs."""
+    """A grid of nodes. intel: how many of them, the last of each block, carry two Intel cards instead."""
 
     nodes: int = 64
     blocks: int = 4
@@ -23,7 +23,9 @@ class Shape:
 
     def __post_init__(self) -> None:
         if min(self.nodes, self.blocks, self.subblocks) < 1 or self.nodes < self.blocks * self.subblocks:
-            raise ValueError(f"{self.nodes} nodes cannot fill {self.blocks} blocks of {self.subblocks} subblocks")
+            raise ValueError(
+                f"{self.nodes} nodes cannot fill {self.blocks} blocks of {self.subblocks} subblocks"
+            )
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,12 @@ class SimulatedNode:
 
     def manifest(self, labels: dict[str, str] | None = None) -> dict[str, Any]:
         """The Node object, ready and with allocatable resources."""
-        resources = {"cpu": "96", "memory": f"{1024 * _GIB}", "ephemeral-storage": f"{2048 * _GIB}", "pods": "110"}
+        resources = {
+            "cpu": "96",
+            "memory": f"{1024 * _GIB}",
+            "ephemeral-storage": f"{2048 * _GIB}",
+            "pods": "110",
+        }
         if self.intel:
             resources |= {
                 keys.I915: str(self.gpus * 16),
@@ -62,11 +69,22 @@ class SimulatedNode:
                 "allocatable": resources,
                 "capacity": resources,
                 "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": self.name}],
+                "addresses": [
+                    {"type": "InternalIP", "address": "10.0.0.1"},
+                    {"type": "Hostname", "address": self.name},
+                ],
                 "nodeInfo": dict.fromkeys(
                     (
-                        "architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion",
-                        "kubeletVersion", "machineID", "operatingSystem", "osImage", "systemUUID",
+                        "architecture",
+                        "bootID",
+                        "containerRuntimeVersion",
+                        "kernelVersion",
+                        "kubeProxyVersion",
+                        "kubeletVersion",
+                        "machineID",
+                        "operatingSystem",
+                        "osImage",
+                        "systemUUID",
                     ),
                     "simulated",
                 ),
@@ -82,7 +100,9 @@ def grid(shape: Shape) -> list[SimulatedNode]:
         count = shape.nodes // len(places) + (index < shape.nodes % len(places))
         for host in range(count):
             name = f"node-b{block}-s{subblock}-h{host:02d}"
-            nodes.append(SimulatedNode(name, (f"b{block}", f"s{subblock}", f"h{host:02d}"), False, shape.gpus))
+            nodes.append(
+                SimulatedNode(name, (f"b{block}", f"s{subblock}", f"h{host:02d}"), False, shape.gpus)
+            )
     intel_names = {node.name for node in _last_of_each_block(nodes, shape.intel)}
     return [
         SimulatedNode(node.name, node.place, True, 2) if node.name in intel_names else node for node in nodes

@@ -26,8 +26,15 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name, [])
         usage = x509.KeyUsage(
-            digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
-            key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
         )
         certificate = (
             _builder(subject, subject, key)
@@ -43,7 +50,13 @@ class Authority:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
-        self, folder: Path, file: str, name: str, *, groups: list[str] | None = None, hosts: list[str] | None = None
+        self,
+        folder: Path,
+        file: str,
+        name: str,
+        *,
+        groups: list[str] | None = None,
+        hosts: list[str] | None = None,
     ) -> None:
         """Write folder/file.crt and .key: for a server if hosts are given, else for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -81,7 +94,9 @@ def write_key_pair(folder: Path, file: str) -> None:
     )
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

@@ -1,5 +1,6 @@
 """Start and stop programs by process id, so that none outlives its owner and none else is touched."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_children: dict[int, "subprocess.Popen[bytes]"] = {}
+"""The processes that this one has started and not yet seen end."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,10 @@ class Started:
     def send(self, number: int) -> None:
         """Send a signal, if the process is still the same."""
         if self.alive:
-            try:
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # it ended in between, which is what signals are for
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                pass  # it ended in between, which is what a signal is for
 
 
 def start(
@@ -59,6 +62,7 @@ def start(
             env=environment,
             preexec_fn=tie if tied and sys.platform == "linux" else None,
         )
+    _children[process.pid] = process
     return Started(process.pid, _began(process.pid))
 
 
@@ -86,16 +90,19 @@ def wait_ended(process: Started, seconds: float) -> bool:
 def _began(pid: int) -> str:
     """Start time of a process as the system states it; "" if there is none, or only its remains."""
     try:
-        os.waitpid(pid, os.WNOHANG)  # our own child: take its exit status, or it stays as a zombie
-    except ChildProcessError:
-        pass
-    try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return _began_by_ps(pid) if not Path("/proc/self").exists() else ""
-    return "" if fields[0] in "ZX" else fields[19]
+    if fields[0] in "ZX":
+        child = _children.pop(pid, None)
+        if child is not None:
+            child.wait()  # takes its exit status; the remains would stay otherwise
+        return ""
+    return fields[19]
 
 
 def _began_by_ps(pid: int) -> str:
-    result = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     return result.stdout.strip()

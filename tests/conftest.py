@@ -1,0 +1,80 @@
+"""Fixtures for all tests: a real control plane, made once a run and clean for each test.
+
+Tests that ask for one of its fixtures carry the marker `cluster`; --no-cluster leaves them out and
+the summary says so.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import clean, create_namespace
+
+NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-cluster", action="store_true", help="leave out what needs the local control plane")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(name in getattr(item, "fixturenames", ()) for name in NEEDS_CLUSTER):
+            item.add_marker("cluster")
+    if config.getoption("--no-cluster"):
+        kept = [item for item in items if item.get_closest_marker("cluster") is None]
+        config.stash[_LEFT_OUT] = len(items) - len(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+_LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"NOT RUN because of --no-cluster: {left_out} tests that need the local control plane",
+            yellow=True,
+        )
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane for the whole run. It dies with the test process, however that ends."""
+    folder: Path = tmp_path_factory.mktemp("control-plane") / "cluster"
+    cluster = Cluster.up(folder, tied=True)
+    try:
+        if cluster.programs.missing:
+            pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def cluster(control_plane: Cluster) -> Iterator[Cluster]:
+    """The control plane without nodes, namespaces, webhooks or policies of other tests."""
+    clean(control_plane)
+    yield control_plane
+    clean(control_plane)
+
+
+@pytest.fixture(scope="module")
+def module_cluster(control_plane: Cluster) -> Iterator[Cluster]:
+    """The same, cleaned once a module: for tables of tests over one installation."""
+    clean(control_plane)
+    yield control_plane
+    clean(control_plane)
+
+
+@pytest.fixture
+def namespace(control_plane: Cluster) -> Iterator[str]:
+    """A fresh namespace whose default ServiceAccount is there, so that pods can be made in it."""
+    name = create_namespace(control_plane)
+    yield name
+    control_plane.api().request("DELETE", f"/api/v1/namespaces/{name}")

@@ -1,0 +1,89 @@
+"""Helpers that several kinds of tests share."""
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from hack.local.cluster import Cluster
+from webhook.kube.client import Api, ApiError
+
+SYSTEM_NAMESPACES: Final = {"default", "kube-system", "kube-public", "kube-node-lease"}
+_numbers = itertools.count()
+
+# What a test may leave behind at cluster scope, and which of it is not the control plane's own.
+_OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
+    ("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", lambda _: True),
+    ("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", lambda _: True),
+    ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", lambda _: True),
+    ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", lambda _: True),
+    (
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        lambda item: not item["metadata"]["name"].startswith("system-"),
+    ),
+    ("/api/v1/nodes", lambda _: True),
+    ("/api/v1/namespaces", lambda item: item["metadata"]["name"] not in SYSTEM_NAMESPACES),
+]
+
+
+def create_namespace(cluster: Cluster, labels: dict[str, str] | None = None) -> str:
+    """Make a namespace with a name of its own and wait until pods can be made in it."""
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    api = cluster.api()
+    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels or {}}})
+    cluster.wait_for(
+        f"the ServiceAccount of {name}",
+        lambda: exists(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+    )
+    return name
+
+
+def exists(api: Api, path: str) -> bool:
+    """Whether an object is there."""
+    try:
+        api.request("GET", path)
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def delete(api: Api, path: str) -> None:
+    """Delete an object now; one that is not there is fine."""
+    try:
+        api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+    except ApiError as error:
+        if error.status not in (404, 409):  # 409: a namespace that is being deleted already
+            raise
+
+
+def clean(cluster: Cluster) -> None:
+    """Remove what tests have left: policies and webhooks first, since they may refuse the rest."""
+    api = cluster.api()
+    for path, is_ours in _OURS:
+        for item in api.json("GET", path)["items"]:
+            if is_ours(item):
+                delete(api, f"{path}/{item['metadata']['name']}")
+    for item in api.json("GET", "/api/v1/pods")["items"]:
+        metadata = item["metadata"]
+        delete(api, f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+
+
+def wait_for_pods(
+    cluster: Cluster,
+    namespace: str,
+    condition: Callable[[list[dict[str, Any]]], bool],
+    what: str,
+    seconds: float = 60,
+) -> list[dict[str, Any]]:
+    """Wait until the pods of a namespace satisfy a condition; returns them as they are then."""
+    api = cluster.api()
+    pods: list[dict[str, Any]] = []
+
+    def holds() -> bool:
+        pods[:] = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        return condition(pods)
+
+    cluster.wait_for(what, holds, seconds)
+    return pods
