@@ -61,6 +61,23 @@ XE: Final = INTEL_PREFIX + "xe"
 PLUGIN_RESOURCES: Final = (XE, I915)
 """The resources that hand out cards; where a container asks for both, xe counts."""
 
+GPU_PREFIX: Final = "gpu.topogate.io/"
+GPU_COUNT_LABEL: Final = GPU_PREFIX + "count"
+GPU_MODEL_LABEL: Final = GPU_PREFIX + "model"
+"""A node's model of GPU; absent where it has several (integrated GPUs beside discrete ones do not count)."""
+GPU_HAS_MODEL_PREFIX: Final = GPU_PREFIX + "has."
+"""Followed by a model; "true" on every node with at least one such GPU, also where models are mixed."""
+GPU_VENDOR_COUNT_PREFIX: Final = GPU_PREFIX + "vendor."
+"""Followed by a vendor's name ("intel", "nvidia", "amd"); the number of its GPUs."""
+
+# --- the labeler's own notes on its Node -----------------------------------------------------------
+
+LABELER_PREFIX: Final = "labeler.topogate.io/"
+OWNED_LABELS_ANNOTATION: Final = LABELER_PREFIX + "owned-labels"
+"""Keys of the labels that the labeler wrote, comma-separated: what it may remove later."""
+ORIGINAL_VALUES_ANNOTATION: Final = LABELER_PREFIX + "original-values"
+"""JSON object: label key -> the value as found, where it was no legal label value."""
+
 # --- chosen cards of a pod ------------------------------------------------------------------------
 
 GAS_TIMESTAMP_ANNOTATION: Final = "gas-ts"

@@ -1,1 +1,53 @@
-"""Where a node's facts come from: one module a source, each failing alone."""
+"""Where a node's facts come from: one module a source, each failing alone.
+
+A source is a module of this package with a function ``create(options, node_name) -> Source``; its name in
+the configuration is the module's name. Adding a source is adding a module.
+"""
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from threading import Event
+from typing import Protocol, cast
+
+from labeler.facts import Facts
+
+Options = Mapping[str, object]
+
+
+class OptionError(ValueError):
+    """A source's options are wrong: the configuration is at fault, and the message says where."""
+
+
+class Source(Protocol):
+    """Something that can tell facts of this node."""
+
+    def discover(self) -> Facts:
+        """What is so now. Raises SourceError when it cannot tell now."""
+
+    def watch(self, changed: Callable[[], None], stop: Event) -> None:
+        """Call ``changed`` whenever discover may tell something new, until stop is set.
+
+        Runs in a thread of its own; returns at once where the source cannot notice changes by itself.
+        """
+
+
+def known_sources() -> list[str]:
+    """The names that a configuration may use."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def create_source(name: str, options: Options, node_name: str) -> Source:
+    """The source of that name. Raises OptionError for an unknown name or wrong options."""
+    if name not in known_sources():
+        raise OptionError(f"no source is called {name!r}; there are {', '.join(known_sources())}")
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    return cast(Source, module.create(options, node_name))
+
+
+def check_options(source: str, options: Options, allowed: tuple[str, ...]) -> None:
+    """Raise OptionError for an option that the source does not have: a typo must not become a default."""
+    for option in options:
+        if option not in allowed:
+            has = f"it has {', '.join(allowed)}" if allowed else "it has none"
+            raise OptionError(f"source {source}: no option is called {option!r}; {has}")

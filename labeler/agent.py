@@ -1,0 +1,118 @@
+"""The loop: ask every source, merge their words, publish; again when a source notices a change or time is up.
+
+A source that fails is logged and keeps its last word. While one has failed and never spoken, labels of the
+kinds that nobody told of stay on the node as they are: not knowing is not knowing that there is nothing.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from labeler.api import ApiError
+from labeler.contract import keys
+from labeler.facts import Facts, SourceError, merge
+from labeler.labels import Wanted, wanted
+from labeler.publisher import Change
+from labeler.sources import Source
+
+log: Final = logging.getLogger(__name__)
+
+FOLD_SECONDS: Final = 0.3
+"""Quiet time after an event before it is acted on, so that a storm of events is one look."""
+FOLD_AT_MOST_SECONDS: Final = 1.0
+FIRST_RETRY_SECONDS: Final = 1.0
+LAST_RETRY_SECONDS: Final = 30.0
+
+
+class Output(Protocol):
+    """Where labels go."""
+
+    def publish(self, want: Wanted) -> Change:
+        """Make it so; returns what had to be changed. Raises ApiError or OSError."""
+
+
+class Agent:
+    """One node's sources and one output."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        output: Output,
+        levels: Sequence[str] = keys.PRERELEASE_TOPOLOGY,
+        pci_group_level: int = 0,
+    ) -> None:
+        """sources: by name, the one that wins first."""
+        self._sources = dict(sources)
+        self._output = output
+        self._levels = tuple(levels)
+        self._pci_group_level = pci_group_level
+        self._last_words: dict[str, Facts] = {}
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self.failed: tuple[str, ...] = ()
+        """Names of the sources that failed when they were last asked."""
+
+    def stop(self) -> None:
+        """End run() soon; callable from a signal handler."""
+        self._stop.set()
+        self._wake.set()
+
+    def look(self) -> Wanted:
+        """Ask every source and say what the node should carry."""
+        failed = []
+        for name, source in self._sources.items():
+            try:
+                word = source.discover()
+                wanted(word, self._levels, self._pci_group_level)  # a place of the wrong depth is its fault
+                self._last_words[name] = word
+            except SourceError as error:
+                failed.append(name)
+                log.warning("source %s: %s", name, error)
+        self.failed = tuple(failed)
+        words = {name: self._last_words[name] for name in self._sources if name in self._last_words}
+        facts = merge(words.values())
+        untold = facts_untold(facts, self._levels) if len(words) < len(self._sources) else ()
+        return wanted(facts, self._levels, self._pci_group_level, untold)
+
+    def once(self) -> Change:
+        """Look and publish once. Raises what the output raises."""
+        return self._output.publish(self.look())
+
+    def run(self, interval_seconds: float) -> None:
+        """Keep the node right until stop() is called; the interval is spread by a tenth either way."""
+        for name, source in self._sources.items():
+            threading.Thread(
+                target=source.watch, args=(self._wake.set, self._stop), name=f"watch {name}", daemon=True
+            ).start()
+        retry = FIRST_RETRY_SECONDS
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                self.once()
+                retry, pause = FIRST_RETRY_SECONDS, interval_seconds * random.uniform(0.9, 1.1)
+            except (ApiError, OSError) as error:
+                asked = getattr(error, "retry_after", None) or 0.0
+                pause = max(asked, retry) * random.uniform(1.0, 1.5)
+                retry = min(2 * retry, LAST_RETRY_SECONDS)
+                log.warning("not published, next try in %.1f s: %s", pause, error)
+            if self._wake.wait(pause):
+                self._fold()
+
+    def _fold(self) -> None:
+        """Let a storm of events pass, though not for ever."""
+        for _ in range(round(FOLD_AT_MOST_SECONDS / FOLD_SECONDS)):
+            self._wake.clear()
+            if self._stop.is_set() or not self._wake.wait(FOLD_SECONDS):
+                return
+
+
+def facts_untold(facts: Facts, levels: Sequence[str]) -> tuple[str, ...]:
+    """Key prefixes of the labels of which these facts say nothing."""
+    untold: tuple[str, ...] = ()
+    if facts.topology is None:
+        untold += tuple(levels)
+    if facts.gpus is None:
+        untold += (keys.INTEL_PREFIX, keys.GPU_PREFIX)
+    return untold

@@ -1,0 +1,129 @@
+"""The two calls that the labeler makes to the API server: read its own Node's metadata, patch it.
+
+Made on urllib3 alone: a client library with every API's models costs more memory than the whole labeler.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import urllib3
+
+CONNECT_SECONDS: Final = 5.0
+READ_SECONDS: Final = 15.0
+TOKEN_SECONDS: Final = 60.0
+"""How long a token read from its file is believed: the kubelet replaces bound tokens before they end."""
+
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_USER_AGENT: Final = "topogate-labeler"
+
+
+class ApiError(Exception):
+    """The API server refused, or gave no answer (status 0). retry_after: seconds it asks to wait."""
+
+    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same call may succeed later without anybody's help."""
+        return self.status in (0, 408, 409, 429) or self.status >= 500
+
+
+class NodeApi:
+    """One Node on one API server, under the identity of a token file."""
+
+    def __init__(
+        self,
+        server: str,
+        token_file: Path,
+        ca_file: Path | None,
+        node_name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is sent yet. ca_file: certificates that sign the server's; None for the system's."""
+        self._url = f"{server.rstrip('/')}/api/v1/nodes/{quote(node_name, safe='')}"
+        self._token_file = token_file
+        self._clock = clock
+        self._token = ""
+        self._read_at: float | None = None
+        self._pool = urllib3.PoolManager(
+            num_pools=1,
+            maxsize=1,
+            ca_certs=str(ca_file) if ca_file else None,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            retries=False,
+        )
+
+    def metadata(self) -> Mapping[str, Any]:
+        """The Node's metadata. Raises ApiError, with status 404 where there is no such Node."""
+        answer = self._call("GET", "", None, {"Accept": _METADATA_ONLY})
+        return _metadata_of(answer, self._url)
+
+    def patch(self, body: Mapping[str, object], subresource: str = "") -> None:
+        """Merge-patch the Node, or a subresource such as ``status``. Raises ApiError."""
+        self._call(
+            "PATCH",
+            f"{'/' + subresource if subresource else ''}?fieldManager={_USER_AGENT}",
+            json.dumps(body).encode(),
+            {"Accept": _METADATA_ONLY, "Content-Type": "application/merge-patch+json"},
+        )
+
+    def _call(self, method: str, suffix: str, body: bytes | None, headers: dict[str, str]) -> bytes:
+        response = self._send(method, suffix, body, headers)
+        if response.status == 401:
+            self._read_at = None  # perhaps replaced within the last minute
+            response = self._send(method, suffix, body, headers)
+        if response.status >= 300:
+            raise _refusal(method, self._url, response)
+        return bytes(response.data)
+
+    def _send(
+        self, method: str, suffix: str, body: bytes | None, headers: dict[str, str]
+    ) -> urllib3.BaseHTTPResponse:
+        identity = {"Authorization": f"Bearer {self._current_token()}", "User-Agent": _USER_AGENT}
+        try:
+            return self._pool.request(
+                method, self._url + suffix, body=body, headers=headers | identity, redirect=False
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, f"{method} {self._url}: no answer: {error}") from error
+
+    def _current_token(self) -> str:
+        now = self._clock()
+        if self._read_at is None or now - self._read_at >= TOKEN_SECONDS:
+            try:
+                self._token = self._token_file.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ApiError(0, f"token file {self._token_file} cannot be read: {error}") from error
+            self._read_at = now
+        return self._token
+
+
+def _metadata_of(answer: bytes, url: str) -> Mapping[str, Any]:
+    try:
+        metadata = json.loads(answer)["metadata"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ApiError(0, f"GET {url}: the answer is no Kubernetes object: {error}") from error
+    if not isinstance(metadata, Mapping):
+        raise ApiError(0, f"GET {url}: the answer's metadata is {metadata!r}")
+    return metadata
+
+
+def _refusal(method: str, url: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+    text = bytes(response.data)[:4096].decode(errors="replace").strip()
+    try:
+        message = json.loads(text).get("message") or text
+    except (ValueError, AttributeError):
+        message = text  # a proxy's page, not a Status
+    retry_after = response.headers.get("Retry-After", "")
+    return ApiError(
+        response.status,
+        f"{method} {url}: HTTP {response.status}: {message}",
+        float(retry_after) if retry_after.isdigit() else None,
+    )

@@ -1,0 +1,51 @@
+"""Reads YAML and JSON files; a key that stands twice is an error, because one of the two would be lost."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+class DocumentError(ValueError):
+    """A file cannot be read or is neither YAML nor JSON; the message opens with its path."""
+
+
+def read_document(path: Path) -> object:
+    """What a file holds; JSON if it opens like JSON, which spares the memory of a YAML parser."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{path}: cannot be read: {error}") from error
+    if text.lstrip().startswith(("{", '"')):
+        try:
+            return json.loads(text, object_pairs_hook=_without_repetition)
+        except ValueError:
+            pass  # YAML may open so, too
+    return _read_yaml(text, path)
+
+
+def _read_yaml(text: str, path: Path) -> object:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """SafeLoader that refuses repeated keys."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            self.flatten_mapping(node)
+            _without_repetition((self.construct_object(key, deep=True), None) for key, _ in node.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        document: object = yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise DocumentError(f"{path}: is neither YAML nor JSON: {error}") from error
+    return document
+
+
+def _without_repetition(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice")
+        found[key] = value
+    return found

@@ -1,0 +1,58 @@
+"""What a source finds out about a node, and how the words of several sources become one.
+
+A field that is None was not said by the source; an empty one was said to be empty.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of a node, as the kernel numbers it.
+
+    memory_bytes: local memory of the whole card, 0 where the card has none or does not tell.
+    pci_path: names of its PCI ancestors from the root ("pci0000:00") down. skipped: why it must not be used,
+    "" for a card in use (an SR-IOV physical function is there, yet only its virtual functions serve).
+    """
+
+    card: int
+    vendor: str
+    model: str = ""
+    driver: str = ""
+    device_id: str = ""
+    numa_node: int | None = None
+    tiles: int = 1
+    memory_bytes: int = 0
+    integrated: bool = False
+    pci_path: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A node's place (coarsest level first), its GPUs, and annotations that tell who it is in its cloud."""
+
+    topology: tuple[str, ...] | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    identity: Mapping[str, str] | None = field(default=None, hash=False)
+
+
+class SourceError(Exception):
+    """A source cannot tell now: not the same as telling that there is nothing."""
+
+
+def merge(words: Iterable[Facts]) -> Facts:
+    """Of each field the first word that was said; identities are joined, earlier keys win."""
+    merged: dict[str, Any] = {}
+    for word in words:
+        for name in (item.name for item in fields(Facts)):
+            value = getattr(word, name)
+            if value is None:
+                continue
+            if name == "identity":
+                merged[name] = {**value, **merged.get(name, {})}
+            else:
+                merged.setdefault(name, value)
+    return Facts(**merged)

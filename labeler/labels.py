@@ -1,0 +1,114 @@
+"""From a node's facts to the labels that say them: pure, so that every case is a table in the tests.
+
+The gpu.intel.com labels are those of the Intel GPU device plugin's own labeler (0.24 to 0.32), byte for byte;
+the gpu.topogate.io ones tell model and number of every vendor's GPUs.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from labeler.contract import keys
+from labeler.contract.errors import ContractError
+from labeler.contract.labels import encode_cards, encode_numa_map, encode_pci_groups, encode_topology
+from labeler.contract.values import legal_value, readable_value
+from labeler.facts import Facts, Gpu, SourceError
+
+INTEL: Final = "intel"
+MILLICORES_PER_CARD: Final = 1000
+_MEMORY_UNTOLD: Final = 2**63 - 1  # as large or larger: a driver's overflow, not an amount
+_LARGEST_NUMA_NODE: Final = 32767
+_LONGEST_NAME: Final = 63  # of the part of a key behind the "/"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the node should carry: labels and annotations, and key prefixes of which nothing is known now."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    unknown: tuple[str, ...] = ()
+
+
+def wanted(
+    facts: Facts, levels: Sequence[str], pci_group_level: int = 0, unknown: tuple[str, ...] = ()
+) -> Wanted:
+    """Labels and annotations for facts.
+
+    levels: label keys of the topology, coarsest first; raises SourceError if the place has another depth.
+    pci_group_level: how many PCI ancestors two cards must share to be one group, 0 for no groups.
+    """
+    raw = _topology_labels(facts.topology, levels)
+    legal = {key: legal_value(value) for key, value in raw.items()}
+    original = {key: value for key, value in raw.items() if legal[key] != value}
+    gpus = [gpu for gpu in facts.gpus or () if not gpu.skipped]
+    labels = legal | intel_labels(facts.gpus or (), pci_group_level) | model_labels(gpus)
+    annotations = dict(facts.identity or {})
+    if original:
+        annotations[keys.ORIGINAL_VALUES_ANNOTATION] = json.dumps(original, sort_keys=True)
+    return Wanted(labels, annotations, unknown)
+
+
+def _topology_labels(topology: Sequence[str] | None, levels: Sequence[str]) -> dict[str, str]:
+    if not topology:
+        return {}
+    try:
+        return encode_topology(topology, levels)
+    except ContractError as error:
+        raise SourceError(f"{error} ({', '.join(levels)})") from error
+
+
+def intel_labels(gpus: Iterable[Gpu], pci_group_level: int = 0) -> dict[str, str]:
+    """The gpu.intel.com labels; where all Intel cards are skipped, ``tiles: 0`` and nothing else."""
+    intel = [gpu for gpu in gpus if gpu.vendor == INTEL]
+    used = [gpu for gpu in intel if not gpu.skipped]
+    if not intel:
+        return {}
+    labels = {keys.TILES: str(sum(gpu.tiles for gpu in used))}
+    if not used:
+        return labels
+    memory = sum(gpu.memory_bytes for gpu in used if gpu.memory_bytes < _MEMORY_UNTOLD)
+    labels |= {keys.MILLICORES: str(MILLICORES_PER_CARD * len(used)), keys.MEMORY_MAX: str(memory)}
+    labels |= encode_cards(gpu.card for gpu in used)
+    labels |= encode_numa_map(_by_numa_node(used))
+    return labels | encode_pci_groups(pci_groups(used, pci_group_level))
+
+
+def _by_numa_node(gpus: Iterable[Gpu]) -> dict[int, list[int]]:
+    nodes: dict[int, list[int]] = {}
+    for gpu in gpus:
+        if gpu.numa_node is not None and 0 <= gpu.numa_node <= _LARGEST_NUMA_NODE:
+            nodes.setdefault(gpu.numa_node, []).append(gpu.card)
+    return nodes
+
+
+def pci_groups(gpus: Iterable[Gpu], level: int) -> list[list[int]]:
+    """Cards by their first ``level`` PCI ancestors, in order of that path; cards with fewer are left out."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for gpu in gpus:
+        if 0 < level <= len(gpu.pci_path):
+            groups.setdefault(gpu.pci_path[:level], []).append(gpu.card)
+    return [cards for _, cards in sorted(groups.items())]
+
+
+def model_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """The gpu.topogate.io labels of the GPUs in use; none for none."""
+    if not gpus:
+        return {}
+    labels = {keys.GPU_COUNT_LABEL: str(len(gpus))}
+    for vendor, count in Counter(gpu.vendor for gpu in gpus).items():
+        labels[keys.GPU_VENDOR_COUNT_PREFIX + vendor] = str(count)
+    for model in {gpu.model for gpu in gpus if gpu.model}:
+        labels[_has_model_key(model)] = "true"
+    telling = [gpu for gpu in gpus if not gpu.integrated] or gpus
+    models = {gpu.model for gpu in telling}
+    if len(models) == 1 and (model := models.pop()):
+        labels[keys.GPU_MODEL_LABEL] = readable_value(model)
+    return labels
+
+
+def _has_model_key(model: str) -> str:
+    in_name = keys.GPU_HAS_MODEL_PREFIX.partition("/")[2]
+    return keys.GPU_HAS_MODEL_PREFIX + readable_value(model, _LONGEST_NAME - len(in_name))

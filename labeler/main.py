@@ -1,0 +1,156 @@
+"""``topogate-labeler``: labels the node that it runs on with its place in the topology and with its GPUs.
+
+Quick to start and small: what only some configurations need is imported where they need it.
+"""
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from labeler.agent import FIRST_RETRY_SECONDS, Agent, Output
+from labeler.api import ApiError, NodeApi
+from labeler.config import Config, ConfigError, load_config
+from labeler.labels import Wanted
+from labeler.publisher import Change, NodePublisher
+from labeler.sources import OptionError, create_source, known_sources
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+ONESHOT_SECONDS: Final = 60.0
+"""How long --oneshot keeps trying a server that does not answer."""
+
+_SECONDS_OF: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+log: Final = logging.getLogger("labeler")
+
+
+class UsageError(Exception):
+    """The command line or the environment is incomplete."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the labeler; returns 0, or 1 when labels are missing, or 2 for a mistake in the configuration."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    try:
+        config = _config(options)
+        agent = _agent(options, config)
+    except (UsageError, ConfigError, OptionError) as error:
+        print(f"topogate-labeler: {error}", file=sys.stderr)
+        return 2
+    if options.oneshot or options.dry_run:
+        return _once(agent)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.stop())
+    agent.run(options.interval or config.interval_seconds)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="topogate-labeler", description=__doc__)
+    add = parser.add_argument
+    add("--node-name", default=os.environ.get("NODE_NAME"), help="this Node (default: $NODE_NAME)")
+    add("--config", type=Path, metavar="FILE", help="configuration (YAML or JSON)")
+    add("--source", choices=known_sources(), help="the only source, instead of a configuration")
+    add("--facts", metavar="FILE", help="the facts file of --source file")
+    add("--oneshot", action="store_true", help="label once and end")
+    add("--dry-run", action="store_true", help="print the labels, write nothing, end")
+    add(
+        "--interval", type=_seconds, help="time between two looks: 90, 30s, 5m (default: the configuration's)"
+    )
+    add("--server", help="the API server's URL (default: the cluster that this pod runs in)")
+    add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
+    add("--ca-file", type=Path, metavar="FILE", help="certificates that sign the API server's")
+    add("--verbose", action="store_true", help="log also what did not change")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
+    seconds = float(match[1]) * _SECONDS_OF[match[2]] if match else 0.0
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time of at least 1 s, such as 90, 30s or 5m")
+    return seconds
+
+
+def _config(options: argparse.Namespace) -> Config:
+    if (options.config is None) == (options.source is None):
+        raise UsageError("give either --config FILE or --source NAME")
+    if options.facts and options.source != "file":
+        raise UsageError("--facts belongs to --source file")
+    if options.config:
+        return load_config(options.config)
+    path = {"path": options.facts} if options.facts else {}
+    return Config(sources=((options.source, path),))
+
+
+def _agent(options: argparse.Namespace, config: Config) -> Agent:
+    if not options.node_name:
+        raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
+    sources = {
+        name: create_source(name, source_options, options.node_name)
+        for name, source_options in config.sources
+    }
+    return Agent(sources, _output(options, config), config.levels, config.pci_group_level)
+
+
+def _output(options: argparse.Namespace, config: Config) -> Output:
+    if options.dry_run:
+        return Printer()
+    server, ca_file = options.server or _server_of_this_pod(os.environ), options.ca_file
+    if ca_file is None and not options.server:
+        ca_file = SERVICE_ACCOUNT / "ca.crt"
+    if ca_file is not None and not ca_file.is_file():
+        raise UsageError(f"--ca-file: there is no file {ca_file}")
+    return NodePublisher(NodeApi(server, options.token_file, ca_file, options.node_name), config.levels)
+
+
+def _server_of_this_pod(environment: Mapping[str, str]) -> str:
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    if not host:
+        raise UsageError(
+            "KUBERNETES_SERVICE_HOST is not set, so this is no pod: give --server and --token-file"
+        )
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _once(agent: Agent) -> int:
+    deadline = time.monotonic() + ONESHOT_SECONDS
+    while True:
+        try:
+            agent.once()
+        except (ApiError, OSError) as error:
+            if getattr(error, "is_transient", False) and time.monotonic() < deadline:
+                log.warning("not published, trying again: %s", error)
+                time.sleep(FIRST_RETRY_SECONDS)
+                continue
+            log.error("not published: %s", error)
+            return 1
+        return 1 if agent.failed else 0
+
+
+class Printer:
+    """The output of --dry-run: the labels on standard output, one a line."""
+
+    def publish(self, want: Wanted) -> Change:
+        """Print; changes nothing."""
+        for key, value in sorted(want.labels.items()):
+            print(f"{key}={value}")
+        for key, value in sorted(want.annotations.items()):
+            print(f"annotation {key}={value}")
+        return Change()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
