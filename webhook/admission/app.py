@@ -1,0 +1,177 @@
+"""The HTTP side of admission: one Flask app, no state of its own.
+
+An answer is either a proper AdmissionReview or a 4xx/5xx that lets the failurePolicy decide. Bodies
+are never logged: a pod's environment may hold secrets.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from webhook.admission import patch
+from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, Decision, decide
+from webhook.admission.metrics import ERROR, Metrics
+from webhook.admission.review import ReviewError, decode_pod, decode_request, encode_response
+from webhook.admission.store import Certificate, PolicyStore
+from webhook.kube.objects import PriorityClass
+
+LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
+"""The API server takes objects of up to 3 MiB, and a review holds one with its envelope."""
+
+Classes = Callable[[], Mapping[str, PriorityClass]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the app reads besides the request.
+
+    classes: the cluster's PriorityClasses by name, now. classes_synced: whether they are complete.
+    """
+
+    store: PolicyStore
+    certificate: Certificate
+    classes: Classes
+    classes_synced: Callable[[], bool]
+
+
+def create_app(dependencies: Dependencies) -> Flask:
+    """Make the app: POST /mutate, GET /healthz, /readyz, /metrics."""
+    app = Flask("topogate", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
+    metrics = Metrics()
+    _export_state(metrics, dependencies)
+
+    @app.post("/mutate")
+    def mutate() -> Response:
+        if request.mimetype != "application/json":
+            metrics.count(ERROR, "content-type")
+            return _text(415, "Content-Type must be application/json")
+        body = request.get_data(cache=False)
+        started = time.perf_counter()
+        response = _answer(body, dependencies, metrics)
+        metrics.latency.observe(time.perf_counter() - started)
+        return response
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        return _text(200, "ok")
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        return _readiness(dependencies)
+
+    @app.get("/metrics")
+    def scrape() -> Response:
+        content, content_type = metrics.render()
+        return Response(content, content_type=content_type)
+
+    @app.errorhandler(HTTPException)
+    def refuse(error: HTTPException) -> Response:
+        if request.path == "/mutate":
+            metrics.count(ERROR, f"http-{error.code}")
+        return _text(error.code or 500, error.name)
+
+    return app
+
+
+def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Response:
+    """Answer one review; a body that cannot be answered gets 400, a defect of ours 500."""
+    try:
+        review = decode_request(body)
+        if review.is_pod_creation:
+            store = dependencies.store
+            decision = decide(decode_pod(review), review.namespace, store.policy, dependencies.classes())
+        else:
+            decision = Decision(LEFT_ALONE, "no-pod-creation")
+        answer = encode_response(
+            review.uid,
+            patch=patch.encode(decision.operations) if decision.operations else None,
+            denial=decision.denial,
+            warnings=decision.warnings,
+        )
+    except ReviewError as error:
+        metrics.count(ERROR, "malformed")
+        logger.warning("review_refused bytes=%d reason=%r", len(body), str(error))
+        return _text(400, str(error))
+    except Exception as error:  # noqa: BLE001 - the failurePolicy must decide, whatever went wrong here
+        metrics.count(ERROR, "defect")
+        logger.error("review_failed bytes=%d error=%s at=%s", len(body), type(error).__name__, _where())
+        return _text(500, "the webhook failed on this review; its log names the place")
+    metrics.count(decision.outcome, decision.reason)
+    if decision.warnings:
+        metrics.warnings.inc(len(decision.warnings))
+    if decision.outcome in (MUTATED, DENIED):
+        logger.info(
+            "review uid=%s namespace=%s outcome=%s reason=%s operations=%d warnings=%d",
+            review.uid,
+            review.namespace,
+            decision.outcome,
+            decision.reason,
+            len(decision.operations),
+            len(decision.warnings),
+        )
+    return Response(answer, content_type="application/json")
+
+
+def _where() -> str:
+    """File and line of the exception that is being handled; its text may quote the pod, so it stays out."""
+    trace = sys.exc_info()[2]
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
+
+
+def _readiness(dependencies: Dependencies) -> Response:
+    """Ready if an answer would be right; a rejected new policy is said but does not unready."""
+    store = dependencies.store
+    certificate_fault = dependencies.certificate.fault
+    synced = dependencies.classes_synced()
+    detail = {
+        "policy": {"generation": store.generation, "rejected": store.faults},
+        "certificate": certificate_fault or "valid",
+        "priorityClasses": "synced" if synced else "not synced: cannot list PriorityClasses (yet)",
+    }
+    ready = synced and not certificate_fault
+    return Response(
+        msgspec.json.encode({"ready": ready, **detail}),
+        status=200 if ready else 503,
+        content_type="application/json",
+    )
+
+
+def _export_state(metrics: Metrics, dependencies: Dependencies) -> None:
+    store, certificate = dependencies.store, dependencies.certificate
+    metrics.gauge("topogate_policy_generation", "Versions of the policy taken up.", lambda: store.generation)
+    metrics.gauge(
+        "topogate_policy_rejected",
+        "1 while the policy file on disk is unusable and an older version is in force.",
+        lambda: float(bool(store.faults)),
+    )
+    metrics.gauge(
+        "topogate_policy_loaded_timestamp_seconds",
+        "When the policy in force was loaded.",
+        lambda: store.loaded_at,
+    )
+    metrics.gauge(
+        "topogate_certificate_expiry_timestamp_seconds",
+        "When the serving certificate on disk expires.",
+        lambda: certificate.expires_at,
+    )
+    metrics.gauge(
+        "topogate_priority_classes",
+        "PriorityClasses known from the watch.",
+        lambda: float(len(dependencies.classes())),
+    )
+
+
+def _text(status: int, message: str) -> Response:
+    return Response(message + "\n", status=status, content_type="text/plain; charset=utf-8")

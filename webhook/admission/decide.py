@@ -1,0 +1,234 @@
+"""The decision on one pod: pure, so that dry runs, retries and reinvocation change nothing.
+
+Every part adds only what is missing, hence deciding on the patched pod again yields no operation.
+Priority is a triple (class, value, preemption policy) that changes whole or not at all: the API
+server's Priority plugin has filled in the other two before any webhook is called, and refuses a pod
+whose three do not agree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from labeler.contract import keys
+from webhook.admission import patch, wishes
+from webhook.admission.policy import GpuModel, Policy, Tier
+from webhook.admission.review import Pod
+from webhook.admission.text import quote, sentence_list
+from webhook.kube.objects import PriorityClass
+
+WISH_ANNOTATIONS: Final = frozenset(
+    (
+        keys.GPU_MODEL_ANNOTATION,
+        keys.PRIORITY_ANNOTATION,
+        keys.GANG_ANNOTATION,
+        keys.GANG_SIZE_ANNOTATION,
+        keys.REQUIRED_TOPOLOGY_ANNOTATION,
+        keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    )
+)
+
+MUTATED: Final = "mutated"
+UNCHANGED: Final = "unchanged"
+LEFT_ALONE: Final = "left-alone"
+DENIED: Final = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to answer.
+
+    outcome: one of the four words above. reason: a word of a small fixed set, for metrics.
+    operations: the JSON Patch. denial: the sentence for the user, None if the pod is let through.
+    warnings: short lines for the user.
+    """
+
+    outcome: str
+    reason: str
+    operations: tuple[patch.Operation, ...] = ()
+    denial: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class DeniedError(Exception):
+    """A wish that cannot be met: `reason` for metrics, the text for the user."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def decide(pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, PriorityClass]) -> Decision:
+    """Decide on a pod that is about to be created in `namespace`.
+
+    classes: the cluster's PriorityClasses by name, as far as they are known.
+    """
+    reason = _reason_to_leave_alone(pod, namespace)
+    if not reason and namespace in policy.excluded_namespaces:
+        reason = "excluded-namespace"
+    asked = wishes.gpu_resources(pod, policy)
+    if not reason and not asked and not _has_own_marks(pod):
+        reason = "no-gpu"
+    if reason:
+        return Decision(LEFT_ALONE, reason)
+    warnings = wishes.warnings(pod, policy)
+    try:
+        operations = [
+            *_gate(pod, policy),
+            *_priority(pod, namespace, policy, classes, warnings),
+            *_model(pod, namespace, policy, asked, warnings),
+        ]
+    except DeniedError as denied:
+        return Decision(DENIED, denied.reason, denial=str(denied))
+    outcome, reason = (MUTATED, "wanted") if operations else (UNCHANGED, "already-as-wanted")
+    return Decision(outcome, reason, tuple(operations), warnings=wishes.shown(warnings))
+
+
+def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
+    """Why a pod is none of our business whatever it asks for, "" if it may be."""
+    spec, annotations = pod.spec, pod.annotations
+    if annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO:
+        return "opted-out"
+    if spec.node_name:
+        return "node-name-set"  # a gate beside spec.nodeName makes a valid pod invalid
+    if keys.MIRROR_POD_ANNOTATION in annotations:
+        return "mirror-pod"
+    if any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()):
+        return "daemonset"  # bound to its node already; a selector would make it fail for ever
+    if spec.scheduling_group is not None and spec.scheduling_group != b"null":
+        return "scheduling-group"  # kube-scheduler's own gangs: one gated member holds all
+    return ""
+
+
+def _has_own_marks(pod: Pod) -> bool:
+    """Whether a pod without GPUs asks for us all the same."""
+    return not WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod)
+
+
+def _has_gate(pod: Pod) -> bool:
+    return any(gate.name.startswith(keys.GATE_PREFIX) for gate in pod.spec.scheduling_gates or ())
+
+
+def _gate(pod: Pod, policy: Policy) -> list[patch.Operation]:
+    """Add our gate, unless the author's manifest has one that we serve."""
+    if _has_gate(pod):
+        return []
+    return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
+
+
+def _priority(
+    pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, PriorityClass], warnings: list[str]
+) -> list[patch.Operation]:
+    """Set the PriorityClass of the tier that is wanted, if the author chose none."""
+    current = pod.spec.priority_class_name or ""
+    is_chosen = current != "" and current != _global_default(classes)
+    if is_chosen:
+        _check_class(current, namespace, policy)
+    tier = _tier(pod, namespace, policy)
+    if tier is None or tier.priority_class_name == current:
+        return []
+    if is_chosen:
+        if keys.PRIORITY_ANNOTATION in pod.annotations:
+            warnings.append(f"{keys.PRIORITY_ANNOTATION} is ignored: the pod has priorityClassName {current}")
+        return []
+    wanted = classes.get(tier.priority_class_name)
+    if wanted is None:
+        warnings.append(f"tier {tier.name} has no effect: no PriorityClass {tier.priority_class_name} here")
+        return []
+    spec = ("spec",)
+    return [
+        patch.put_member(spec, "priorityClassName", tier.priority_class_name),
+        patch.put_member(spec, "priority", wanted.value),
+        patch.put_member(spec, "preemptionPolicy", wanted.preemption_policy),
+    ]
+
+
+def _global_default(classes: Mapping[str, PriorityClass]) -> str:
+    """The class that the API server gives to pods without one: of several, the one of lowest value.
+
+    A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
+    """
+    defaults = [(item.value, name) for name, item in classes.items() if item.global_default]
+    return min(defaults)[1] if defaults else ""
+
+
+def _tier(pod: Pod, namespace: str, policy: Policy) -> Tier | None:
+    """The tier from the annotation, else the namespace's default. Raises DeniedError."""
+    wish = pod.annotations.get(keys.PRIORITY_ANNOTATION)
+    if wish is None:
+        return policy.tier(policy.rules(namespace).default_tier)
+    tier = policy.tier(wish)
+    if tier is None:
+        allowed = sentence_list(policy.allowed_tiers(namespace))
+        raise DeniedError(
+            "unknown-tier", f"{keys.PRIORITY_ANNOTATION}: no tier {quote(wish)}; allowed here: {allowed}"
+        )
+    _check_tier(tier, f"{keys.PRIORITY_ANNOTATION}: tier {tier.name}", namespace, policy)
+    return tier
+
+
+def _check_class(name: str, namespace: str, policy: Policy) -> None:
+    """A class named directly is held to the same maximum as the tier that it stands for."""
+    tier = policy.tier_of_class(name)
+    if tier is not None:
+        _check_tier(tier, f"priorityClassName {name} (tier {tier.name})", namespace, policy)
+
+
+def _check_tier(tier: Tier, what: str, namespace: str, policy: Policy) -> None:
+    allowed = policy.allowed_tiers(namespace)
+    if tier.name not in allowed:
+        raise DeniedError(
+            "tier-above-maximum",
+            f"{what} is above the maximum of namespace {namespace}; allowed here: {sentence_list(allowed)}",
+        )
+
+
+def _model(
+    pod: Pod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
+) -> list[patch.Operation]:
+    """Steer the pod to nodes with the GPU model that is wanted. Raises DeniedError."""
+    wish = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
+    if wish is not None:
+        model = policy.gpu_model(wish) or _deny_unknown_model(wish, policy)
+        obstacle = _obstacle(pod, model, asked)
+        if obstacle is not None:
+            raise obstacle
+    else:
+        default = policy.gpu_model(policy.rules(namespace).default_gpu_model) if asked else None
+        if default is None:
+            return []
+        model = default
+        if _obstacle(pod, model, asked) is not None:
+            # A default yields to what the author wrote; only an explicit wish can contradict it.
+            warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks otherwise")
+            return []
+    return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, model.labels)
+
+
+def _obstacle(pod: Pod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError | None:
+    """Why this pod can never run on that model, None if it can."""
+    foreign = [resource for resource in asked if not model.serves(resource)]
+    if foreign:
+        return DeniedError(
+            "model-resource",
+            f"GPU model {model.name} offers {sentence_list(model.resources)}, "
+            f"but the pod asks for {sentence_list(foreign)}",
+        )
+    there = pod.spec.node_selector or {}
+    for key, value in model.labels.items():
+        if there.get(key, value) != value:
+            return DeniedError(
+                "model-selector",
+                f"GPU model {model.name} needs nodeSelector {key}={quote(value)}, "
+                f"but the pod has {key}={quote(there[key])}; remove one of the two",
+            )
+    return None
+
+
+def _deny_unknown_model(wish: str, policy: Policy) -> GpuModel:
+    nearest = policy.nearest_model_names(wish)
+    hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
+    known = sentence_list([model.name for model in policy.gpu_models])
+    raise DeniedError(
+        "unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish)};{hint} known: {known}"
+    )

@@ -1,0 +1,56 @@
+"""What the webhook counts. Nothing here has a meaning beyond observation: a counted review may be a
+dry run, a retry, or a pod that is refused later on.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+BUCKETS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+"""From a fifth of a usual decision up to where the API server's own time-out is near."""
+
+ERROR: Final = "error"
+
+
+class Metrics:
+    """The webhook's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        """Register all of them."""
+        self.registry = CollectorRegistry()
+        self._decisions = Counter(
+            "topogate_admission_decisions",
+            "Reviews answered, by outcome (mutated, unchanged, left-alone, denied, error) and reason.",
+            ("outcome", "reason"),
+            registry=self.registry,
+        )
+        self._counted: dict[tuple[str, str], Counter] = {}
+        self.warnings = Counter(
+            "topogate_admission_warnings", "Warnings given to users.", registry=self.registry
+        )
+        self.latency = Histogram(
+            "topogate_admission_seconds",
+            "Time from the whole body read to the answer made, without TLS and HTTP.",
+            buckets=BUCKETS_SECONDS,
+            registry=self.registry,
+        )
+        self._gauges: list[Gauge] = []
+
+    def count(self, outcome: str, reason: str) -> None:
+        """Count one answer."""
+        child = self._counted.get((outcome, reason))
+        if child is None:
+            child = self._counted[outcome, reason] = self._decisions.labels(outcome, reason)
+        child.inc()
+
+    def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """Export a value that is asked for whenever the metrics are scraped."""
+        gauge = Gauge(name, documentation, registry=self.registry)
+        gauge.set_function(read)
+        self._gauges.append(gauge)
+
+    def render(self) -> tuple[bytes, str]:
+        """The metrics as text, and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4

@@ -1,0 +1,149 @@
+"""What an operator allows and wants, as frozen values; lookups that admission needs are precomputed.
+
+How the YAML file becomes one of these, and what is wrong with a file, is `policy_file`'s matter.
+"""
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import translate
+from functools import cached_property
+from typing import Final
+
+from labeler.contract import keys
+
+ANY_NAMESPACE: Final = "*"
+DEFAULT_GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", keys.I915, keys.XE, "nvidia.com/mig-*")
+DEFAULT_EXCLUDED_NAMESPACES: Final = (
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "topogate-system",
+    "topogate-labeler",
+)
+_LONGEST_MODEL_NAME: Final = 100
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One step of priority that users may ask for by name."""
+
+    name: str
+    priority_class_name: str
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """A GPU model of the catalogue.
+
+    labels: what a node with this GPU carries; becomes the pod's nodeSelector. resources: the only
+    GPU resources (names or shell patterns) that a pod on this model may ask for; empty means any.
+    """
+
+    name: str
+    labels: dict[str, str]
+    aliases: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+
+    @cached_property
+    def _resource_pattern(self) -> re.Pattern[str]:
+        return _any_of(self.resources)
+
+    def serves(self, resource: str) -> bool:
+        """Whether this model can hand out that GPU resource."""
+        return not self.resources or self._resource_pattern.match(resource) is not None
+
+
+@dataclass(frozen=True)
+class NamespaceRules:
+    """What holds in one namespace: tier names and a model name of the same policy, or "" for none."""
+
+    default_tier: str = ""
+    maximum_tier: str = ""
+    default_gpu_model: str = ""
+
+
+_NO_RULES: Final = NamespaceRules()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The whole policy.
+
+    tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*"
+    holds for namespaces that have none of their own (entries are not merged). topology_levels: the
+    names that topology wishes may use, coarsest first.
+    """
+
+    gate: str = keys.GATE
+    gpu_resources: tuple[str, ...] = DEFAULT_GPU_RESOURCES
+    gpu_models: tuple[GpuModel, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+    namespaces: dict[str, NamespaceRules] = field(default_factory=dict)
+    excluded_namespaces: frozenset[str] = frozenset(DEFAULT_EXCLUDED_NAMESPACES)
+    topology_levels: tuple[str, ...] = keys.LEVEL_NAMES
+
+    @cached_property
+    def _gpu_names(self) -> frozenset[str]:
+        return frozenset(self.gpu_resources)
+
+    @cached_property
+    def _gpu_pattern(self) -> re.Pattern[str]:
+        return _any_of(tuple(name for name in self.gpu_resources if _is_pattern(name)))
+
+    @cached_property
+    def _models(self) -> dict[str, GpuModel]:
+        return {
+            normal_model_name(name): model
+            for model in self.gpu_models
+            for name in (model.name, *model.aliases)
+        }
+
+    @cached_property
+    def _tiers(self) -> dict[str, Tier]:
+        return {tier.name: tier for tier in self.tiers}
+
+    def is_gpu_resource(self, resource: str) -> bool:
+        """Whether asking for this resource makes a pod a GPU pod."""
+        return resource in self._gpu_names or self._gpu_pattern.match(resource) is not None
+
+    def gpu_model(self, name: str) -> GpuModel | None:
+        """The catalogue's entry; case and punctuation do not matter."""
+        return self._models.get(normal_model_name(name))
+
+    def nearest_model_names(self, name: str) -> list[str]:
+        """Up to three names of the catalogue that the writer may have meant, nearest first."""
+        found = get_close_matches(normal_model_name(name), self._models, n=5, cutoff=0.5)
+        return list(dict.fromkeys(self._models[near].name for near in found))[:3]
+
+    def tier(self, name: str) -> Tier | None:
+        """The tier of that name."""
+        return self._tiers.get(name)
+
+    def tier_of_class(self, priority_class_name: str) -> Tier | None:
+        """The tier that stands for that PriorityClass."""
+        return next((tier for tier in self.tiers if tier.priority_class_name == priority_class_name), None)
+
+    def rules(self, namespace: str) -> NamespaceRules:
+        """What holds in that namespace."""
+        return self.namespaces.get(namespace) or self.namespaces.get(ANY_NAMESPACE) or _NO_RULES
+
+    def allowed_tiers(self, namespace: str) -> tuple[str, ...]:
+        """Names of the tiers that pods of that namespace may ask for, lowest first."""
+        names = tuple(tier.name for tier in self.tiers)
+        maximum = self.rules(namespace).maximum_tier
+        return names[: names.index(maximum) + 1] if maximum else names
+
+
+def normal_model_name(name: str) -> str:
+    """A model's name without case, blanks and punctuation: "RTX 4090" and "rtx-4090" are one."""
+    return "".join(char for char in name[:_LONGEST_MODEL_NAME].casefold() if char.isalnum())
+
+
+def _is_pattern(name: str) -> bool:
+    return any(char in name for char in "*?[")
+
+
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression that matches what any shell pattern matches, and nothing if there is none."""
+    return re.compile("|".join(translate(pattern) for pattern in patterns) if patterns else r"(?!)")

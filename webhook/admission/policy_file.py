@@ -1,0 +1,292 @@
+"""The policy file: YAML in, a Policy out, or every fault at once, each named by its path.
+
+Unknown and repeated keys are faults, because a misspelt key would silently mean its default.
+"""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from labeler.contract import keys
+from webhook.admission.policy import (
+    ANY_NAMESPACE,
+    DEFAULT_EXCLUDED_NAMESPACES,
+    DEFAULT_GPU_RESOURCES,
+    GpuModel,
+    NamespaceRules,
+    Policy,
+    Tier,
+    normal_model_name,
+)
+
+API_VERSION: Final = "topogate.io/v1alpha1"
+KIND: Final = "AdmissionPolicy"
+
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
+_QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
+_RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
+_DNS_NAME: Final = re.compile(_DNS)
+_TIER_NAME: Final = re.compile(_NAME)
+_PATTERN_WORDS: Final = "resource name or pattern"
+
+
+class PolicyError(Exception):
+    """A policy file that cannot be used; `faults` has one line for each thing that is wrong."""
+
+    def __init__(self, source: str, faults: list[str]) -> None:
+        super().__init__("\n".join(f"{source}: {fault}" for fault in faults))
+        self.faults = faults
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy file. Raises PolicyError, also if the file cannot be read."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise PolicyError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    return parse_policy(text, str(path))
+
+
+def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
+    """Read a policy's text. Raises PolicyError."""
+    try:
+        document = yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise PolicyError(source, [_yaml_fault(error)]) from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; a date that is none
+        raise PolicyError(source, [f"not readable as YAML: {error}"]) from None
+    reader = _Reader()
+    policy = _policy(document, reader)
+    if reader.faults:
+        raise PolicyError(source, reader.faults)
+    return policy
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe loader, but a key that is written twice is an error."""
+
+
+def _unique_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if key.value in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key.value!r} is written twice", key.start_mark
+            )
+        if isinstance(key, yaml.ScalarNode):
+            seen.add(key.value)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return where + (getattr(error, "problem", None) or str(error)).replace("\n", " ")
+
+
+class _Reader:
+    """Takes values out of a document by path and collects what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(f"{path}: {message}")
+
+    def mapping(self, value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, Any]:
+        """A mapping with text keys; `known` are the keys that it may have, None for any."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.fault(path, f"must be a mapping, not {_kind(value)}")
+            return {}
+        for key in value:
+            if not isinstance(key, str):
+                self.fault(path, f"key {key!r} must be text; quote it")
+            elif known is not None and key not in known:
+                near = get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                self.fault(f"{path}.{key}" if path else key, f"unknown key; {hint}")
+        return {key: item for key, item in value.items() if isinstance(key, str)}
+
+    def items(self, value: Any, path: str) -> list[tuple[str, Any]]:
+        """A list, as pairs of each item's path and the item."""
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.fault(path, f"must be a list, not {_kind(value)}")
+            return []
+        return [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+
+    def text(self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = "") -> str:
+        """A text, "" if it is wrong; `pattern` must match the whole, `what` says what it is then."""
+        if not isinstance(value, str):
+            missing = "is missing" if value is None else f"must be text, not {_kind(value)}; quote it"
+            self.fault(path, missing)
+            return ""
+        if pattern is not None and not pattern.fullmatch(value):
+            self.fault(path, f"{value!r} is no {what}")
+            return ""
+        return value
+
+    def texts(
+        self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = ""
+    ) -> tuple[str, ...]:
+        """A list of texts without repetition."""
+        found: list[str] = []
+        for item_path, item in self.items(value, path):
+            text = self.text(item, item_path, pattern, what)
+            if text in found:
+                self.fault(item_path, f"{text!r} is there twice")
+            elif text:
+                found.append(text)
+        return tuple(found)
+
+    def one_of(self, value: Any, path: str, known: list[str], what: str) -> str:
+        """A name that is defined elsewhere in the file, "" if absent or wrong."""
+        if value is None:
+            return ""
+        name = self.text(value, path)
+        if name and name not in known:
+            self.fault(path, f"no {what} {name!r}; known are {', '.join(known) or 'none'}")
+            return ""
+        return name
+
+
+def _policy(document: Any, reader: _Reader) -> Policy:
+    if document is None:
+        reader.fault("document", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
+    fields = ("apiVersion", "kind", "gate", "gpuResources", "gpuModels", "tiers", "namespaces")
+    root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels"))
+    if root:
+        for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+            if root.get(key) != wanted:
+                reader.fault(key, f"must be {wanted}, not {root.get(key)!r}")
+    tiers = _tiers(root.get("tiers"), reader)
+    models = _models(root.get("gpuModels"), reader)
+
+    def or_default(
+        key: str, default: tuple[str, ...], pattern: re.Pattern[str], what: str
+    ) -> tuple[str, ...]:
+        return reader.texts(root[key], key, pattern, what) if key in root else default
+
+    resources = or_default("gpuResources", DEFAULT_GPU_RESOURCES, _RESOURCE_PATTERN, _PATTERN_WORDS)
+    if not resources:
+        reader.fault("gpuResources", "must name at least one resource")
+    levels = or_default("topologyLevels", keys.LEVEL_NAMES, _TIER_NAME, "level name")
+    excluded = or_default("excludedNamespaces", DEFAULT_EXCLUDED_NAMESPACES, _DNS_NAME, "namespace name")
+    return Policy(
+        gate=_gate(root, reader),
+        gpu_resources=resources,
+        gpu_models=models,
+        tiers=tiers,
+        namespaces=_namespaces(root.get("namespaces"), tiers, models, reader),
+        excluded_namespaces=frozenset(excluded),
+        topology_levels=levels,
+    )
+
+
+def _gate(root: dict[str, Any], reader: _Reader) -> str:
+    if "gate" not in root:
+        return keys.GATE
+    gate = reader.text(root["gate"], "gate", _QUALIFIED_NAME, "qualified name")
+    if gate and not gate.startswith(keys.GATE_PREFIX):
+        reader.fault("gate", f"{gate!r} must start with {keys.GATE_PREFIX}: no sweeper removes another")
+    return gate
+
+
+def _tiers(value: Any, reader: _Reader) -> tuple[Tier, ...]:
+    tiers: list[Tier] = []
+    for path, item in reader.items(value, "tiers"):
+        fields = reader.mapping(item, path, ("name", "priorityClassName"))
+        name = reader.text(fields.get("name"), f"{path}.name", _TIER_NAME, "tier name")
+        class_path = f"{path}.priorityClassName"
+        class_name = reader.text(fields.get("priorityClassName"), class_path, _DNS_NAME, "object name")
+        if class_name.startswith("system-"):
+            reader.fault(class_path, f"{class_name!r} is for the cluster's own pods")
+        if any(tier.name == name for tier in tiers):
+            reader.fault(f"{path}.name", f"tier {name!r} is there twice")
+        if class_name and any(tier.priority_class_name == class_name for tier in tiers):
+            reader.fault(class_path, f"{class_name!r} already stands for another tier")
+        tiers.append(Tier(name, class_name))
+    return tuple(tiers)
+
+
+def _models(value: Any, reader: _Reader) -> tuple[GpuModel, ...]:
+    models: list[GpuModel] = []
+    taken: dict[str, str] = {}
+    for path, item in reader.items(value, "gpuModels"):
+        fields = reader.mapping(item, path, ("name", "aliases", "labels", "resources"))
+        name = reader.text(fields.get("name"), f"{path}.name")
+        aliases = reader.texts(fields.get("aliases"), f"{path}.aliases")
+        named = [(f"{path}.name", name)] if name else []
+        for name_path, text in [*named, *((f"{path}.aliases", alias) for alias in aliases)]:
+            normal = normal_model_name(text)
+            if not normal:
+                reader.fault(name_path, f"{text!r} has neither letters nor digits")
+            elif normal in taken:
+                reader.fault(name_path, f"{text!r} is the same name as {taken[normal]!r}")
+            taken[normal] = text
+        models.append(
+            GpuModel(
+                name=name,
+                aliases=aliases,
+                labels=_labels(fields.get("labels"), f"{path}.labels", reader),
+                resources=reader.texts(
+                    fields.get("resources"), f"{path}.resources", _RESOURCE_PATTERN, _PATTERN_WORDS
+                ),
+            )
+        )
+    return tuple(models)
+
+
+def _labels(value: Any, path: str, reader: _Reader) -> dict[str, str]:
+    labels = reader.mapping(value, path, None)
+    if not labels:
+        reader.fault(path, "must name at least one node label")
+    for key, text in labels.items():
+        if not _QUALIFIED_NAME.fullmatch(key):
+            reader.fault(path, f"{key!r} is no label key")
+        reader.text(text, f"{path}[{key}]", _LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
+    return {key: text for key, text in labels.items() if isinstance(text, str)}
+
+
+def _namespaces(
+    value: Any, tiers: tuple[Tier, ...], models: tuple[GpuModel, ...], reader: _Reader
+) -> dict[str, NamespaceRules]:
+    tier_names = [tier.name for tier in tiers]
+    model_names = {normal_model_name(name): m.name for m in models for name in (m.name, *m.aliases)}
+    find: Callable[[str], str | None] = lambda name: model_names.get(normal_model_name(name))  # noqa: E731
+    rules: dict[str, NamespaceRules] = {}
+    for namespace, item in reader.mapping(value, "namespaces", None).items():
+        path = f"namespaces.{namespace}"
+        if namespace != ANY_NAMESPACE and not _DNS_NAME.fullmatch(namespace):
+            reader.fault(path, f'{namespace!r} is no namespace name; "*" stands for all others')
+        fields = reader.mapping(item, path, ("defaultTier", "maximumTier", "defaultGpuModel"))
+        default = reader.one_of(fields.get("defaultTier"), f"{path}.defaultTier", tier_names, "tier")
+        maximum = reader.one_of(fields.get("maximumTier"), f"{path}.maximumTier", tier_names, "tier")
+        if default and maximum and tier_names.index(default) > tier_names.index(maximum):
+            reader.fault(f"{path}.defaultTier", f"{default!r} is above maximumTier {maximum!r}")
+        model = fields.get("defaultGpuModel")
+        if isinstance(model, str):
+            model = find(model) or model
+        known = [item.name for item in models]
+        model = reader.one_of(model, f"{path}.defaultGpuModel", known, "GPU model")
+        rules[namespace] = NamespaceRules(default, maximum, model)
+    return rules
+
+
+def _kind(value: Any) -> str:
+    """What a YAML value is, in the words of its writer."""
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

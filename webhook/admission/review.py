@@ -1,0 +1,192 @@
+"""AdmissionReview v1: decoded once into the few fields that admission reads, and encoded as one.
+
+The rules of the exchange are those of k8s.io/api/admission/v1. A field that is absent, or null,
+is None here, because a patch must know whether a parent is there.
+"""
+
+from typing import Final
+
+import msgspec
+
+from webhook.kube.objects import Quantities, Struct
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+
+
+class Owner(Struct, frozen=True):
+    """An owner reference."""
+
+    kind: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Struct, frozen=True):
+    """What is read of a pod's metadata; a pod from a template has a generateName and no name yet."""
+
+    name: str | None = None
+    generate_name: str | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Resources(Struct, frozen=True):
+    """Requests and limits; the API server has copied limits of extended resources to requests."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class Container(Struct, frozen=True):
+    """A container or an init container."""
+
+    name: str = ""
+    resources: Resources | None = None
+
+
+class Gate(Struct, frozen=True):
+    """A scheduling gate."""
+
+    name: str = ""
+
+
+class PodSpec(Struct, frozen=True):
+    """What is read of a pod's spec."""
+
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    scheduling_gates: list[Gate] | None = None
+    scheduling_group: msgspec.Raw | None = None
+    priority_class_name: str | None = None
+
+
+class Pod(Struct, frozen=True):
+    """A pod that is about to be created."""
+
+    metadata: Metadata
+    spec: PodSpec
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Its annotations, empty if it has none."""
+        return self.metadata.annotations or {}
+
+    @property
+    def all_containers(self) -> list[Container]:
+        """Init containers, sidecars among them, and containers."""
+        return [*(self.spec.init_containers or ()), *(self.spec.containers or ())]
+
+
+class Resource(Struct, frozen=True):
+    """A resource's group, version and plural name."""
+
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class Request(Struct, frozen=True):
+    """One request for admission; `object` stays undecoded until it is known to be a pod."""
+
+    uid: str = ""
+    resource: Resource = Resource()
+    sub_resource: str = ""
+    namespace: str = ""
+    operation: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def is_pod_creation(self) -> bool:
+        """Whether a new pod is asked for: no subresource, no update."""
+        resource = self.resource
+        return (
+            self.operation == "CREATE"
+            and resource.resource == "pods"
+            and not resource.group
+            and not self.sub_resource
+        )
+
+
+class Status(Struct, frozen=True):
+    """Why a request is denied."""
+
+    message: str
+    code: int
+    reason: str = "Forbidden"
+
+
+class _Response(Struct, frozen=True, omit_defaults=True):
+    uid: str
+    allowed: bool
+    patch_type: str | None = None
+    patch: bytes | None = None  # msgspec writes bytes as base64, which is what the API server reads
+    warnings: tuple[str, ...] = ()
+    status: Status | None = None
+
+
+class _ReviewIn(Struct, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class _ReviewOut(Struct, frozen=True):
+    api_version: str
+    kind: str
+    response: _Response
+
+
+class ReviewError(Exception):
+    """The body is no AdmissionReview v1 that can be answered; the text says why, without quoting it."""
+
+
+_review_decoder: Final = msgspec.json.Decoder(_ReviewIn)
+_pod_decoder: Final = msgspec.json.Decoder(Pod)
+_encoder: Final = msgspec.json.Encoder()
+
+
+def decode_request(body: bytes) -> Request:
+    """Read an AdmissionReview. Raises ReviewError; never returns a request without a uid."""
+    try:
+        review = _review_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReviewError(f"body is no AdmissionReview: {_without_content(error)}") from None
+    if review.api_version != API_VERSION or review.kind != KIND:
+        raise ReviewError(f"only {API_VERSION} {KIND} is answered; check admissionReviewVersions")
+    if review.request is None or not review.request.uid:
+        raise ReviewError("AdmissionReview has no request.uid")
+    return review.request
+
+
+def decode_pod(request: Request) -> Pod:
+    """Read the pod of a request. Raises ReviewError."""
+    try:
+        return _pod_decoder.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReviewError(f"request.object is no pod: {_without_content(error)}") from None
+
+
+def encode_response(
+    uid: str, *, patch: bytes | None = None, denial: str | None = None, warnings: tuple[str, ...] = ()
+) -> bytes:
+    """Answer a request: with a JSON Patch, with a denial, or with neither."""
+    response = _Response(
+        uid=uid,
+        allowed=denial is None,
+        patch_type="JSONPatch" if patch else None,
+        patch=patch or None,
+        warnings=warnings,
+        status=None if denial is None else Status(message=denial, code=403),
+    )
+    return _encoder.encode(_ReviewOut(api_version=API_VERSION, kind=KIND, response=response))
+
+
+def _without_content(error: Exception) -> str:
+    """A decoder's complaint, short; msgspec names types and paths but does not quote the input."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    return str(error).encode("ascii", "replace").decode()[:200]

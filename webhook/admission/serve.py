@@ -1,0 +1,120 @@
+"""`topogate-webhook`: the admission webhook as a process.
+
+gunicorn with one threaded worker: it keeps connections alive (the API server opens a full TLS
+handshake otherwise), and it drains on SIGTERM. More load is for more replicas.
+"""
+
+import argparse
+import logging
+import ssl
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+
+from webhook.admission.app import Dependencies, create_app
+from webhook.admission.policy_file import PolicyError, load_policy
+from webhook.admission.store import Certificate, PolicyStore, watch_files
+from webhook.admission.tls import ContextCache
+from webhook.kube.client import Api, ConnectError
+from webhook.kube.informer import Informer
+from webhook.kube.objects import PriorityClass
+
+PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+KEEP_ALIVE_SECONDS: Final = 120
+"""Above the 90 s after which the API server closes an idle connection, so that it never meets a
+connection that we are just closing."""
+THREADS: Final = 16
+GRACE_SECONDS: Final = 15
+
+logger = logging.getLogger(__name__)
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
+
+    def __init__(self, arguments: argparse.Namespace, api: Api) -> None:
+        """Take the command line and the API server to read PriorityClasses from."""
+        self._arguments = arguments
+        self._api = api
+        self._certificate = arguments.cert_dir / "tls.crt"
+        self._contexts = ContextCache(self._certificate, arguments.cert_dir / "tls.key")
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Settings of gunicorn; see its documentation for their meaning."""
+        settings: dict[str, Any] = {
+            "bind": self._arguments.bind,
+            "workers": 1,
+            "worker_class": "gthread",
+            "threads": THREADS,
+            "keepalive": KEEP_ALIVE_SECONDS,
+            "graceful_timeout": GRACE_SECONDS,
+            "certfile": str(self._certificate),
+            "keyfile": str(self._arguments.cert_dir / "tls.key"),
+            "ssl_context": lambda _config, _default: self._contexts.context(),
+            "do_handshake_on_connect": False,
+            "control_socket_disable": True,  # it would need a writable home folder
+            "proc_name": "topogate-webhook",
+            "loglevel": self._arguments.log_level,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        """Start what the app reads from, and make the app."""
+        store = PolicyStore(self._arguments.policy)
+        certificate = Certificate(self._certificate)
+        informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
+        informer.start()
+        watch_files([store.refresh, certificate.refresh])
+        return create_app(
+            Dependencies(
+                store=store,
+                certificate=certificate,
+                classes=informer.items,
+                classes_synced=lambda: informer.synced,
+            )
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="topogate-webhook", description=__doc__)
+    made.add_argument("--bind", default="0.0.0.0:8443", help="address:port to listen on (%(default)s)")
+    made.add_argument(
+        "--cert-dir", type=Path, default=Path("/etc/topogate/tls"), help="holds tls.crt, tls.key"
+    )
+    made.add_argument("--policy", type=Path, default=Path("/etc/topogate/policy/policy.yaml"), metavar="FILE")
+    made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
+    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
+    arguments = parser().parse_args(argv)
+    logging.basicConfig(
+        level=arguments.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        load_policy(arguments.policy)
+        api = Api.connect(arguments.kubeconfig, user_agent="topogate-webhook")
+        server = Server(arguments, api)
+    except (PolicyError, ConnectError) as error:
+        print(f"topogate-webhook: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    except (OSError, ssl.SSLError) as error:
+        where = f"{arguments.cert_dir}/tls.crt, tls.key"
+        print(f"topogate-webhook: no usable certificate in {where}: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    server.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

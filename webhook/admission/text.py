@@ -1,0 +1,34 @@
+"""What a user wrote, made safe to say back: one line, ASCII, short.
+
+The API server drops warnings with control characters and cuts long ones.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+_LONGEST_QUOTE: Final = 40
+_LONGEST_LIST: Final = 30
+
+
+def quote(value: str) -> str:
+    """A value in quotation marks, with everything unprintable escaped and a long tail cut off."""
+    cut = value if len(value) <= _LONGEST_QUOTE else value[: _LONGEST_QUOTE - 3] + "..."
+    return '"' + one_line(cut).replace('"', "'") + '"'
+
+
+def one_line(text: str) -> str:
+    """A text with line breaks, other control characters and everything beyond ASCII escaped."""
+    return text.encode("ascii", "backslashreplace").decode().translate(_ESCAPES)
+
+
+def sentence_list(items: Sequence[str], conjunction: str = "and") -> str:
+    """ "a", "a and b", "a, b and c"; "nothing" if empty; the tail of a very long list is counted."""
+    shown = list(items)
+    if len(shown) > _LONGEST_LIST:
+        shown = [*shown[:_LONGEST_LIST], f"{len(items) - _LONGEST_LIST} more"]
+    if len(shown) < 2:
+        return "".join(shown) or "nothing"
+    return f"{', '.join(shown[:-1])} {conjunction} {shown[-1]}"
+
+
+_ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}

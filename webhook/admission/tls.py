@@ -1,0 +1,92 @@
+"""TLS of the webhook: certificates taken from disk as they are rotated, and no client waited for.
+
+gunicorn asks for a context at every new connection; building one costs half of a handshake, so it is
+kept until the files change. gunicorn's threads have no time-out of their own, neither for the
+handshake nor for a request that never ends, so the sockets have.
+"""
+
+import errno
+import logging
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+HANDSHAKE_SECONDS: Final = 3.0
+"""For a whole handshake; the API server gives up after 10 s."""
+STALL_SECONDS: Final = 5.0
+"""For the next bytes of a request that has begun."""
+
+logger = logging.getLogger(__name__)
+
+
+class ImpatientSocket(ssl.SSLSocket):
+    """A server's TLS socket that gives up on a client that stalls.
+
+    The errors are those of a client that went away: gunicorn takes them quietly and ends the
+    connection, whereas a time-out would be logged with a traceback.
+    """
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Shake hands within HANDSHAKE_SECONDS."""
+        super().settimeout(HANDSHAKE_SECONDS)
+        try:
+            super().do_handshake(block)
+        except TimeoutError:
+            raise ConnectionResetError(errno.ECONNRESET, "TLS handshake took too long") from None
+        super().settimeout(STALL_SECONDS)
+
+    def setblocking(self, flag: bool) -> None:
+        """Where "blocking" is asked for, wait for STALL_SECONDS at most."""
+        super().settimeout(STALL_SECONDS if flag else 0.0)
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Receive, taking a stalled client for one that is gone."""
+        try:
+            return super().recv(buflen, flags)
+        except TimeoutError:
+            raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Send, taking a client that does not read for one that is gone."""
+        try:
+            super().sendall(data, flags)
+        except TimeoutError:
+            raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
+
+
+class ContextCache:
+    """The TLS context of a certificate and a key on disk, made anew whenever either changes."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Read both now. Raises OSError or ssl.SSLError if they cannot be used."""
+        self._files = (certificate, key)
+        self._state = self._stat()
+        self._context = self._build()
+
+    def context(self) -> ssl.SSLContext:
+        """The context for the next connection.
+
+        A pair that cannot be used (half of a rotation, say) leaves the one before in force.
+        """
+        try:
+            state = self._stat()
+            if state != self._state:
+                self._context = self._build()
+                self._state = state
+                logger.info("tls_context_renewed certificate=%s", self._files[0])
+        except (OSError, ssl.SSLError) as error:
+            logger.warning("tls_pair_unusable certificate=%s error=%r", self._files[0], str(error))
+        return self._context
+
+    def _stat(self) -> tuple[tuple[int, int, int], ...]:
+        facts = [path.stat() for path in self._files]
+        return tuple((fact.st_mtime_ns, fact.st_ino, fact.st_size) for fact in facts)
+
+    def _build(self) -> ssl.SSLContext:
+        certificate, key = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(certificate, key)
+        context.sslsocket_class = ImpatientSocket
+        return context

@@ -1,0 +1,168 @@
+"""Requests that can never be placed, told to the user while the pod is created.
+
+None of these refuses a pod: a warning costs nothing if we are wrong. The rules on Intel's fractional
+resources and on `gas-*` annotations are those of GPU Aware Scheduling (README and usage document of
+intel/platform-aware-scheduling, gpu-aware-scheduling).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from labeler.contract import keys
+from webhook.admission.policy import Policy
+from webhook.admission.review import Container, Pod
+from webhook.admission.text import one_line, quote, sentence_list
+
+LONGEST_WARNING: Final = 120
+"""What the API documentation recommends as the length of one warning."""
+MOST_WARNINGS: Final = 16
+
+GAS_ALLOW: Final = "gas-allow"
+GAS_DENY: Final = "gas-deny"
+GAS_SAME_GPU: Final = "gas-same-gpu"
+GAS_XELINK: Final = "gas-allocate-xelink"
+_MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
+_CARD: Final = re.compile(r"card\d+")
+_POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_QUANTITY: Final = re.compile(r"([0-9]{1,18})(\.0*)?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_FACTORS: Final = {
+    **{suffix: 1000 ** (power + 1) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"))},
+    **{suffix: 1024 ** (power + 1) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
+}
+
+
+def amount(quantity: str | int | float) -> int | None:
+    """A Kubernetes quantity as a whole number, None where it is none ("500m", "0.5", nonsense)."""
+    if isinstance(quantity, str):
+        found = _QUANTITY.fullmatch(quantity)
+        return int(found[1]) * _FACTORS.get(found[3], 1) if found else None
+    return int(quantity) if quantity == quantity // 1 else None
+
+
+def asked_of(container: Container) -> dict[str, str | int | float]:
+    """What a container asks for: its requests, and limits for what it requests nothing of."""
+    resources = container.resources
+    if resources is None:
+        return {}
+    return {**(resources.limits or {}), **(resources.requests or {})}
+
+
+def gpu_resources(pod: Pod, policy: Policy) -> tuple[str, ...]:
+    """Names of the GPU resources that any container or init container asks some of, in order."""
+    return tuple(
+        dict.fromkeys(
+            resource
+            for container in pod.all_containers
+            for resource, quantity in asked_of(container).items()
+            if policy.is_gpu_resource(resource) and amount(quantity) != 0
+        )
+    )
+
+
+def warnings(pod: Pod, policy: Policy) -> list[str]:
+    """Everything about a pod's wishes that its author should hear."""
+    found = [*_inject(pod.annotations), *_gang(pod.annotations), *_topology(pod.annotations, policy)]
+    for container in pod.spec.containers or ():
+        found += _fractions(container)
+    if any(key.startswith("gas-") for key in pod.annotations):
+        found += [*_cards(pod.annotations), *_same_gpu(pod), *_xelink(pod)]
+    return found
+
+
+def shown(found: list[str]) -> tuple[str, ...]:
+    """Warnings as the API server passes them on: one line each, not too long, not too many."""
+    if len(found) > MOST_WARNINGS:
+        rest = len(found) - MOST_WARNINGS + 1
+        found = [*found[: MOST_WARNINGS - 1], f"topogate: and {rest} more warnings"]
+    lines = (one_line(line) for line in found)
+    return tuple(x if len(x) <= LONGEST_WARNING else x[: LONGEST_WARNING - 3] + "..." for x in lines)
+
+
+def _inject(annotations: Mapping[str, str]) -> Iterator[str]:
+    value = annotations.get(keys.INJECT_ANNOTATION)
+    if value is not None and value != "true":
+        yield f'{keys.INJECT_ANNOTATION}: {quote(value)} has no effect; to opt out write "{keys.INJECT_NO}"'
+
+
+def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
+    size = annotations.get(keys.GANG_SIZE_ANNOTATION)
+    if size is not None and not _POSITIVE.fullmatch(size):
+        yield f"{keys.GANG_SIZE_ANNOTATION}: {quote(size)} is no positive whole number"
+    if annotations.get(keys.GANG_ANNOTATION) == "":
+        yield f"{keys.GANG_ANNOTATION} is empty: name the gang"
+
+
+def _topology(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
+    for key in (keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION):
+        level = annotations.get(key)
+        if level is not None and level not in policy.topology_levels:
+            yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
+
+
+def _fractions(container: Container) -> Iterator[str]:
+    """Shares of Intel GPUs: the container's amounts are spread evenly over its cards."""
+    intel = {name: value for name, value in asked_of(container).items() if name.startswith(keys.INTEL_PREFIX)}
+    if not intel:
+        return
+    where = f"container {quote(container.name)}"
+    cards = {name: amount(intel.get(name, 0)) or 0 for name in keys.PLUGIN_RESOURCES}
+    if all(cards.values()):
+        yield f"{where}: asks for {keys.I915} and {keys.XE}; no node offers both, ask for one"
+    count = next((value for value in cards.values() if value), 0)
+    shares = {name: v for name, v in intel.items() if name not in (*keys.PLUGIN_RESOURCES, *_MONITORING)}
+    for name, quantity in shares.items():
+        whole = amount(quantity)
+        if whole is None:
+            yield f"{where}: {name} {quote(str(quantity))} is no whole number"
+        elif whole and not count:
+            yield f"{where}: {name} without {keys.I915} or {keys.XE} gets no GPU"
+        elif name == keys.TILES and 0 < whole < count:
+            yield f"{where}: {whole} tiles for {count} GPUs; ask for at least one tile a GPU"
+        elif count and whole % count:
+            yield f"{where}: {name} {whole} does not divide by {count} GPUs"
+
+
+def _cards(annotations: Mapping[str, str]) -> Iterator[str]:
+    for key in (GAS_ALLOW, GAS_DENY):
+        value = annotations.get(key)
+        if value is None:
+            continue
+        wrong = [name for name in value.split(",") if not _CARD.fullmatch(name)]
+        if wrong:
+            yield f"{key}: {quote(wrong[0])} is no card; write card0,card1 without blanks"
+
+
+def _same_gpu(pod: Pod) -> Iterator[str]:
+    """Containers that share one card: each asks for exactly one GPU, and for no tiles or monitoring."""
+    value = pod.annotations.get(GAS_SAME_GPU)
+    if value is None:
+        return
+    names = value.split(",")
+    containers = {container.name: container for container in pod.spec.containers or ()}
+    unknown = [name for name in names if name not in containers]
+    if len(set(names)) != len(names) or len(names) < 2:
+        yield f"{GAS_SAME_GPU}: {quote(value)} must name two or more different containers"
+    if unknown:
+        yield f"{GAS_SAME_GPU}: the pod has no container {quote(unknown[0])}"
+    if GAS_XELINK in pod.annotations:
+        yield f"{GAS_SAME_GPU} and {GAS_XELINK} exclude each other"
+    for name in dict.fromkeys(names):
+        asked = asked_of(containers[name]) if name in containers else None
+        if asked is None:
+            continue
+        if sum(amount(asked.get(resource, 0)) or 0 for resource in keys.PLUGIN_RESOURCES) != 1:
+            yield f"{GAS_SAME_GPU}: container {quote(name)} must ask for exactly 1 GPU"
+        clash = [resource for resource in (keys.TILES, *_MONITORING) if resource in asked]
+        if clash:
+            yield f"{GAS_SAME_GPU}: container {quote(name)} must not ask for {clash[0]}"
+
+
+def _xelink(pod: Pod) -> Iterator[str]:
+    if GAS_XELINK not in pod.annotations:
+        return
+    for container in pod.spec.containers or ():
+        asked = asked_of(container)
+        count = next((amount(asked[name]) or 0 for name in keys.PLUGIN_RESOURCES if asked.get(name)), 0)
+        if count % 2:
+            yield f"{GAS_XELINK}: container {quote(container.name)} asks for {count} GPUs; links join pairs"
