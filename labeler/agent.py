@@ -7,7 +7,7 @@ kinds that nobody told of stay on the node as they are: not knowing is not knowi
 import logging
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from labeler.api import ApiError
@@ -51,8 +51,8 @@ class Agent:
         self._last_words: dict[str, Facts] = {}
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self.failed: tuple[str, ...] = ()
-        """Names of the sources that failed when they were last asked."""
+        self.failed: Mapping[str, str] = {}
+        """Sources that failed when they were last asked, and why."""
 
     def stop(self) -> None:
         """End run() soon; callable from a signal handler."""
@@ -61,16 +61,17 @@ class Agent:
 
     def look(self) -> Wanted:
         """Ask every source and say what the node should carry."""
-        failed = []
+        failed: dict[str, str] = {}
         for name, source in self._sources.items():
             try:
                 word = source.discover()
                 wanted(word, self._levels, self._pci_group_level)  # a place of the wrong depth is its fault
                 self._last_words[name] = word
             except SourceError as error:
-                failed.append(name)
-                log.warning("source %s: %s", name, error)
-        self.failed = tuple(failed)
+                failed[name] = str(error)
+                repeated = self.failed.get(name) == str(error)
+                log.log(logging.DEBUG if repeated else logging.WARNING, "source %s: %s", name, error)
+        self.failed = failed
         words = {name: self._last_words[name] for name in self._sources if name in self._last_words}
         facts = merge(words.values())
         untold = facts_untold(facts, self._levels) if len(words) < len(self._sources) else ()
@@ -80,8 +81,11 @@ class Agent:
         """Look and publish once. Raises what the output raises."""
         return self._output.publish(self.look())
 
-    def run(self, interval_seconds: float) -> None:
-        """Keep the node right until stop() is called; the interval is spread by a tenth either way."""
+    def run(self, interval_seconds: float, beat: Callable[[str], None] = lambda problem: None) -> None:
+        """Keep the node right until stop() is called; the interval is spread by a tenth either way.
+
+        beat is called after every turn with what went wrong, "" if nothing did.
+        """
         for name, source in self._sources.items():
             threading.Thread(
                 target=source.watch, args=(self._wake.set, self._stop), name=f"watch {name}", daemon=True
@@ -91,11 +95,13 @@ class Agent:
             self._wake.clear()
             try:
                 self.once()
+                beat("")
                 retry, pause = FIRST_RETRY_SECONDS, interval_seconds * random.uniform(0.9, 1.1)
             except (ApiError, OSError) as error:
                 asked = getattr(error, "retry_after", None) or 0.0
                 pause = max(asked, retry) * random.uniform(1.0, 1.5)
                 retry = min(2 * retry, LAST_RETRY_SECONDS)
+                beat(str(error))
                 log.warning("not published, next try in %.1f s: %s", pause, error)
             if self._wake.wait(pause):
                 self._fold()

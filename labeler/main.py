@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from labeler.agent import FIRST_RETRY_SECONDS, Agent, Output
+from labeler.agent import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Agent, Output
 from labeler.api import ApiError, NodeApi
 from labeler.config import Config, ConfigError, load_config
 from labeler.labels import Wanted
@@ -22,6 +22,8 @@ from labeler.publisher import Change, NodePublisher
 from labeler.sources import OptionError, create_source, known_sources
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SLOWEST_LOOK_SECONDS: Final = 60.0
+"""Longer than every source's and the API server's time-outs together."""
 ONESHOT_SECONDS: Final = 60.0
 """How long --oneshot keeps trying a server that does not answer."""
 
@@ -52,7 +54,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _once(agent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop())
-    agent.run(options.interval or config.interval_seconds)
+    interval = options.interval or config.interval_seconds
+    if options.health_port is None:
+        agent.run(interval)
+        return 0
+    from labeler.health import Health, serve
+
+    health = Health(longest_pause_seconds=SLOWEST_LOOK_SECONDS + 2 * max(interval, LAST_RETRY_SECONDS))
+    try:
+        serve(health, options.health_port)
+    except OSError as error:
+        print(f"topogate-labeler: --health-port {options.health_port}: {error}", file=sys.stderr)
+        return 2
+    agent.run(interval, health.beat)
     return 0
 
 
@@ -71,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--server", help="the API server's URL (default: the cluster that this pod runs in)")
     add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
     add("--ca-file", type=Path, metavar="FILE", help="certificates that sign the API server's")
+    add(
+        "--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: nowhere)"
+    )
     add("--verbose", action="store_true", help="log also what did not change")
     return parser
 
