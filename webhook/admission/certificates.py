@@ -1,0 +1,210 @@
+"""Serving certificates of our own making, and the order in which they are replaced. Pure.
+
+Every certificate comes from an authority made for it alone, whose key is thrown away: there is no
+signing key that could be stolen. The price is that each renewal changes the caBundle, so it goes in
+three steps, each of which leaves a bundle that vouches for what is served:
+
+1. publish: the caBundle holds the old authority and the next one, and every API server hears of it;
+2. switch: the serving Secret holds the next certificate, and every replica takes it up;
+3. drop: the caBundle holds the new authority alone.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME: Final = timedelta(days=90)
+RENEW_AT: Final = 2 / 3
+"""Of its life: a third remains to notice that renewing fails."""
+PUBLISH_WAIT: Final = timedelta(minutes=5)
+"""From publishing until switching: an API server that cannot see a change for longer is down."""
+SWITCH_WAIT: Final = timedelta(minutes=30)
+"""From switching until dropping: the kubelet updates a mounted Secret within about two minutes."""
+_CLOCK_SKEW: Final = timedelta(hours=1)
+_END: Final = b"-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A serving certificate with its key and the authority that vouches for it, all PEM."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+    @property
+    def lifetime(self) -> tuple[datetime, datetime]:
+        """From when until when it is valid. Raises ValueError if it is no certificate."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def issue(hosts: Sequence[str], lifetime: timedelta = LIFETIME, now: datetime | None = None) -> Pair:
+    """Make a new authority and one serving certificate (P-256) for these DNS names and addresses."""
+    now = now or datetime.now(UTC)
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority_name = _name(f"topogate webhook authority {now:%Y-%m-%dT%H:%M:%SZ}")
+    span = (now - _CLOCK_SKEW, now + lifetime)
+    authority = (
+        _builder(authority_name, authority_name, authority_key.public_key(), span)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(sign_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name("topogate webhook"), authority_name, key.public_key(), span)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return Pair(
+        authority.public_bytes(pem),
+        certificate.public_bytes(pem),
+        key.private_bytes(pem, pkcs8, serialization.NoEncryption()),
+    )
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What stands in the cluster now.
+
+    serving: what the webhook's Secret holds; None if nothing usable. upcoming: what is to follow it.
+    bundles: the caBundle of each webhook of the configuration. published_at: since when all of them
+    have held the upcoming authority. switched_at: since when `serving` has been what is served.
+    """
+
+    serving: Pair | None
+    upcoming: Pair | None
+    bundles: tuple[bytes, ...]
+    published_at: datetime | None
+    switched_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long the steps are apart, and when renewing starts (a share of the certificate's life)."""
+
+    publish: timedelta = PUBLISH_WAIT
+    switch: timedelta = SWITCH_WAIT
+    renew_at: float = RENEW_AT
+
+
+ISSUE: Final = "issue"
+PREPARE: Final = "prepare"
+PUBLISH: Final = "publish"
+SWITCH: Final = "switch"
+DROP: Final = "drop"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next. action: one of the words above, or "" for nothing; wait: until when, if so.
+
+    bundle: what every caBundle shall be, for publish and drop. reason: for the log.
+    """
+
+    action: str
+    reason: str
+    bundle: bytes = b""
+    wait: datetime | None = None
+
+
+def next_step(seen: Observed, now: datetime, waits: Waits = Waits(), *, force: bool = False) -> Step:
+    """Decide the next step of a rotation from what stands in the cluster alone.
+
+    It is safe to ask again after any crash: a step that is done is not seen as due any more.
+    force: renew although it is not time.
+    """
+    if seen.serving is None:
+        return Step(ISSUE, "there is no usable serving certificate")
+    vouched = [seen.serving.authority] if seen.upcoming is None else _distinct(seen)
+    if any(not _holds(bundle, vouched) for bundle in seen.bundles):
+        return Step(PUBLISH, "a caBundle lacks an authority that is in use", join(vouched))
+    if seen.upcoming is not None:
+        due = (seen.published_at or now) + waits.publish
+        if seen.published_at is None:
+            return Step(PUBLISH, "note since when both authorities are published", join(vouched))
+        if now < due:
+            return Step("", "API servers take up the caBundle with both authorities", wait=due)
+        return Step(SWITCH, "both authorities have been published long enough")
+    not_before, not_after = seen.serving.lifetime
+    renew = not_before + (not_after - not_before) * waits.renew_at
+    if force or now >= renew:
+        return Step(PREPARE, "asked for" if force else f"the serving certificate expires at {not_after}")
+    if any(split(bundle) != vouched for bundle in seen.bundles):
+        due = (seen.switched_at or now - waits.switch) + waits.switch
+        if now < due:
+            return Step("", "replicas take up the new certificate", wait=due)
+        return Step(DROP, "the old authority is in use no more", join(vouched))
+    return Step("", "nothing to do", wait=renew)
+
+
+def join(certificates: Sequence[bytes]) -> bytes:
+    """PEM certificates as one bundle."""
+    return b"".join(split(b"\n".join(certificates)))
+
+
+def split(bundle: bytes) -> list[bytes]:
+    """The certificates of a bundle, each as PEM text with one final newline."""
+    parts = (part.strip() for part in bundle.replace(b"\r\n", b"\n").split(_END))
+    return [part + b"\n" + _END + b"\n" for part in parts if part]
+
+
+def _distinct(seen: Observed) -> list[bytes]:
+    pairs = [pair for pair in (seen.serving, seen.upcoming) if pair is not None]
+    return list(dict.fromkeys(authority for pair in pairs for authority in split(pair.authority)))
+
+
+def _holds(bundle: bytes, authorities: Sequence[bytes]) -> bool:
+    there = split(bundle)
+    return all(part in there for authority in authorities for part in split(authority))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, span: tuple[datetime, datetime]
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(span[0])
+        .not_valid_after(span[1])
+    )
+
+
+def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
