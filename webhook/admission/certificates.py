@@ -109,9 +109,10 @@ DROP: Final = "drop"
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next. action: one of the words above, or "" for nothing; wait: until when, if so.
+    """What to do next. action: one of the words above, or "" for nothing now.
 
-    bundle: what every caBundle shall be, for publish and drop. reason: for the log.
+    bundle: what every caBundle shall be, for publish and drop. wait: a rotation is under way and goes on
+    then. reason: for the log.
     """
 
     action: str
@@ -147,7 +148,7 @@ def next_step(seen: Observed, now: datetime, waits: Waits = Waits(), *, force: b
         if now < due:
             return Step("", "replicas take up the new certificate", wait=due)
         return Step(DROP, "the old authority is in use no more", join(vouched))
-    return Step("", "nothing to do", wait=renew)
+    return Step("", f"nothing to do before {renew}")
 
 
 def join(certificates: Sequence[bytes]) -> bytes:
