@@ -1,1 +1,35 @@
-"""The pure placement core: values in, values out; no clock, no randomness, no I/O, no Kubernetes client."""
+"""The pure placement core: a snapshot of the cluster and a gang in, the best assignment or the reason out."""
+
+from webhook.placement.check import check
+from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
+from webhook.placement.model import (
+    Anchor,
+    Assignment,
+    Card,
+    CardShare,
+    CardWish,
+    Gang,
+    Member,
+    Mode,
+    Nearest,
+    Node,
+    NoFit,
+    Objective,
+    Options,
+    Placed,
+    PlacementError,
+    PodClass,
+    Slice,
+    Slots,
+    Topology,
+    Usage,
+    vector,
+)
+from webhook.placement.place import place
+from webhook.placement.snapshot import Snapshot
+
+__all__ = [
+    "Anchor", "Assignment", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest", "NoFit",
+    "Node", "Objective", "Options", "Placed", "PlacementError", "PodClass", "Requirement", "Rules", "Slice",
+    "Slots", "Snapshot", "Taint", "Term", "Toleration", "Topology", "Usage", "check", "place", "vector",
+]  # fmt: skip

@@ -1,0 +1,48 @@
+"""Small clusters in one line: block{subblock{host: free slots}}, a slot being the room for one pod."""
+
+from collections.abc import Mapping
+
+from labeler.contract import keys
+from webhook.placement import Gang, Member, Node, PodClass, Snapshot, Usage, vector
+
+FAMILY = keys.GCE_TOPOLOGY
+Tree = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+def node(name: str, place: tuple[str, ...] | None, cpu: int = 0, **amounts: int) -> Node:
+    """A node with whole cpus and other amounts; place: block, subblock, host."""
+    labels = dict(zip(FAMILY, place, strict=True)) if place else {}
+    allocatable = {"cpu": cpu * 1000, "pods": 110, **amounts}
+    return Node(name, labels, allocatable=allocatable)
+
+
+def nodes_of(tree: Tree) -> list[Node]:
+    return [
+        node(host, (block, rack, host), cpu)
+        for block, racks in tree.items()
+        for rack, hosts in racks.items()
+        for host, cpu in hosts.items()
+    ]
+
+
+def snapshot_of(tree: Tree, usage: list[tuple[str, Usage]] | None = None) -> Snapshot:
+    return Snapshot.build(nodes_of(tree), usage or [])
+
+
+def pod_class(cpu: int = 1, **amounts: int) -> PodClass:
+    """A pod of whole cpus."""
+    return PodClass(vector({"cpu": cpu * 1000, "pods": 1, **amounts}))
+
+
+def gang_of(count: int, kind: PodClass | None = None, **rules: object) -> Gang:
+    kind = kind or pod_class()
+    members = tuple(Member(f"p-{rank}", rank, kind) for rank in range(count))
+    return Gang("g", members, **rules)  # type: ignore[arg-type]
+
+
+def taken(nodes: Mapping[str, str]) -> dict[str, int]:
+    """Node -> members on it."""
+    counts: dict[str, int] = {}
+    for name in nodes.values():
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))

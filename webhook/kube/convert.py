@@ -1,0 +1,292 @@
+"""From Kubernetes objects to the values that placement computes with.
+
+A node whose labels contradict and a pod whose wishes make no sense are not errors here: they become a node
+that takes no GPU pods and a pod class that has no place, each with the sentence that says why. Cards follow
+the formats and the counting of GPU Aware Scheduling: one card holds its share, rounded down, of each
+gpu.intel.com/ amount of the node; a container with N cards takes the N-th part of its requests from each.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from labeler.contract import keys
+from labeler.contract.annotations import Slot, decode_allocation
+from labeler.contract.errors import ContractError
+from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
+from webhook.kube import objects
+from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
+from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, vector
+from webhook.placement.quantities import QuantityError, in_units, parse_all
+from webhook.placement.requests import ContainerAmounts, pod_requests
+
+_TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def node_of(node: objects.Node) -> Node:
+    """A node with its cards; one whose labels cannot be read has a `problem` and no cards."""
+    problem = ""
+    cards: tuple[Card, ...] = ()
+    allocatable: dict[str, int] = {}
+    try:
+        allocatable = in_units(parse_all(node.status.allocatable))
+        cards = _cards(node.metadata.labels, allocatable)
+    except (ContractError, QuantityError) as error:
+        problem = f"unreadable node ({error})"
+    if node.metadata.deletion_timestamp is not None:
+        problem = "being deleted"
+    return Node(
+        name=node.metadata.name,
+        labels=node.metadata.labels,
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
+        unschedulable=node.spec.unschedulable,
+        ready=all(c.status == "True" for c in node.status.conditions if c.type == "Ready"),
+        allocatable=allocatable,
+        cards=cards,
+        problem=problem,
+    )
+
+
+def _cards(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> tuple[Card, ...]:
+    numbers = decode_cards(labels)
+    if not numbers:
+        return ()
+    capacity = {
+        resource: amount // len(numbers)
+        for resource, amount in allocatable.items()
+        if resource.startswith(keys.INTEL_PREFIX)
+    }
+    numa = {card: node for node, members in decode_numa_map(labels).items() for card in members}
+    disabled, disabled_tiles = _disabled(labels)
+    links = _links(labels, numbers)
+    return tuple(
+        Card(
+            name=f"card{number}",
+            capacity=capacity,
+            tiles=capacity.get(keys.TILES, 0),
+            numa=numa.get(number),
+            disabled=number in disabled,
+            disabled_tiles=frozenset(disabled_tiles.get(number, ())),
+            links=tuple(links.get(number, ())),
+        )
+        for number in numbers
+    )
+
+
+def _links(labels: Mapping[str, str], numbers: Sequence[int]) -> dict[int, list[tuple[int, str, int]]]:
+    """Card number -> (own tile, other card's name, its tile); links count devices, not card numbers."""
+    links: dict[int, list[tuple[int, str, int]]] = {}
+    for link in decode_xe_links(labels):
+        if link.device < len(numbers) and link.other_device < len(numbers):
+            other = f"card{numbers[link.other_device]}"
+            links.setdefault(numbers[link.device], []).append((link.tile, other, link.other_tile))
+    return links
+
+
+def _disabled(labels: Mapping[str, str]) -> tuple[set[int], dict[int, set[int]]]:
+    """Cards and tiles that a telemetry policy takes out of use."""
+    cards: set[int] = set()
+    tiles: dict[int, set[int]] = {}
+    groups: tuple[tuple[int, ...], ...] | None = None
+    for key, value in labels.items():
+        if not key.startswith(keys.TAS_LABEL_PREFIX) or key.count("/") != 1:
+            continue
+        word = key.partition("/")[2]
+        number = _card_number(word.removeprefix(keys.TAS_DISABLE_CARD))
+        if word.startswith(keys.TAS_DISABLE_CARD) and number is not None:
+            cards.add(number)
+            if value == keys.TAS_PCI_GROUP:
+                groups = decode_pci_groups(labels) if groups is None else groups
+                cards |= {card for group in groups if number in group for card in group}
+        for prefix in (keys.TAS_DISABLE_TILE, keys.TAS_DESCHEDULE_TILE):
+            match = _TILE_NAME.fullmatch(word.removeprefix(prefix))
+            if word.startswith(prefix) and match:
+                tiles.setdefault(int(match[1]), set()).add(int(match[2]))
+    return cards, tiles
+
+
+def _card_number(name: str) -> int | None:
+    match = re.fullmatch(r"card(0|[1-9][0-9]*)", name)
+    return int(match[1]) if match else None
+
+
+# --- pods that want a place -----------------------------------------------------------------------
+
+
+def pod_class_of(pod: objects.Pod) -> PodClass:
+    """What the pod asks for and where it may run; what can never be met is its `problem`."""
+    rules = _rules(pod.spec)
+    try:
+        requests = vector(_requests(pod.spec))
+        wishes = tuple(_wish(container) for container in pod.spec.containers)
+        same = _same_card(pod, wishes)
+        _check_cards(pod, wishes, same)
+    except (QuantityError, _WishError) as error:
+        return PodClass((), rules, problem=str(error))
+    if not any(wish.count for wish in wishes):
+        return PodClass(requests, rules)
+    annotations = pod.metadata.annotations
+    allowed = annotations.get(keys.GAS_ALLOW_ANNOTATION)
+    return PodClass(
+        requests=requests,
+        rules=rules,
+        cards=wishes,
+        same_card=same,
+        allowed_cards=None if allowed is None else _names(allowed),
+        denied_cards=_names(annotations.get(keys.GAS_DENY_ANNOTATION, "")),
+        single_numa=keys.GAS_SINGLE_NUMA_ANNOTATION in annotations,
+        linked=keys.GAS_XELINK_ANNOTATION in annotations,
+    )
+
+
+class _WishError(ValueError):
+    """Card wishes that contradict; the text is for the pod's owner."""
+
+
+def _requests(spec: objects.PodSpec) -> dict[str, int]:
+    return pod_requests(
+        [_amounts(container) for container in spec.containers],
+        [_amounts(container) for container in spec.init_containers],
+        parse_all(spec.overhead),
+        ContainerAmounts(parse_all(spec.resources.requests), parse_all(spec.resources.limits)),
+    )
+
+
+def _amounts(container: objects.Container) -> ContainerAmounts:
+    resources = container.resources
+    return ContainerAmounts(
+        parse_all(resources.requests), parse_all(resources.limits), container.restart_policy == "Always"
+    )
+
+
+def _wish(container: objects.Container) -> CardWish:
+    """The container's cards: xe if it asks for any, else i915; every other amount is shared out evenly."""
+    amounts = {
+        resource: amount
+        for resource, amount in in_units(_amounts(container).effective).items()
+        if resource.startswith(keys.INTEL_PREFIX) and amount > 0
+    }
+    plugin = next((resource for resource in keys.PLUGIN_RESOURCES if amounts.get(resource)), None)
+    if plugin is None:
+        return CardWish()
+    count = amounts[plugin]
+    for resource, amount in amounts.items():
+        if amount % count:
+            raise _WishError(
+                f"container {container.name} asks for {amount} {resource} on {count} cards, "
+                "which does not divide; ask for a multiple"
+            )
+    shares = {resource: amount // count for resource, amount in amounts.items()}
+    return CardWish(count, vector(shares), shares.get(keys.TILES, 0))
+
+
+def _same_card(pod: objects.Pod, wishes: Sequence[CardWish]) -> tuple[int, ...]:
+    text = pod.metadata.annotations.get(keys.GAS_SAME_GPU_ANNOTATION)
+    if text is None:
+        return ()
+    where = f"annotation {keys.GAS_SAME_GPU_ANNOTATION}: {text!r}"
+    numbers = {container.name: number for number, container in enumerate(pod.spec.containers)}
+    names = _names(text)
+    if len(names) < 2 or len(set(names)) != len(names) or any(name not in numbers for name in names):
+        raise _WishError(f"{where} must name two or more different containers of the pod")
+    same = tuple(sorted(numbers[name] for name in names))
+    for number in same:
+        if wishes[number].count != 1 or wishes[number].tiles:
+            name = pod.spec.containers[number].name
+            raise _WishError(f"{where}: container {name} must ask for exactly 1 card and no tiles")
+    return same
+
+
+def _check_cards(pod: objects.Pod, wishes: Sequence[CardWish], same: Sequence[int]) -> None:
+    linked = keys.GAS_XELINK_ANNOTATION in pod.metadata.annotations
+    if linked and same:
+        raise _WishError(
+            f"annotations {keys.GAS_XELINK_ANNOTATION} and {keys.GAS_SAME_GPU_ANNOTATION} exclude each other"
+        )
+    asking = [
+        (container.name, wish)
+        for container, wish in zip(pod.spec.containers, wishes, strict=True)
+        if wish.count
+    ]
+    for name, wish in asking:
+        if linked and wish.count % 2:
+            raise _WishError(f"container {name} asks for {wish.count} cards, but linked cards come in pairs")
+    without = [name for name, wish in asking if not wish.tiles]
+    if without and len(without) < len(asking):
+        raise _WishError(
+            f"container {without[0]} asks for a card without tiles while others of the pod ask for tiles; "
+            "the node would hand the tiles to the wrong container: ask for tiles in all of them or in none"
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _rules(spec: objects.PodSpec) -> Rules:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return Rules(
+        selector=tuple(sorted(spec.node_selector.items())),
+        affinity=None if required is None else tuple(_term(term) for term in required.node_selector_terms),
+        tolerations=tuple(
+            Toleration(item.key, item.operator, item.value, item.effect) for item in spec.tolerations
+        ),
+    )
+
+
+def _term(term: objects.NodeSelectorTerm) -> Term:
+    return Term(_conditions(term.match_expressions), _conditions(term.match_fields))
+
+
+def _conditions(requirements: Sequence[objects.Requirement]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(item.key, item.operator, tuple(item.values)) for item in requirements)
+
+
+# --- pods that have a place -----------------------------------------------------------------------
+
+
+def occupies(pod: objects.Pod) -> bool:
+    """Whether a pod takes room on its node: bound and not finished; one that terminates still does."""
+    return bool(pod.spec.node_name) and pod.status.phase not in _FINISHED
+
+
+def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str] | None = None) -> Usage:
+    """What the pod takes on its node, cards and tiles by its annotations.
+
+    annotations: read instead of the pod's own, for a pod whose release is still to be written. Card amounts
+    are divided by the cards in the slot and rounded down, as GPU Aware Scheduling books them; annotations
+    that cannot be read book nothing on cards, while the node's sums still count. Raises QuantityError.
+    """
+    texts = pod.metadata.annotations if annotations is None else annotations
+    try:
+        allocation = decode_allocation(texts, len(pod.spec.containers))
+    except ContractError:
+        allocation = None
+    cards: dict[str, dict[str, int]] = {}
+    tiles: dict[str, frozenset[int]] = {}
+    for container, slot in zip(pod.spec.containers, allocation.slots if allocation else (), strict=False):
+        _book(container, slot, cards, tiles)
+    metadata = pod.metadata
+    name = f"{metadata.namespace}/{metadata.name}"
+    return Usage(_requests(pod.spec), cards, tiles, name, gang, pod.spec.priority or 0)
+
+
+def _book(
+    container: objects.Container,
+    slot: Slot,
+    cards: dict[str, dict[str, int]],
+    tiles: dict[str, frozenset[int]],
+) -> None:
+    amounts = in_units(_amounts(container).effective)
+    for share in slot:
+        name = f"card{share.card}"
+        booked = cards.setdefault(name, {})
+        for resource, amount in amounts.items():
+            if resource.startswith(keys.INTEL_PREFIX):
+                booked[resource] = booked.get(resource, 0) + amount // len(slot)
+        tiles[name] = tiles.get(name, frozenset()) | frozenset(share.tiles)

@@ -1,0 +1,64 @@
+"""How many pods a node takes, of one class or of several together: free amounts, pod count and cards."""
+
+from collections.abc import Sequence
+
+from webhook.placement import cards
+from webhook.placement.eligibility import reason_against
+from webhook.placement.model import PodClass
+from webhook.placement.snapshot import NodeState
+
+UNBOUNDED = 10**9
+"""Room for pods that ask for nothing on a node that does not limit its pods."""
+
+
+def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
+    """Why such a pod may not run on the node whatever is free, in a few words; "" when it may."""
+    node = state.node
+    if node.problem:
+        return node.problem
+    return reason_against(
+        pod_class.rules, node.name, node.labels, node.taints, node.unschedulable, node.ready
+    )
+
+
+def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> int:
+    """How many pods of the class the node takes beside its own, whatever its rules say."""
+    count = most
+    free = state.free
+    for resource, amount in pod_class.requests:
+        available = free.get(resource, 0)
+        if available < amount * count:
+            count = max(0, available // amount)
+            if not count:
+                return 0
+    if pod_class.wants_cards and count:
+        return cards.room(state.cards, pod_class, count)
+    return count
+
+
+def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool:
+    """Whether all these pods fit on the node beside its own, whatever its rules say."""
+    wanted: dict[str, int] = {}
+    for pod in pods:
+        for resource, amount in pod.requests:
+            wanted[resource] = wanted.get(resource, 0) + amount
+    if any(amount > state.free.get(resource, 0) for resource, amount in wanted.items()):
+        return False
+    with_cards = [pod for pod in pods if pod.wants_cards]
+    return not with_cards or cards.fits(state.cards, with_cards)
+
+
+def shortage(pod_class: PodClass, state: NodeState) -> str:
+    """The most restrictive thing that leaves no room for one pod: the resource with the least share of the
+    need free (names decide ties), or the cards when the sums suffice; "" when a pod fits.
+    """
+    short = [
+        (max(0, state.free.get(resource, 0)) * 10**6 // amount, resource)
+        for resource, amount in pod_class.requests
+        if state.free.get(resource, 0) < amount
+    ]
+    if short:
+        return f'resource "{min(short)[1]}"'
+    if pod_class.wants_cards and not cards.room(state.cards, pod_class, 1):
+        return "cards"
+    return ""

@@ -1,0 +1,174 @@
+"""Whether an assignment keeps every rule, worked out simply and apart from the solver."""
+
+from collections.abc import Iterator
+
+from webhook.placement import capacity
+from webhook.placement.model import Assignment, CardShare, Gang, Member, Placed
+from webhook.placement.snapshot import NodeState, Snapshot
+from webhook.placement.tree import place_of
+
+
+def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
+    """What is wrong with it, in sentences; [] when it is good."""
+    members = {member.name: member for member in gang.members}
+    problems = list(_names(assignment, members))
+    known = [p for p in assignment.placed if p.member in members and p.node in snapshot.nodes]
+    problems += [
+        f"{p.member}: node {p.node} is not there" for p in assignment.placed if p.node not in snapshot.nodes
+    ]
+    by_node: dict[str, list[Placed]] = {}
+    for placed in known:
+        by_node.setdefault(placed.node, []).append(placed)
+    for name, residents in by_node.items():
+        problems += _node(snapshot.nodes[name], residents, members, gang)
+        problems += _cards(snapshot.nodes[name], residents, members)
+    problems += _required(known, gang, snapshot)
+    problems += _slices(known, members, gang, snapshot)
+    return problems
+
+
+def _names(assignment: Assignment, members: dict[str, Member]) -> Iterator[str]:
+    names = [placed.member for placed in assignment.placed]
+    for name in sorted(set(members) - set(names)):
+        yield f"{name} has no place"
+    for name in sorted(set(names) - set(members)):
+        yield f"{name} is no member of the gang"
+    if len(set(names)) != len(names):
+        yield "a member is placed twice"
+
+
+def _node(state: NodeState, residents: list[Placed], members: dict[str, Member], gang: Gang) -> Iterator[str]:
+    if state.name in gang.excluded_nodes:
+        yield f"{state.name} is excluded"
+    wanted: dict[str, int] = {}
+    for placed in residents:
+        pod_class = members[placed.member].pod_class
+        reason = pod_class.problem or capacity.reason_against_node(pod_class, state)
+        if reason:
+            yield f"{placed.member} may not run on {state.name}: {reason}"
+        for resource, amount in pod_class.requests:
+            wanted[resource] = wanted.get(resource, 0) + amount
+    for resource, amount in wanted.items():
+        if amount > state.free.get(resource, 0):
+            free = state.free.get(resource, 0)
+            yield f"{state.name} has {free} of {resource} free, {amount} are placed on it"
+
+
+def _cards(state: NodeState, residents: list[Placed], members: dict[str, Member]) -> Iterator[str]:
+    free = {card.card.name: dict(card.free) for card in state.cards}
+    tiles = {card.card.name: set(card.tiles) for card in state.cards}
+    for placed in residents:
+        pod = members[placed.member].pod_class
+        if not pod.wants_cards:
+            if any(placed.cards):
+                yield f"{placed.member} is given cards that it does not ask for"
+            continue
+        if len(placed.cards) != len(pod.cards):
+            yield f"{placed.member} has {len(placed.cards)} card slots for {len(pod.cards)} containers"
+            continue
+        shared = pod.same_card[:1]
+        if any(placed.cards[index] != placed.cards[shared[0]] for index in pod.same_card):
+            yield f"{placed.member}: containers that share a card were given different ones"
+        for index, (wish, slot) in enumerate(zip(pod.cards, placed.cards, strict=True)):
+            where = f"{placed.member} container {index}"
+            yield from _slot_rules(where, state, placed, members[placed.member], index, slot)
+            for share in slot:
+                yield from _take(where, share, dict(wish.per_card), free, tiles)
+
+
+def _slot_rules(
+    where: str, state: NodeState, placed: Placed, member: Member, index: int, slot: tuple[CardShare, ...]
+) -> Iterator[str]:
+    pod, wish = member.pod_class, member.pod_class.cards[index]
+    names = [share.card for share in slot]
+    cards = {card.name: card for card in state.node.cards}
+    if len(names) != wish.count or len(set(names)) != len(names):
+        yield f"{where} wants {wish.count} distinct cards and was given {names}"
+    for share in slot:
+        card = cards.get(share.card)
+        if card is None or card.disabled or share.card in pod.denied_cards:
+            yield f"{where}: {share.card} of {placed.node} may not be used"
+        if pod.allowed_cards is not None and share.card not in pod.allowed_cards:
+            yield f"{where}: {share.card} is not among the allowed cards"
+        if len(share.tiles) != wish.tiles:
+            yield f"{where} wants {wish.tiles} tiles of {share.card} and was given {share.tiles}"
+    numas = {cards[name].numa for name in names if name in cards}
+    if pod.single_numa and len(numas) > 1:
+        yield f"{where}: its cards {names} are on different NUMA nodes"
+    if pod.linked and not _paired(slot, {name: card.links for name, card in cards.items()}):
+        yield f"{where}: its cards {names} are not linked in pairs"
+
+
+def _paired(slot: tuple[CardShare, ...], links: dict[str, tuple[tuple[int, str, int], ...]]) -> bool:
+    """Whether the cards fall into pairs with a direct link (between given tiles where tiles are given)."""
+    if not slot:
+        return True
+    first, *rest = slot
+    for other in rest:
+        ends = [(a, b) for a, name, b in links.get(first.card, ()) if name == other.card]
+        ends += [(b, a) for a, name, b in links.get(other.card, ()) if name == first.card]
+        if any(
+            (not first.tiles or a in first.tiles) and (not other.tiles or b in other.tiles) for a, b in ends
+        ) and _paired(tuple(share for share in rest if share is not other), links):
+            return True
+    return False
+
+
+def _take(
+    where: str,
+    share: CardShare,
+    amounts: dict[str, int],
+    free: dict[str, dict[str, int]],
+    tiles: dict[str, set[int]],
+) -> Iterator[str]:
+    left = free.get(share.card, {})
+    for resource, amount in amounts.items():
+        left[resource] = left.get(resource, 0) - amount
+        if left[resource] < 0:
+            yield f"{where}: {share.card} is short of {-left[resource]} {resource}"
+    have = tiles.get(share.card, set())
+    if not set(share.tiles) <= have:
+        yield f"{where}: tiles {sorted(set(share.tiles) - have)} of {share.card} are not free"
+    have -= set(share.tiles)
+
+
+def _required(known: list[Placed], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
+    if gang.required_level is None:
+        return
+    level = snapshot.topology.level(gang.required_level)
+    nodes = {placed.node for placed in known} | {a.node for a in gang.anchors if a.node in snapshot.nodes}
+    domains = {_domain(snapshot, node, level) for node in nodes}
+    if len(domains) > 1:
+        yield f"the gang is in {len(domains)} domains of the required level {gang.required_level}"
+    if level < len(snapshot.topology.level_names):
+        for node in sorted(nodes):
+            if snapshot.nodes[node].path is None:
+                yield f"{node} belongs to no {gang.required_level}"
+
+
+def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
+    """Ranked gangs: each full run of consecutive ranks; of members without ranks nothing can be said."""
+    for part in gang.slices:
+        level = snapshot.topology.level(part.level)
+        where: dict[int, set[tuple[str, ...]]] = {}
+        kinds: dict[object, list[Placed]] = {}
+        for placed in known:
+            kinds.setdefault(members[placed.member].pod_class, []).append(placed)
+        workers = max(kinds.values(), key=len, default=[])
+        ordered = sorted(workers, key=lambda p: (members[p.member].rank is None, members[p.member].rank or 0))
+        fresh = not gang.anchors
+        for position, placed in enumerate(ordered):
+            rank = members[placed.member].rank
+            number = position if fresh or rank is None else rank
+            where.setdefault(number // part.size, set()).add(_domain(snapshot, placed.node, level))
+        for anchor in gang.anchors:
+            if anchor.rank is not None and anchor.node in snapshot.nodes:
+                where.setdefault(anchor.rank // part.size, set()).add(_domain(snapshot, anchor.node, level))
+        for number, domains in sorted(where.items()):
+            if len(domains) > 1:
+                yield f"slice {number} of {part.size} is in {len(domains)} domains of level {part.level}"
+
+
+def _domain(snapshot: Snapshot, node: str, level: int) -> tuple[str, ...]:
+    state = snapshot.nodes[node]
+    return (*place_of(state, len(snapshot.topology.level_names)), node)[: level + 2]

@@ -1,0 +1,161 @@
+"""Whether a pod may run on a node at all, whatever is free there: the rules of kube-scheduler's filters.
+
+Sources: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, toleration) and the plugins NodeAffinity,
+NodeUnschedulable and TaintToleration. Readiness is ours: kube-scheduler knows it only through taints.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_STRICT_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
+_INT64: Final = range(-(2**63), 2**63)
+NAME_FIELD: Final = "metadata.name"
+UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+    def __str__(self) -> str:
+        """As kubectl writes it: key=value:effect."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration; an empty operator is Equal, an empty effect every effect."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A condition on one label or field: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Requirements on labels (expressions) and fields that must all hold; an empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where a pod may run: nodeSelector, required node affinity (None: no such wish), tolerations."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+def reason_against(
+    rules: Rules,
+    name: str,
+    labels: Mapping[str, str],
+    taints: tuple[Taint, ...],
+    unschedulable: bool,
+    ready: bool,
+) -> str:
+    """Why such a pod may not run on a node, in a few words; "" when it may."""
+    for key, value in rules.selector:
+        if labels.get(key) != value:
+            return "nodeSelector"
+    if rules.affinity is not None and not any(_term_holds(term, name, labels) for term in rules.affinity):
+        return "node affinity"
+    if unschedulable and not tolerated(Taint(UNSCHEDULABLE_TAINT), rules.tolerations):
+        return "unschedulable"
+    for taint in taints:
+        if taint.effect in _BLOCKING_EFFECTS and not tolerated(taint, rules.tolerations):
+            return f'taint "{taint}"'
+    return "" if ready else "not ready"
+
+
+def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether one of the tolerations covers the taint."""
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case "Lt" | "Gt":
+            if not (_is_int64(toleration.value) and _is_int64(taint.value)):
+                return False
+            bound, value = int(toleration.value), int(taint.value)
+            return value < bound if toleration.operator == "Lt" else value > bound
+        case _:
+            return False
+
+
+def _is_int64(text: str) -> bool:
+    return _STRICT_INTEGER.fullmatch(text) is not None and int(text) in _INT64
+
+
+def _term_holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return all(_label_holds(requirement, labels) for requirement in term.expressions) and all(
+        _field_holds(requirement, name) for requirement in term.fields
+    )
+
+
+def _label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return value is not None and _compares(value, requirement)
+        case _:
+            return False
+
+
+def _compares(value: str, requirement: Requirement) -> bool:
+    if len(requirement.values) != 1:
+        return False
+    bound = requirement.values[0]
+    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
+        return False
+    number, limit = int(value), int(bound)
+    if number not in _INT64 or limit not in _INT64:
+        return False
+    return number > limit if requirement.operator == "Gt" else number < limit
+
+
+def _field_holds(requirement: Requirement, name: str) -> bool:
+    """Fields take In and NotIn with one value, and metadata.name is the only one of a node."""
+    if requirement.key != NAME_FIELD or len(requirement.values) != 1:
+        return False
+    same = requirement.values[0] == name
+    return same if requirement.operator == "In" else requirement.operator == "NotIn" and not same

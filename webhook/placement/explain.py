@@ -1,0 +1,116 @@
+"""Why a gang has no place: each unusable node counted once under its worst cause, and what came closest."""
+
+from collections import Counter
+
+from webhook.placement import capacity
+from webhook.placement.model import Gang, Nearest, NoFit
+from webhook.placement.search import OutOfSteps, Search, State
+from webhook.placement.snapshot import NodeState, Snapshot
+from webhook.placement.tree import Question, Vertex, class_room, place_of
+
+
+def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
+    """A gang that its own wishes make impossible."""
+    return NoFit(
+        f"Gang {gang.name} cannot be placed: {reason}.", len(gang.members), 0, len(snapshot.nodes), {}
+    )
+
+
+def no_fit(gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, proven: bool) -> NoFit:
+    """The reason for a gang that found no place."""
+    wanted = len(gang.members)
+    causes: Counter[str] = Counter()
+    for state in snapshot.nodes.values():
+        cause = _cause(question, state)
+        if cause:
+            causes[cause] += 1
+    ordered = dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
+    nearest = _nearest(question, snapshot, root) if proven else None
+    room = nearest.room if nearest else 0
+    sentence = _sentence(gang, question, snapshot, nearest, ordered, proven)
+    return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
+
+
+def _cause(question: Question, state: NodeState) -> str:
+    """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
+    if state.name in question.excluded:
+        return "excluded"
+    if state.path is None and question.required is not None and question.required < question.levels:
+        return "no topology labels"
+    if question.inside is not None:
+        key = (*place_of(state, question.levels), state.name)
+        if key[: len(question.inside)] != question.inside:
+            return "outside the domain of the gang's placed pods"
+    if any(class_room(question, number, state) for number in range(len(question.classes))):
+        return ""
+    pod_class = question.classes[question.reference]
+    return (
+        capacity.reason_against_node(pod_class, state)
+        or capacity.shortage(pod_class, state)
+        or "outside the slice's domain"
+    )
+
+
+def _nearest(question: Question, snapshot: Snapshot, root: Vertex) -> Nearest | None:
+    """The domain of the required level with the most room for members, or the whole cluster."""
+    level = question.required if question.required is not None else -1
+    search = Search(question, question.options.budget)
+    best: tuple[int, Vertex] | None = None
+    stack = [root]
+    try:
+        while stack:
+            vertex = stack.pop()
+            if vertex.bottom < level:
+                stack += reversed(vertex.children)
+                continue
+            room = max(sum(map(min, state, question.counts)) for state in search.frontier(vertex))
+            if best is None or room > best[0]:
+                best = (room, vertex)
+    except OutOfSteps:
+        return None
+    if best is None:
+        return None
+    names = (*snapshot.topology.level_names, "node")
+    name = names[level] if level >= 0 else ""
+    return Nearest(name, best[1].key[1 : level + 2] if level >= 0 else (), best[0])
+
+
+def _sentence(
+    gang: Gang,
+    question: Question,
+    snapshot: Snapshot,
+    nearest: Nearest | None,
+    causes: dict[str, int],
+    proven: bool,
+) -> str:
+    wanted = len(gang.members)
+    where = f" in one {gang.required_level}" if gang.required_level else ""
+    head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
+    if not proven:
+        steps = question.options.budget
+        body = f"none was found within {steps} search steps, which does not prove that there is none"
+    elif nearest is None or not nearest.room:
+        body = "no node has room for any of them"
+    elif nearest.domain:
+        body = f"{nearest.level} {'/'.join(nearest.domain)} has room for {nearest.room} of {wanted}"
+    else:
+        body = f"the cluster has room for {nearest.room} of {wanted}"
+    if question.slices and proven:
+        sizes = ", ".join(
+            f"{size} per {(*snapshot.topology.level_names, 'node')[level]}" for level, size in question.slices
+        )
+        body += f" in slices of {sizes}"
+    total = _count(len(snapshot.nodes), "node")
+    ruled = ", ".join(f"{cause}: {count}" for cause, count in causes.items())
+    return (
+        f"{head}{body}. Of {total}, excluded: {ruled}."
+        if ruled
+        else f"{head}{body}. None of {total} is excluded."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+__all__ = ["State", "no_fit", "refused"]

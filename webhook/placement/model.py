@@ -1,0 +1,274 @@
+"""The values that placement takes and gives: nodes and their cards, usage, gangs, assignments, reasons.
+
+Amounts are exact integers: cpu in thousandths, everything else in whole units (bytes, counts), see
+quantities.in_units. Everything is frozen; a Mapping given here must not be changed afterwards.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from labeler.contract import keys
+from webhook.placement.eligibility import Rules, Taint
+
+Vector = tuple[tuple[str, int], ...]
+"""Resource amounts as sorted pairs, so that they can be part of a key."""
+
+
+def vector(amounts: Mapping[str, int]) -> Vector:
+    """The amounts above 0, sorted by name."""
+    return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
+
+
+class PlacementError(ValueError):
+    """A question that has no meaning, such as a level that the topology does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The label families that place a node, coarsest level first, and what people call their levels.
+
+    A node uses the first family whose labels it has complete. Below the last level is always the node itself.
+    """
+
+    families: tuple[tuple[str, ...], ...] = keys.TOPOLOGY_FAMILIES
+    level_names: tuple[str, ...] = keys.LEVEL_NAMES
+
+    def __post_init__(self) -> None:
+        """Check that each family has a key for each level."""
+        for family in self.families:
+            if len(family) != len(self.level_names):
+                raise PlacementError(
+                    f"topology family {family} has {len(family)} keys for the {len(self.level_names)} levels "
+                    f"{self.level_names}"
+                )
+
+    def path(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
+        """A node's place: family number and level values, coarsest first; None without a full family."""
+        for number, family in enumerate(self.families):
+            values = tuple(labels.get(key, "") for key in family)
+            if all(values):
+                return (str(number), *values)
+        return None
+
+    def level(self, name: str) -> int:
+        """Number of a level by its name or one of its label keys, 0 the coarsest; node is the last.
+
+        Raises PlacementError for a name that is none.
+        """
+        if name in self.level_names:
+            return self.level_names.index(name)
+        if name in ("node", keys.HOSTNAME_LABEL):
+            return len(self.level_names)
+        for family in self.families:
+            if name in family:
+                return family.index(name)
+        known = ", ".join((*self.level_names, "node"))
+        raise PlacementError(f"topology level {name!r} is unknown; the levels here are {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU card of a node. capacity: what one card holds; tiles: how many tiles it has, 0 for unknown."""
+
+    name: str
+    capacity: Mapping[str, int]
+    tiles: int = 0
+    numa: int | None = None
+    disabled: bool = False
+    disabled_tiles: frozenset[int] = frozenset()
+    links: tuple[tuple[int, str, int], ...] = ()
+    """Direct links: (own tile, other card's name, its tile)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as far as placement cares."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    problem: str = ""
+    """Why the node cannot be used at all, such as labels that contradict; "" when it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an existing pod takes on its node; name, gang and priority matter to the preemption view alone."""
+
+    requests: Mapping[str, int]
+    cards: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    tiles: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    name: str = ""
+    gang: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CardWish:
+    """What one container asks of cards: how many, and of each of them the amounts and the tiles."""
+
+    count: int = 0
+    per_card: Vector = ()
+    tiles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods that are alike to placement: the same requests, rules and card wishes.
+
+    cards has one wish for each of spec.containers, or is empty when none asks for a card. same_card: numbers
+    of containers that share one card. problem: why such a pod can never be placed; "" when it can.
+    """
+
+    requests: Vector
+    rules: Rules = field(default_factory=Rules)
+    cards: tuple[CardWish, ...] = ()
+    same_card: tuple[int, ...] = ()
+    allowed_cards: tuple[str, ...] | None = None
+    denied_cards: tuple[str, ...] = ()
+    single_numa: bool = False
+    linked: bool = False
+    problem: str = ""
+
+    @property
+    def wants_cards(self) -> bool:
+        """Whether any container asks for a card."""
+        return any(wish.count for wish in self.cards)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One pod of the gang that is to be placed; its name is opaque here."""
+
+    name: str
+    rank: int | None
+    pod_class: PodClass
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A pod of the gang that is placed already; its use of the node must be in the snapshot."""
+
+    node: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Each `size` consecutive ranks share one domain of a level."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods that are placed together or not at all. Levels by name; see Topology.level."""
+
+    name: str
+    members: tuple[Member, ...]
+    required_level: str | None = None
+    preferred_level: str | None = None
+    slices: tuple[Slice, ...] = ()
+    anchors: tuple[Anchor, ...] = ()
+    excluded_nodes: frozenset[str] = frozenset()
+
+
+class Mode(StrEnum):
+    """How a gang is laid out once the fewest domains are kept."""
+
+    BEST_FIT = "best-fit"
+    LEAST_FREE = "least-free"
+    BALANCED = "balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of the operator. weights: resource -> weight in the headroom score; budget: search steps."""
+
+    mode: Mode = Mode.BEST_FIT
+    weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
+    most_allocated: bool = False
+    budget: int = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CardShare:
+    """One card as a container gets it, with its tiles where tiles were asked for."""
+
+    card: str
+    tiles: tuple[int, ...] = ()
+
+
+Slots = tuple[tuple[CardShare, ...], ...]
+"""Cards of a pod: one slot for each of spec.containers, () for one without cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where one member goes."""
+
+    member: str
+    node: str
+    cards: Slots = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Objective:
+    """The value of an assignment; smaller is better, compared from the left.
+
+    domains: how many are used at each level, coarsest first, the last being nodes. unevenness: the squares of
+    the numbers of members on each node, added up in mode balanced, else 0. leftover: at each level, the room
+    (in pods of the gang's most frequent class, before placing) of the domains used. discord: 100 minus the
+    headroom score, added over the nodes used. Domains that anchors use cost nothing.
+    """
+
+    domains: tuple[int, ...]
+    unevenness: int
+    leftover: tuple[int, ...]
+    discord: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A place for every member. proven: nothing better exists by the objective."""
+
+    placed: tuple[Placed, ...]
+    objective: Objective
+    proven: bool
+    spread: str
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """Member name -> node name."""
+        return {placed.member: placed.node for placed in self.placed}
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The domain that came closest: its level's name, its label values, room for how many members."""
+
+    level: str
+    domain: tuple[str, ...]
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """Why a gang has no place. causes: cause -> nodes that it rules out, each node once.
+
+    proven: no place exists; otherwise the search ended at its budget.
+    """
+
+    sentence: str
+    wanted: int
+    room: int
+    nodes: int
+    causes: Mapping[str, int]
+    nearest: Nearest | None = None
+    proven: bool = True

@@ -1,0 +1,95 @@
+"""The entry: one gang and one snapshot in, the best assignment or the reason why there is none out."""
+
+from collections.abc import Mapping, Sequence
+
+from webhook.placement import cards, fallback
+from webhook.placement.explain import no_fit, refused
+from webhook.placement.model import Assignment, Gang, Member, NoFit, Objective, Options, Placed, Slots
+from webhook.placement.question import Impossible, ask
+from webhook.placement.search import OutOfSteps, Search, State, distribution
+from webhook.placement.snapshot import Snapshot
+from webhook.placement.tree import Costs, Question, Vertex, build, evaluate, place_of
+
+
+def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment | NoFit:
+    """The best place for every member by the objective (see model.Objective), or why there is none.
+
+    Raises PlacementError for a gang that contradicts itself or names an unknown level.
+    """
+    options = options or Options()
+    try:
+        question, members = ask(gang, snapshot, options)
+    except Impossible as reason:
+        return refused(gang, snapshot, str(reason))
+    if not gang.members:
+        return Assignment(
+            (), Costs(question.levels).objective(0), True, spread(question, Costs(0).objective(0))
+        )
+    root = build(question, snapshot)
+    counts, proven = _solve(question, root)
+    if counts is None:
+        return no_fit(gang, question, snapshot, root, proven)
+    totals = {name: sum(taken) for name, taken in counts.items()}
+    objective = evaluate(question, snapshot, totals, Costs(question.levels))
+    placed = _assign(question, members, snapshot, counts)
+    return Assignment(placed, objective, proven, spread(question, objective, snapshot, counts))
+
+
+def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:
+    """Pods of each class by node, and whether nothing better (or nothing at all) exists."""
+    alike = len(question.counts) == 1
+    search = Search(question, None if alike else question.options.budget)
+    try:
+        frontier = search.frontier(root)
+    except OutOfSteps:
+        return fallback.first_found(question, root), False
+    found = frontier.get(question.counts)
+    return (None if found is None else distribution(found[1], question.counts)), True
+
+
+def _assign(
+    question: Question, members: Sequence[Sequence[Member]], snapshot: Snapshot, counts: Mapping[str, State]
+) -> tuple[Placed, ...]:
+    """Members onto nodes: each class in rank order along the topology."""
+    order = sorted(counts, key=lambda name: _along(question, snapshot, name))
+    on_node: dict[str, list[Member]] = {name: [] for name in order}
+    for number, group in enumerate(members):
+        waiting = iter(group)
+        for name in order:
+            on_node[name] += [next(waiting) for _ in range(counts[name][number])]
+    placed = {}
+    for name, residents in on_node.items():
+        for member, slots in zip(residents, _cards(snapshot, name, residents), strict=True):
+            placed[member.name] = Placed(member.name, name, slots)
+    return tuple(placed[member.name] for group in members for member in group)
+
+
+def _along(question: Question, snapshot: Snapshot, name: str) -> tuple[object, ...]:
+    key = (*place_of(snapshot.nodes[name], question.levels), name)
+    return tuple(cards.natural(part) for part in key)
+
+
+def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[Slots]:
+    pods = [member.pod_class for member in residents]
+    if not any(pod.wants_cards for pod in pods):
+        return [()] * len(pods)
+    chosen = cards.choose(snapshot.nodes[name].cards, pods)
+    assert chosen is not None, f"cards of {name} were found before"
+    return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]
+
+
+def spread(
+    question: Question,
+    objective: Objective,
+    snapshot: Snapshot | None = None,
+    counts: Mapping[str, State] | None = None,
+) -> str:
+    """How far the gang is spread, such as "1 block, 2 subblocks, 3 nodes"; anchors' domains not counted."""
+    del counts
+    names = (*(snapshot.topology.level_names if snapshot else ()), "node")
+    parts = [
+        f"{count} {name}{'' if count == 1 else 's'}"
+        for name, count in zip(names, objective.domains, strict=False)
+    ]
+    del question
+    return ", ".join(parts)

@@ -1,0 +1,80 @@
+"""Kubernetes quantities as exact integers, rounded up as the API server and kube-scheduler round them.
+
+The API server rounds every quantity of a resource list up to thousandths; kube-scheduler adds those exactly
+and only then rounds the total up, cpu to thousandths and everything else to whole units. So sums are made in
+thousandths here, and `in_units` is the last step. Grammar: k8s.io/apimachinery/pkg/api/resource.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+CPU: Final = "cpu"
+"""The one resource that is counted in thousandths of its unit."""
+
+PODS: Final = "pods"
+"""The resource of which every pod takes one."""
+
+_NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[A-Za-z]*)")
+_SUFFIXES: Final[Mapping[str, Fraction]] = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+class QuantityError(ValueError):
+    """A text that is no Kubernetes quantity."""
+
+
+@lru_cache(maxsize=65536)
+def _parse_text(text: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise QuantityError(f"{text!r} is no quantity; write for example 500m, 2, 1.5 or 16Gi")
+    number, suffix = match.groups()
+    if suffix[:1] in ("e", "E") and len(suffix) > 1:
+        factor = Fraction(10) ** int(suffix[1:])
+    elif suffix in _SUFFIXES:
+        factor = _SUFFIXES[suffix]
+    else:
+        raise QuantityError(f"{text!r} is no quantity: unknown suffix {suffix!r}")
+    value = Fraction(number) * factor * 1000
+    whole = -(-abs(value).numerator // value.denominator)
+    return whole if value >= 0 else -whole
+
+
+def parse(quantity: str | int | float) -> int:
+    """Thousandths of the unit, rounded away from zero: "100m" -> 100, "1Gi" -> 1073741824000.
+
+    Raises QuantityError for what is no quantity.
+    """
+    if isinstance(quantity, bool):
+        raise QuantityError(f"{quantity!r} is no quantity")
+    if isinstance(quantity, int):
+        return quantity * 1000
+    return _parse_text(quantity if isinstance(quantity, str) else repr(quantity))
+
+
+def parse_all(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
+    """Each resource's thousandths. Raises QuantityError that names the resource."""
+    parsed = {}
+    for resource, quantity in quantities.items():
+        try:
+            parsed[resource] = parse(quantity)
+        except QuantityError as error:
+            raise QuantityError(f"resource {resource}: {error}") from None
+    return parsed
+
+
+def in_units(thousandths: Mapping[str, int]) -> dict[str, int]:
+    """The vector that placement computes with: cpu in thousandths, the rest in whole units, rounded up."""
+    return {
+        resource: amount if resource == CPU else -(-amount // 1000)
+        for resource, amount in thousandths.items()
+    }

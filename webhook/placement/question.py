@@ -1,0 +1,136 @@
+"""A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from webhook.placement.cards import natural
+from webhook.placement.model import Gang, Member, Options, PlacementError, PodClass
+from webhook.placement.snapshot import Snapshot
+from webhook.placement.tree import Question, place_of
+
+ClassKey = tuple[PodClass, tuple[str, ...] | None]
+
+
+class Impossible(Exception):
+    """The gang's own wishes cannot be met by any node; the text says why."""
+
+
+def by_rank(members: Sequence[Member]) -> list[Member]:
+    """Members in rank order, those without a rank last, by name with numbers read as numbers."""
+    return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, natural(m.name)))
+
+
+def ask(gang: Gang, snapshot: Snapshot, options: Options) -> tuple[Question, list[list[Member]]]:
+    """The question, and each class's members in rank order.
+
+    Raises PlacementError for a gang that contradicts itself, Impossible for one that no node could serve.
+    """
+    if len({member.name for member in gang.members}) != len(gang.members):
+        raise PlacementError(f"gang {gang.name} names a member twice")
+    for member in gang.members:
+        if member.pod_class.problem:
+            raise Impossible(f"pod {member.name}: {member.pod_class.problem}")
+    topology = snapshot.topology
+    levels = len(topology.level_names)
+    required = None if gang.required_level is None else topology.level(gang.required_level)
+    preferred = None if gang.preferred_level is None else topology.level(gang.preferred_level)
+    slices = tuple(sorted((topology.level(s.level), s.size) for s in gang.slices))
+    _check_slices(gang, slices, required)
+    places = _anchor_places(gang, snapshot)
+    inside = _inside(gang, places, required)
+    groups = _classes(gang, slices, places)
+    keys = sorted(groups, key=lambda key: -len(groups[key]))
+    free = [key for key in keys if key[1] is None]
+    if slices:
+        keys = free + [key for key in keys if key[1] is not None]
+        _check_sliced_classes(gang, free, groups, slices)
+    question = Question(
+        classes=tuple(key[0] for key in keys),
+        counts=tuple(len(groups[key]) for key in keys),
+        levels=levels,
+        options=options,
+        required=required,
+        preferred=preferred,
+        slices=slices if free else (),
+        anchored=frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1)),
+        inside=inside,
+        excluded=gang.excluded_nodes,
+        tied=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
+    )
+    return question, [groups[key] for key in keys]
+
+
+_Places = list[tuple[tuple[str, ...], int | None]]
+"""Key of an anchor's node (its path and its name) and the anchor's rank."""
+
+
+def _anchor_places(gang: Gang, snapshot: Snapshot) -> _Places:
+    """Anchors on nodes that are gone do not count."""
+    levels = len(snapshot.topology.level_names)
+    return [
+        ((*place_of(snapshot.nodes[anchor.node], levels), anchor.node), anchor.rank)
+        for anchor in gang.anchors
+        if anchor.node in snapshot.nodes
+    ]
+
+
+def _inside(gang: Gang, places: _Places, required: int | None) -> tuple[str, ...] | None:
+    if required is None or not places:
+        return None
+    domains = sorted({key[: required + 2] for key, _ in places})
+    if len(domains) > 1:
+        names = " and ".join("/".join(domain[1:]) for domain in domains)
+        raise Impossible(f"it must stay in one {gang.required_level}, but its placed pods are in {names}")
+    return domains[0]
+
+
+def _classes(
+    gang: Gang, slices: tuple[tuple[int, int], ...], places: _Places
+) -> dict[ClassKey, list[Member]]:
+    groups: dict[ClassKey, list[Member]] = {}
+    for member in by_rank(gang.members):
+        groups.setdefault((member.pod_class, _tie(member, slices, places)), []).append(member)
+    return groups
+
+
+def _tie(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -> tuple[str, ...] | None:
+    """The domain of the innermost slice of this member that has a placed pod already."""
+    if member.rank is None:
+        return None
+    for level, size in reversed(slices):
+        for key, rank in places:
+            if rank is not None and rank // size == member.rank // size:
+                return key[: level + 2]
+    return None
+
+
+def _check_slices(gang: Gang, slices: tuple[tuple[int, int], ...], required: int | None) -> None:
+    for level, size in slices:
+        if size < 1:
+            raise PlacementError(f"gang {gang.name}: a slice of {size} pods; a slice has at least 1")
+        if required is not None and level < required:
+            raise PlacementError(
+                f"gang {gang.name}: its slices are at a level above the required {gang.required_level}"
+            )
+    for (level, size), (below, smaller) in pairwise(slices):
+        if level == below:
+            raise PlacementError(f"gang {gang.name}: two slice sizes at one level")
+        if size % smaller:
+            raise PlacementError(f"gang {gang.name}: slices of {size} do not divide into slices of {smaller}")
+
+
+def _check_sliced_classes(
+    gang: Gang,
+    free: Sequence[ClassKey],
+    groups: dict[ClassKey, list[Member]],
+    slices: tuple[tuple[int, int], ...],
+) -> None:
+    """Slices concern the workers: one class, beside which single pods of other classes may stand."""
+    if not free:
+        return
+    if any(len(groups[key]) > 1 for key in free[1:]):
+        raise PlacementError(f"gang {gang.name}: slices need workers that are alike")
+    if len(groups[free[0]]) % slices[0][1]:
+        raise PlacementError(
+            f"gang {gang.name}: {len(groups[free[0]])} pods do not divide into slices of {slices[0][1]}"
+        )

@@ -1,0 +1,232 @@
+"""Exact search over the tree, for any number of classes: which node takes how many pods of each class.
+
+Theory. A domain's answer is its frontier: for each reachable state (how many pods of each class it holds) the
+least cost, states that another one dominates (holds at least as much, costs no more) left out. The frontier
+of a domain is the merge of its children's, plus the cost of using the domain; all costs add up, so the merge
+loses no optimum. Pods may always be taken away, so "at least" and "exactly" have the same least cost, which
+is why states are clipped at the demand. With t classes of k_i pods there are at most prod(k_i + 1) states:
+polynomial for a fixed t. For t = 1 this is the tree knapsack. Pods all unlike make 2^k states, and then the
+step budget decides whether the search ends with a proof.
+
+Required level: above and at that level a domain takes what one child holds instead of the sum of several.
+Slices: at their level a state is rounded down to a multiple of the slice's size.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.placement import capacity
+from webhook.placement.model import Mode, PodClass
+from webhook.placement.snapshot import NodeState
+from webhook.placement.tree import Costs, Question, Vertex
+
+State = tuple[int, ...]
+
+
+_DOMINANCE: Final = 64
+"""Above so many states of several classes, looking for dominated ones costs more than it saves."""
+
+
+class OutOfSteps(Exception):
+    """The step budget is used up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trail:
+    """How a state came about: a node that takes it, or what was held before and what one more child holds."""
+
+    node: str = ""
+    before: "Trail | None" = None
+    before_holds: State = ()
+    child: "Trail | None" = None
+
+
+Frontier = dict[State, tuple[int, Trail | None]]
+"""State -> least cost and how it comes about."""
+
+
+class Search:
+    """One search; `steps` counts merged pairs of states and is the same on every run."""
+
+    def __init__(self, question: Question, budget: int | None) -> None:
+        """budget: most steps before OutOfSteps; None for no bound."""
+        self.question = question
+        self.costs = Costs(question.levels)
+        self.budget = budget
+        self.steps = 0
+        self.balanced = question.options.mode is Mode.BALANCED
+        self.slice_of_level = dict(question.slices)
+
+    def frontier(self, vertex: Vertex) -> Frontier:
+        """What the domain can hold, at which costs; includes the empty state at cost 0.
+
+        Raises OutOfSteps.
+        """
+        if vertex.state is not None:
+            result = self._of_node(vertex)
+        elif self._single(vertex.bottom + 1):
+            result = self._best_child(vertex)
+        else:
+            result = {self._empty: (0, None)}
+            for child in self._worth_trying(vertex.children):
+                result = self._merge(result, self.frontier(child))
+        result = self._in_slices(vertex, result)
+        return {
+            state: (cost + vertex.own if any(state) and vertex.state is None else cost, trail)
+            for state, (cost, trail) in result.items()
+        }
+
+    @property
+    def _empty(self) -> State:
+        return (0,) * len(self.question.counts)
+
+    def _single(self, level: int) -> bool:
+        return self.question.required is not None and level <= self.question.required
+
+    def _worth_trying(self, children: Sequence[Vertex]) -> Iterator[Vertex]:
+        """Of nodes that are alike no more than the gang has pods: the first by name."""
+        seen: Counter[tuple[int, tuple[State, ...]]] = Counter()
+        most = sum(self.question.counts)
+        for child in children:
+            if child.state is not None:
+                alike = (child.own, tuple(node_options(self.question, child)))
+                seen[alike] += 1
+                if seen[alike] > most:
+                    continue
+            yield child
+
+    def _of_node(self, vertex: Vertex) -> Frontier:
+        assert vertex.state is not None
+        result: Frontier = {self._empty: (0, None)}
+        for takes in node_options(self.question, vertex, every=self.balanced):
+            self._step()
+            cost = vertex.own + (sum(takes) ** 2 << self.costs.square if self.balanced else 0)
+            result[takes] = (cost, Trail(vertex.state.name))
+        return result
+
+    def _best_child(self, vertex: Vertex) -> Frontier:
+        result: Frontier = {self._empty: (0, None)}
+        for child in vertex.children:
+            for state, found in self.frontier(child).items():
+                if state not in result or found[0] < result[state][0]:
+                    result[state] = found
+        return result
+
+    def _merge(self, first: Frontier, second: Frontier) -> Frontier:
+        counts = self.question.counts
+        result = dict(first)
+        for state, (cost, trail) in first.items():
+            for more, (extra, inner) in second.items():
+                if inner is None:
+                    continue
+                self._step()
+                total = tuple(map(int.__add__, state, more))
+                if not self.balanced:
+                    total = tuple(map(min, total, counts))
+                elif any(map(int.__gt__, total, counts)):
+                    continue
+                known = result.get(total)
+                if known is None or cost + extra < known[0]:
+                    result[total] = (cost + extra, Trail("", trail, state, inner))
+        return self._undominated(result)
+
+    def _undominated(self, frontier: Frontier) -> Frontier:
+        if self.balanced:
+            return frontier
+        kept: list[tuple[State, tuple[int, Trail | None]]] = []
+        if len(self.question.counts) == 1:
+            best = None
+            for state in sorted(frontier, reverse=True):
+                cost = frontier[state][0]
+                if best is None or cost < best or not any(state):
+                    kept.append((state, frontier[state]))
+                    best = cost
+            return dict(kept)
+        if len(frontier) > _DOMINANCE:
+            return frontier
+        for state, found in sorted(frontier.items(), key=lambda item: (item[1][0], [-x for x in item[0]])):
+            if not any(state) or not any(_covers(other, state) for other, _ in kept):
+                kept.append((state, found))
+        return dict(kept)
+
+    def _in_slices(self, vertex: Vertex, frontier: Frontier) -> Frontier:
+        sizes = [
+            self.slice_of_level[level]
+            for level in range(vertex.top, vertex.bottom + 1)
+            if level in self.slice_of_level
+        ]
+        for size in reversed(sizes):
+            rounded: Frontier = {}
+            for state, found in frontier.items():
+                down = (state[0] - state[0] % size, *state[1:])
+                if down not in rounded or found[0] < rounded[down][0]:
+                    rounded[down] = found
+            rounded[self._empty] = (0, None)
+            frontier = rounded
+        return frontier
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.budget is not None and self.steps > self.budget:
+            raise OutOfSteps
+
+
+def _covers(state: State, other: State) -> bool:
+    return all(a >= b for a, b in zip(state, other, strict=True))
+
+
+def node_options(question: Question, vertex: Vertex, every: bool = False) -> list[State]:
+    """What a node can take: the states that no other one covers, or every one but the empty."""
+    assert vertex.state is not None
+    most = tuple(map(min, vertex.rooms, question.counts))
+    if len(most) == 1:
+        return [(count,) for count in (range(1, most[0] + 1) if every else most)]
+    options = [state for state in _together(question.classes, most, vertex.state) if any(state)]
+    if every:
+        return options
+    options.sort(key=lambda state: (-sum(state), [-x for x in state]))
+    kept: list[State] = []
+    for state in options:
+        if not any(_covers(other, state) for other in kept):
+            kept.append(state)
+    return kept
+
+
+def _together(classes: Sequence[PodClass], most: State, state: NodeState) -> Iterator[State]:
+    """All the combinations that fit on the node; a combination that does not fit is not extended."""
+
+    def extend(taken: tuple[int, ...], pods: tuple[PodClass, ...]) -> Iterator[State]:
+        number = len(taken)
+        if number == len(most):
+            yield taken
+            return
+        for count in range(most[number] + 1):
+            more = pods + (classes[number],) * count
+            if count and not capacity.fits_together(more, state):
+                return
+            yield from extend((*taken, count), more)
+
+    return extend((), ())
+
+
+def distribution(trail: Trail | None, need: State) -> dict[str, State]:
+    """Node name -> pods of each class, for a need that the trail's state covers.
+
+    What is held before comes first, so children that are earlier by name are filled first. A state at a
+    slice's level is a multiple of the slice's size, and so is each part of a need that is one.
+    """
+    found: dict[str, State] = {}
+    stack = [(trail, need)]
+    while stack:
+        part, wanted = stack.pop()
+        if part is None or not any(wanted):
+            continue
+        if part.node:
+            found[part.node] = wanted
+            continue
+        first = tuple(map(min, part.before_holds, wanted))
+        stack.append((part.child, tuple(map(int.__sub__, wanted, first))))
+        stack.append((part.before, first))
+    return found

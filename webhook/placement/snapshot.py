@@ -1,0 +1,175 @@
+"""An immutable view of the cluster for placing gangs: what each node has free, grouped by top-level domain.
+
+`assume` gives a new snapshot with a gang's use added, `forget` takes it back; both touch only the nodes
+concerned. Blocks whose nodes did not change are the same objects in the new snapshot, and what the solver
+worked out for them lives with them. `build(..., previous=...)` keeps such blocks across decisions too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from webhook.placement.cards import CardState, card_state, natural
+from webhook.placement.model import Assignment, Gang, Node, Placed, PlacementError, PodClass, Topology, Usage
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeState:
+    """A node, its place (None: no full label family) and what its pods leave free."""
+
+    node: Node
+    path: Path | None
+    usages: tuple[Usage, ...]
+    free: Mapping[str, int]
+    cards: tuple[CardState, ...]
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    def with_usages(self, usages: tuple[Usage, ...]) -> "NodeState":
+        """The same node with other pods on it."""
+        return node_state(self.node, self.path, usages)
+
+
+def node_state(node: Node, path: Path | None, usages: tuple[Usage, ...]) -> NodeState:
+    """What a node has free beside its pods. Amounts may go below 0 where a node is over-committed."""
+    free = dict(node.allocatable)
+    for usage in usages:
+        for resource, amount in usage.requests.items():
+            free[resource] = free.get(resource, 0) - amount
+    if not node.cards:
+        return NodeState(node, path, usages, free, ())
+    cards = tuple(_card_state(node, number, usages) for number in range(len(node.cards)))
+    return NodeState(node, path, usages, free, cards)
+
+
+def _card_state(node: Node, number: int, usages: tuple[Usage, ...]) -> CardState:
+    card = node.cards[number]
+    used: dict[str, int] = {}
+    tiles: frozenset[int] = frozenset()
+    for usage in usages:
+        for resource, amount in usage.cards.get(card.name, {}).items():
+            used[resource] = used.get(resource, 0) + amount
+        tiles |= usage.tiles.get(card.name, frozenset())
+    return card_state(card, used, tiles)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The nodes of one top-level domain, by name; `cache` holds what was worked out for exactly these."""
+
+    key: Path
+    states: tuple[NodeState, ...]
+    cache: dict[Any, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The cluster at one moment; see the module's text."""
+
+    topology: Topology
+    nodes: Mapping[str, NodeState]
+    blocks: Mapping[Path, Block]
+
+    @staticmethod
+    def build(
+        nodes: Iterable[Node],
+        usage: Iterable[tuple[str, Usage]],
+        topology: Topology | None = None,
+        previous: "Snapshot | None" = None,
+    ) -> "Snapshot":
+        """A snapshot of these nodes and of the pods on them; use on unknown nodes is left out.
+
+        previous: an older snapshot of the same topology; what did not change is taken from it. Node and Usage
+        objects handed over unchanged make that quick. Raises PlacementError for two nodes of one name.
+        """
+        topology = topology or Topology()
+        old = previous.nodes if previous is not None and previous.topology == topology else {}
+        by_node: dict[str, list[Usage]] = {}
+        for name, used in usage:
+            by_node.setdefault(name, []).append(used)
+        states: dict[str, NodeState] = {}
+        for node in nodes:
+            if node.name in states:
+                raise PlacementError(f"node {node.name} is there twice")
+            usages = tuple(by_node.get(node.name, ()))
+            known = old.get(node.name)
+            if known is not None and (known.node is node or known.node == node):
+                states[node.name] = known if known.usages == usages else known.with_usages(usages)
+            else:
+                states[node.name] = node_state(node, topology.path(node.labels), usages)
+        return Snapshot(topology, states, _blocks(states, previous if old else None))
+
+    def assume(self, assignment: Assignment, gang: Gang) -> "Snapshot":
+        """This snapshot with the gang's members running where the assignment puts them."""
+        classes = {member.name: member.pod_class for member in gang.members}
+        added: dict[str, list[Usage]] = {}
+        for placed in assignment.placed:
+            use = usage_of_member(placed, classes[placed.member], gang.name)
+            added.setdefault(placed.node, []).append(use)
+        return self._with({name: self.nodes[name].usages + tuple(more) for name, more in added.items()})
+
+    def forget(self, assignment: Assignment, gang: Gang) -> "Snapshot":
+        """The snapshot before `assume` of the same assignment and gang."""
+        names = {placed.member for placed in assignment.placed}
+        return self.without(
+            {placed.node for placed in assignment.placed},
+            lambda use: use.gang == gang.name and use.name in names,
+        )
+
+    def without(self, node_names: Iterable[str], gone: Any) -> "Snapshot":
+        """This snapshot without the pods of some nodes for whose Usage `gone` is true."""
+        return self._with(
+            {name: tuple(use for use in self.nodes[name].usages if not gone(use)) for name in node_names}
+        )
+
+    def _with(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
+        nodes = dict(self.nodes)
+        changed: dict[Path, dict[str, NodeState]] = {}
+        for name, used in usages.items():
+            state = nodes[name] = nodes[name].with_usages(used)
+            changed.setdefault(block_key(state), {})[name] = state
+        blocks = dict(self.blocks)
+        for key, states in changed.items():
+            blocks[key] = Block(key, tuple(states.get(s.name, s) for s in blocks[key].states))
+        return replace(self, nodes=nodes, blocks=blocks)
+
+
+def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
+    """What a member takes where it was placed."""
+    cards: dict[str, dict[str, int]] = {}
+    tiles: dict[str, frozenset[int]] = {}
+    for wish, slot in zip(pod_class.cards, placed.cards, strict=bool(placed.cards)):
+        for share in slot:
+            amounts = cards.setdefault(share.card, {})
+            for resource, amount in wish.per_card:
+                amounts[resource] = amounts.get(resource, 0) + amount
+            tiles[share.card] = tiles.get(share.card, frozenset()) | frozenset(share.tiles)
+    return Usage(dict(pod_class.requests), cards, tiles, name=placed.member, gang=gang)
+
+
+def block_key(state: NodeState) -> Path:
+    """Top-level domain of a node; a node without place is a domain of its own."""
+    return state.path[:2] if state.path is not None else ("", state.name)
+
+
+def _blocks(states: Mapping[str, NodeState], previous: Snapshot | None) -> dict[Path, Block]:
+    grouped: dict[Path, list[NodeState]] = {}
+    for state in states.values():
+        grouped.setdefault(block_key(state), []).append(state)
+    old = previous.blocks if previous is not None else {}
+    blocks: dict[Path, Block] = {}
+    for key, members in grouped.items():
+        known = old.get(key)
+        if known is not None and len(known.states) == len(members):
+            present = {id(state) for state in known.states}
+            if all(id(state) in present for state in members):
+                blocks[key] = known
+                continue
+        members.sort(key=lambda state: (state.path or (), natural(state.name)))
+        blocks[key] = Block(key, tuple(members))
+    return blocks
