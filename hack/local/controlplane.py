@@ -72,6 +72,13 @@ class Ports:
                 each.close()
 
 
+def free_port() -> int:
+    """A loopback port that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def write_files(folder: Path, ports: Ports) -> None:
     """Write keys, certificates, kubeconfigs and policies of a new cluster into its folder."""
     secrets = folder / "pki"

@@ -1,19 +1,20 @@
 """Simulated nodes: what a kubelet would have registered, with GPUs, in blocks and subblocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube.client import Api
 
-_GIB = 1024**3
+_GIB: Final = 1024**3
+INTEL_CARDS: Final = 2
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A grid of nodes. intel: how many of them, the last of each block, carry two Intel cards instead."""
+    """A grid of nodes. intel: how many of them, the last ones, carry two Intel cards instead."""
 
     nodes: int = 64
     blocks: int = 4
@@ -103,22 +104,12 @@ def grid(shape: Shape) -> list[SimulatedNode]:
             nodes.append(
                 SimulatedNode(name, (f"b{block}", f"s{subblock}", f"h{host:02d}"), False, shape.gpus)
             )
-    intel_names = {node.name for node in _last_of_each_block(nodes, shape.intel)}
     return [
-        SimulatedNode(node.name, node.place, True, 2) if node.name in intel_names else node for node in nodes
+        SimulatedNode(node.name, node.place, True, INTEL_CARDS)
+        if position >= len(nodes) - shape.intel
+        else node
+        for position, node in enumerate(nodes)
     ]
-
-
-def _last_of_each_block(nodes: Sequence[SimulatedNode], count: int) -> list[SimulatedNode]:
-    by_block: dict[str, list[SimulatedNode]] = {}
-    for node in nodes:
-        by_block.setdefault(node.place[0], []).append(node)
-    chosen: list[SimulatedNode] = []
-    while len(chosen) < min(count, len(nodes)):
-        for members in by_block.values():
-            if members and len(chosen) < count:
-                chosen.append(members.pop())
-    return chosen
 
 
 def register(api: Api, nodes: Iterable[SimulatedNode], *, labelled: bool = True) -> None:

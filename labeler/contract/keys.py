@@ -84,6 +84,21 @@ GAS_TIMESTAMP_ANNOTATION: Final = "gas-ts"
 GAS_CARDS_ANNOTATION: Final = "gas-container-cards"
 GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
 
+# --- a pod's wishes about its cards, and a policy's word on a node's cards (GPU Aware Scheduling) ---
+
+GAS_ALLOW_ANNOTATION: Final = "gas-allow"
+GAS_DENY_ANNOTATION: Final = "gas-deny"
+GAS_SAME_GPU_ANNOTATION: Final = "gas-same-gpu"
+GAS_XELINK_ANNOTATION: Final = "gas-allocate-xelink"
+GAS_SINGLE_NUMA_ANNOTATION: Final = "gas-allocate-single-numa"
+TAS_LABEL_PREFIX: Final = "telemetry.aware.scheduling."
+"""Labels of Telemetry Aware Scheduling: this, a policy's name, "/", and one of the words below."""
+TAS_DISABLE_CARD: Final = "gas-disable-"
+TAS_DISABLE_TILE: Final = "gas-tile-disable-"
+TAS_DESCHEDULE_TILE: Final = "gas-tile-deschedule-"
+TAS_PCI_GROUP: Final = "PCI_GROUP"
+"""Value of a disable label that means the card's whole PCI group."""
+
 # --- well-known keys of Kubernetes and of workload controllers -----------------------------------
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
@@ -91,3 +106,42 @@ MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
+
+# --- how workload controllers mark the pods of one gang -------------------------------------------
+
+GANG_LABELS: Final = (
+    # (kind for people, key of the name, key of what tells two of that name apart)
+    ("JobSet", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
+    ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-key"),
+    ("PodGroup", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-name"),
+    ("PodGroup", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"),
+    ("PodGroup", "scheduling.volcano.sh/group-name", "scheduling.volcano.sh/group-name"),
+    ("PodGroup", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-name"),
+    ("TrainingJob", "training.kubeflow.org/job-name", "training.kubeflow.org/job-name"),
+    ("RayCluster", "ray.io/cluster", "ray.io/cluster"),
+    ("Job", JOB_NAME_LABEL, "batch.kubernetes.io/controller-uid"),
+    ("Job", "job-name", "controller-uid"),
+)
+"""Labels or annotations, outermost owner first: a JobSet's pods carry their child Job's labels as well."""
+
+LOOSE_OWNERS: Final = ("ReplicaSet", "DaemonSet", "Node")
+"""Controllers whose pods do not wait for one another: each of their pods is a gang of its own."""
+
+GANG_SIZE_KEYS: Final = (
+    GANG_SIZE_ANNOTATION,
+    "leaderworkerset.sigs.k8s.io/size",
+    "kueue.x-k8s.io/pod-group-total-count",
+)
+"""Annotations that say how many pods a gang has; the first that is there counts."""
+
+RANK_KEYS: Final = (
+    ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY),
+    (JOB_INDEX_KEY,),
+    ("leaderworkerset.sigs.k8s.io/worker-index",),
+    ("kueue.x-k8s.io/pod-group-pod-index",),
+    ("training.kubeflow.org/replica-index",),
+    ("ray.io/replica-host-index",),
+    ("volcano.sh/task-index",),
+    ("apps.kubernetes.io/pod-index",),
+)
+"""Labels or annotations that number the pods of a gang; several together count from the outside in."""

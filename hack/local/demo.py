@@ -1,0 +1,228 @@
+"""hack/demo: a gang goes from kubectl to placed on a real control plane.
+
+Ends with a table and a verdict; the exit status is 0 only if everything was as it should be.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from hack.local import nodes, workload
+from hack.local.build import NoControlPlaneError, cache_folder, say
+from hack.local.cluster import Cluster, ClusterError
+from hack.local.install import Installation, facts_of, system_node
+from hack.local.nodes import Shape
+from hack.local.workload import Seen
+from labeler.contract import keys
+from webhook.kube.informer import Informer
+from webhook.kube.objects import Pod
+
+SHAPE = Shape(nodes=64, blocks=4, subblocks=2, gpus=8, intel=4)
+DEADLINE_SECONDS = 90.0
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, cluster: Cluster, *, kill_sweeper: bool) -> None:
+        """kill_sweeper: SIGKILL it as soon as the first pod of the gang has been released."""
+        self.cluster = cluster
+        self.installation = Installation(cluster)
+        self.grid = nodes.grid(SHAPE)
+        self.places = {node.name: node for node in self.grid}
+        self.created: dict[str, float] = {}
+        self.running: dict[str, float] = {}
+        self.kill_sweeper = kill_sweeper
+        self.killed_after = 0
+
+    def run(self) -> int:
+        """Do it all; returns the exit status."""
+        api = self.cluster.api()
+        say("Installing topogate (kubectl kustomize manifests/base, each program under its own identity) ...")
+        nodes.register(api, [system_node()], labelled=False)
+        self.installation.apply(facts_of(self.grid))
+        self.installation.start()
+        say(f"Registering {SHAPE.nodes} simulated nodes in {SHAPE.blocks} blocks and labelling them ...")
+        nodes.register(api, self.grid, labelled=False)
+        self.installation.label(self.grid, self._labelled)
+        self._namespace(workload.FOREIGN_NAMESPACE, {})
+        self._namespace(workload.NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        for path, each in workload.foreign_pods():
+            api.request("POST", path, body=each)
+        self._watch()
+        say(f"Creating a {workload.GANG_SIZE}-pod indexed Job and five single pods ...")
+        for path, each in workload.objects():
+            api.request("POST", path, body=each)
+        self._wait_until_all_run()
+        return self._judge()
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def _labelled(self, count: int) -> None:
+        if count % 16 == 0:
+            say(f"  ... {count} of {SHAPE.nodes} nodes labelled")
+
+    def _namespace(self, name: str, labels: dict[str, str]) -> None:
+        api = self.cluster.api()
+        api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
+        path = f"/api/v1/namespaces/{name}/serviceaccounts"
+        self.cluster.wait_for(f"the ServiceAccount of {name}", lambda: bool(api.json("GET", path)["items"]))
+
+    def _watch(self) -> None:
+        path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
+        informer = Informer(self.cluster.api(), path, Pod, on_event=self._pod_event)
+        informer.start()
+        informer.wait_synced(10)
+
+    def _pod_event(self, before: Pod | None, after: Pod | None) -> None:
+        if after is None:
+            return
+        now, name = time.monotonic(), after.metadata.name
+        self.created.setdefault(name, now)
+        if after.status.phase == "Running":
+            self.running.setdefault(name, now)
+        let_go = before is not None and before.spec.scheduling_gates and not after.spec.scheduling_gates
+        if let_go and keys.JOB_NAME_LABEL in after.metadata.labels:
+            self.killed_after += self.kill_sweeper
+            program = self.installation.programs["sweeper"]
+            if self.kill_sweeper and program.process is not None:
+                program.process.send(signal.SIGKILL)
+                self.kill_sweeper = False
+
+    def _wait_until_all_run(self) -> None:
+        wanted = workload.GANG_SIZE + len(workload.objects()) - 1
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        shown = -1
+        while len(self.running) < wanted and time.monotonic() < deadline:
+            for program in self.installation.programs.values():
+                # As a kubelet would: what has ended is started again (the Job of the certificates is done).
+                if program.process is not None and not program.process.alive:
+                    say(f"  ... {program.name} ended; starting it again")
+                    program.start()
+            if len(self.running) != shown and len(self.running) % 7 == 0:
+                shown = len(self.running)
+                say(f"  ... {shown} of {wanted} pods run")
+            time.sleep(0.1)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _judge(self) -> int:
+        api = self.cluster.api()
+        pods = api.json("GET", f"/api/v1/namespaces/{workload.NAMESPACE}/pods")["items"]
+        others = api.json("GET", f"/api/v1/namespaces/{workload.FOREIGN_NAMESPACE}/pods")["items"]
+        seen = [Seen(pod, self._seconds(pod["metadata"]["name"])) for pod in pods]
+        gang = workload.members(seen)
+        names = {each.name for each in gang}
+        used = workload.gpus_used([*others, *(pod for pod in pods if pod["metadata"]["name"] not in names)])
+        free = {node.name: node.gpus - used.get(node.name, 0) for node in self.grid if not node.intel}
+        best = workload.best_spread(free, self.places, workload.GANG_SIZE, 8)
+        found = workload.faults(seen, self.places, best)
+        found += self._unidentified()
+        self._print_table(
+            gang + sorted((each for each in seen if each.name not in names), key=lambda each: each.name)
+        )
+        blocks, subblocks = workload.spread(gang, self.places)
+        print(
+            f"\nThe gang runs in {blocks} block(s), {subblocks} subblock(s); "
+            f"the best possible is {best[0]} block(s), {best[1]} subblock(s)."
+        )
+        for sentence in found:
+            print(f"NOT AS IT SHOULD BE: {sentence}")
+        return 1 if found else 0
+
+    def _seconds(self, name: str) -> float | None:
+        if name not in self.running:
+            return None
+        return self.running[name] - self.created[name]
+
+    def _print_table(self, seen: list[Seen]) -> None:
+        rows = [("POD", "RANK", "NODE", "BLOCK/SUBBLOCK/HOST", "CARDS", "PRIORITY", "SECONDS TO RUNNING")]
+        for each in seen:
+            node = self.places.get(each.node)
+            rows.append(
+                (
+                    each.name,
+                    each.rank or "-",
+                    each.node or "-",
+                    "/".join(node.place) if node else "-",
+                    each.annotations.get(keys.GAS_CARDS_ANNOTATION, "-"),
+                    f"{each.spec.get('priority', 0)} {each.spec.get('priorityClassName', '')}".strip(),
+                    f"{each.seconds:.2f}" if each.seconds is not None else "never",
+                )
+            )
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        for row in rows:
+            print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+    def _unidentified(self) -> list[str]:
+        """Which program the API server's audit log does not show at work under its own identity."""
+        time.sleep(1.5)  # the audit log is written in batches
+        entries = [json.loads(line) for line in self.cluster.log("audit").read_text().splitlines()]
+        users = Counter(entry["user"]["username"] for entry in entries)
+        mutated = sum(_was_mutated(entry) for entry in entries)
+        accounts = {
+            "webhook": "system:serviceaccount:topogate-system:webhook",
+            "sweeper": "system:serviceaccount:topogate-system:sweeper",
+            "labeler": "system:serviceaccount:topogate-labeler:labeler",
+        }
+        counts = ", ".join(f"{users[account]} requests by {account}" for account in accounts.values())
+        say(f"Audit log: {counts}; {mutated} pods mutated by the webhook.")
+        found = [
+            f"the audit log shows no request by {account}"
+            for account in accounts.values()
+            if not users[account]
+        ]
+        return found if mutated else [*found, "the audit log shows no pod mutated by the webhook"]
+
+
+def _was_mutated(entry: dict[str, Any]) -> bool:
+    return any(
+        key.startswith("mutation.webhook.admission.k8s.io/") and '"mutated":true' in value
+        for key, value in entry.get("annotations", {}).items()
+    )
+
+
+def main() -> int:
+    """Run hack/demo; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="hack/demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up and print its KUBECONFIG")
+    parser.add_argument(
+        "--kill-sweeper",
+        action="store_true",
+        help="kill the sweeper in the middle of the gang and start it again",
+    )
+    arguments = parser.parse_args()
+    folder = cache_folder() / "clusters" / "demo"
+    started = time.monotonic()
+    try:
+        say("Starting a control plane: etcd, kube-apiserver, controllers, scheduler, simulated kubelets ...")
+        cluster = Cluster.up(folder, tied=not arguments.keep)
+    except (ClusterError, NoControlPlaneError) as error:
+        print(f"hack/demo: {error}", file=sys.stderr)
+        return 1
+    demo = Demo(cluster, kill_sweeper=arguments.kill_sweeper)
+    try:
+        if cluster.programs.missing:
+            raise ClusterError(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
+        status = demo.run()
+        if arguments.kill_sweeper:
+            print(f"The sweeper was killed after {demo.killed_after} pod(s) of the gang, and started again.")
+        print(f"{'As it should be' if status == 0 else 'FAILED'}, after {time.monotonic() - started:.0f} s.")
+    except ClusterError as error:
+        print(f"hack/demo: {error}", file=sys.stderr)
+        status = 1
+    finally:
+        if arguments.keep:
+            print(f"export KUBECONFIG={cluster.kubeconfig}   # and later: hack/cluster down --name demo")
+        else:
+            demo.installation.stop()
+            cluster.down()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

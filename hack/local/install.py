@@ -1,0 +1,190 @@
+"""Install topogate in a local cluster as its manifests say, and run its programs as local processes.
+
+The overlay that is made here changes two things alone: the webhook configuration names a loopback
+address (a Service needs a network between pods), and there is one replica of each program.
+"""
+
+import base64
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from ssl import create_default_context
+from typing import Any, Final
+
+import yaml
+
+from hack.local import kubelet, nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster, ClusterError
+from hack.local.controlplane import free_port
+from hack.local.kubelet import Program
+from hack.local.nodes import SimulatedNode
+from webhook.kube.client import Api
+
+SYSTEM: Final = "topogate-system"
+LABELER: Final = "topogate-labeler"
+WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
+_PARALLEL_LABELERS: Final = 4
+
+
+@dataclass
+class Installation:
+    """topogate in a local cluster."""
+
+    cluster: Cluster
+    base: str = "base"
+    webhook_port: int = field(default_factory=free_port)
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    @property
+    def api(self) -> Api:
+        """A client with the administrator's rights."""
+        return self.cluster.api()
+
+    def apply(self, facts: dict[str, Any] | None = None) -> None:
+        """Apply the manifests. facts: what the labelers' facts file says of each node."""
+        folder = self.cluster.folder / "install"
+        folder.mkdir(exist_ok=True)
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(self._overlay(folder, facts or {})))
+        rendered = self.cluster.kubectl("kustomize", str(folder)).stdout
+        # Definitions and namespaces first: the rest refers to them.
+        crds = [each for each in yaml.safe_load_all(rendered) if each["kind"] == "CustomResourceDefinition"]
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds))
+        self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
+
+    def start(self, names: Sequence[str] = ("certs", "webhook", "sweeper")) -> None:
+        """Run the programs of the system namespace, each under the identity of its own pod."""
+        for name in names:
+            self.programs[name] = self._program(SYSTEM, {"app.kubernetes.io/component": name})
+            if name == "certs":
+                self._run_certs(self.programs[name])
+            elif name == "webhook":
+                self.programs[name].start("--bind", f"127.0.0.1:{self.webhook_port}")
+                self.cluster.wait_for("the webhook to be ready", self._webhook_is_ready)
+            else:
+                self.programs[name].start()
+
+    def label(
+        self, simulated: Sequence[SimulatedNode], progress: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Run the labeler of each node once, under the token of its own DaemonSet pod."""
+        wanted = {node.name for node in simulated}
+        pods: dict[str, dict[str, Any]] = {}
+
+        def all_bound() -> bool:
+            for pod in self._pods(LABELER, {"app.kubernetes.io/name": "labeler"}):
+                if pod["spec"].get("nodeName") in wanted:
+                    pods[pod["spec"]["nodeName"]] = pod
+            return wanted <= pods.keys()
+
+        self.cluster.wait_for("a labeler pod on every node", all_bound)
+        done = iter(range(1, len(pods) + 1))
+
+        def run(pod: dict[str, Any]) -> None:
+            program = kubelet.prepare(self.cluster, pod, kubeconfig=False, tied=False)
+            _run_to_end(self.cluster, program, "--oneshot")
+            progress(next(done))
+
+        with ThreadPoolExecutor(_PARALLEL_LABELERS) as pool:
+            list(pool.map(run, pods.values()))
+
+    def stop(self) -> None:
+        """Stop the programs."""
+        for program in self.programs.values():
+            program.stop()
+
+    # --- pieces ---------------------------------------------------------------------------------
+
+    def _overlay(self, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+        url = {"url": f"https://127.0.0.1:{self.webhook_port}/mutate"}
+        one = [{"op": "replace", "path": "/spec/replicas", "value": 1}]
+        config = {
+            "labeler.yaml": yaml.safe_dump({"sources": [{"file": {"path": "/etc/topogate/facts.yaml"}}]}),
+            "facts.yaml": yaml.safe_dump(facts),
+        }
+        return {
+            "resources": [os.path.relpath(ROOT / "manifests" / self.base, folder.resolve())],
+            "patches": [
+                _patch(
+                    "MutatingWebhookConfiguration",
+                    "topogate",
+                    [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": url}],
+                ),
+                _patch("Deployment", "webhook", one),
+                _patch("Deployment", "sweeper", one),
+                _patch("ConfigMap", "labeler", [{"op": "replace", "path": "/data", "value": config}]),
+            ],
+        }
+
+    def _program(self, namespace: str, labels: dict[str, str]) -> Program:
+        found: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            found[:] = [pod for pod in self._pods(namespace, labels) if pod["spec"].get("nodeName")]
+            return bool(found)
+
+        self.cluster.wait_for(f"a pod of {namespace} with {labels}", is_there)
+        return kubelet.prepare(self.cluster, found[0], kubeconfig=True, tied=self.cluster.tied)
+
+    def _run_certs(self, program: Program) -> None:
+        _run_to_end(self.cluster, program, "--host", "127.0.0.1")
+
+    def _pods(self, namespace: str, labels: dict[str, str]) -> list[dict[str, Any]]:
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        return list(self.api.json("GET", path, query={"labelSelector": selector})["items"])
+
+    def _webhook_is_ready(self) -> bool:
+        """Ask as the API server will: verified against the bundle of the webhook configuration."""
+        bundle = self.api.json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", "")
+        program = self.programs["webhook"]
+        if program.process is None or not program.process.alive:
+            raise ClusterError(f"the webhook ended:\n{program.log.read_text()[-2000:]}")
+        try:
+            context = create_default_context(cadata=base64.b64decode(bundle).decode())
+            with urllib.request.urlopen(
+                f"https://127.0.0.1:{self.webhook_port}/readyz", timeout=2, context=context
+            ) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+
+def _run_to_end(cluster: Cluster, program: Program, *more: str) -> None:
+    """Run a program that ends by itself. Raises ClusterError with its words if it fails."""
+    result = subprocess.run(
+        [*program.command, *more],
+        env=program.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    program.log.write_text(result.stdout + result.stderr)
+    if result.returncode:
+        raise ClusterError(f"{program.name} ended with {result.returncode}: {result.stderr.strip()[-1000:]}")
+
+
+def _patch(kind: str, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"target": {"kind": kind, "name": name}, "patch": yaml.safe_dump(operations)}
+
+
+def facts_of(simulated: Sequence[SimulatedNode]) -> dict[str, Any]:
+    """What the facts file says of simulated nodes."""
+    return {
+        node.name: {"topology": "/" + "/".join(node.place)}
+        | ({"cards": node.gpus, "model": "Max_1550"} if node.intel else {})
+        for node in simulated
+    }
+
+
+def system_node() -> SimulatedNode:
+    """A node without GPUs for topogate's own pods."""
+    return nodes.SimulatedNode("system", ("", "", ""), False, 0)

@@ -1,0 +1,120 @@
+"""The Placement object: one gang's plan, written before any pod of it is touched, and how far it is.
+
+spec is the decision: which pod (by uid) goes to which node with which cards. status is progress and,
+for a gang that waits, the reason. A later leader needs nothing else to finish what an earlier began.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.objects import Metadata, Struct
+
+GROUP_VERSION: Final = "topogate.io/v1alpha1"
+KIND: Final = "Placement"
+ALL: Final = "/apis/topogate.io/v1alpha1/placements"
+
+WAITING: Final = "Waiting"
+RELEASING: Final = "Releasing"
+RELEASED: Final = "Released"
+BOUND: Final = "Bound"
+FAILED: Final = "Failed"
+
+
+class PlannedPod(Struct, frozen=True, omit_defaults=True):
+    """One pod of the plan. annotations: those that hand it its cards, as they will be written."""
+
+    name: str
+    uid: str
+    node: str
+    rank: int | None = None
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class PlacementSpec(Struct, frozen=True, omit_defaults=True):
+    """The plan. gang: what people call it ("Job/train"); gangId tells it from a later one of that name."""
+
+    gang: str = ""
+    gang_id: str = ""
+    pods: list[PlannedPod] = msgspec.field(default_factory=list)
+
+
+class PlacementStatus(Struct, frozen=True, omit_defaults=True):
+    """Progress. pods is the gang's size as far as known; spread and reason are sentences."""
+
+    state: str = ""
+    pods: int = 0
+    released: int = 0
+    bound: int = 0
+    spread: str = ""
+    proven: bool = True
+    reason: str = ""
+
+
+class Placement(Struct, frozen=True):
+    """The object as the API server has it."""
+
+    metadata: Metadata
+    spec: PlacementSpec = PlacementSpec()
+    status: PlacementStatus = PlacementStatus()
+
+
+_decoder: Final = msgspec.json.Decoder(Placement)
+
+
+def path(namespace: str, name: str = "") -> str:
+    """Where a namespace's Placements, or one of them, live."""
+    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/placements" + (f"/{name}" if name else "")
+
+
+def write_plan(
+    api: Api, before: Placement | None, metadata: dict[str, Any], spec: PlacementSpec
+) -> Placement:
+    """Make the plan durable, in one write: a new object, or `before` with this spec in its place.
+
+    Raises ApiError; status 409 when another leader wrote since `before` was read.
+    """
+    body: dict[str, Any] = {
+        "apiVersion": GROUP_VERSION,
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": msgspec.to_builtins(spec),
+    }
+    if before is None:
+        return _decoder.decode(api.request("POST", path(metadata["namespace"]), body=body))
+    body["metadata"] = {
+        **metadata,
+        "uid": before.metadata.uid,
+        "resourceVersion": before.metadata.resource_version,
+    }
+    answer = api.request("PUT", path(before.metadata.namespace, before.metadata.name), body=body)
+    return _decoder.decode(answer)
+
+
+def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Placement:
+    """Replace the status; fields that are back to their default are removed."""
+    fields = msgspec.to_builtins(status)
+    gone = {name: None for name in msgspec.to_builtins(placement.status) if name not in fields}
+    metadata = placement.metadata
+    answer = api.request(
+        "PATCH",
+        path(metadata.namespace, metadata.name) + "/status",
+        body={"metadata": {"uid": metadata.uid}, "status": {**fields, **gone}},
+        content_type=MERGE_PATCH,
+    )
+    return _decoder.decode(answer)
+
+
+def delete(api: Api, placement: Placement) -> None:
+    """Remove a Placement, unless it is no longer the one that was looked at."""
+    metadata = placement.metadata
+    api.request(
+        "DELETE",
+        path(metadata.namespace, metadata.name),
+        body={
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+        },
+    )

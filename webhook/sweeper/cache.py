@@ -1,0 +1,164 @@
+"""The cluster as the sweeper sees it: live copies of nodes, pods, owners and Placements.
+
+Usage is never counted up and down: it is what the pods that are there say (bound, or released and pinned
+but not bound yet, or terminating), keyed by uid, plus what Placements promise to pods still gated.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from webhook.kube import objects, placements
+from webhook.kube.client import Api
+from webhook.kube.informer import Informer
+from webhook.kube.objects import Metadata, Struct
+from webhook.kube.placements import Placement
+from webhook.sweeper import patches
+from webhook.sweeper.gangs import GangKey
+
+PODS: Final = "/api/v1/pods"
+NODES: Final = "/api/v1/nodes"
+JOBS: Final = "/apis/batch/v1/jobs"
+UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+logger = logging.getLogger(__name__)
+
+
+class JobSpec(Struct, frozen=True):
+    """What a Job says of the number of its pods."""
+
+    parallelism: int = 1
+    completions: int | None = None
+
+
+class JobStatus(Struct, frozen=True):
+    """How many of them are done."""
+
+    succeeded: int = 0
+
+
+class Job(Struct, frozen=True):
+    """A Job."""
+
+    metadata: Metadata
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def size(self) -> int:
+        """How many pods it runs at once."""
+        completions = self.spec.completions
+        if completions is None:
+            return self.spec.parallelism
+        return min(self.spec.parallelism, completions - self.status.succeeded)
+
+
+class ClusterCache:
+    """Live copies, and one event that says that something changed."""
+
+    def __init__(self, api: Api) -> None:
+        """Prepare; start() begins to read."""
+        self.changed = threading.Event()
+        self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
+        self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
+        self.jobs = Informer(api, JOBS, Job, on_event=self._event)
+        self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
+        self._lock = threading.Lock()
+        self._written: dict[str, Placement] = {}
+
+    @property
+    def informers(
+        self,
+    ) -> tuple[Informer[objects.Pod], Informer[objects.Node], Informer[Job], Informer[Placement]]:
+        """All of them."""
+        return self.pods, self.nodes, self.jobs, self.placements
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for informer in self.informers:
+            informer.start()
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been read once; before that nobody may act."""
+        return all(informer.synced for informer in self.informers)
+
+    def gang_size(self, key: GangKey, pod: objects.Pod) -> int | None:
+        """How many pods a gang's controller makes, None where that is not known."""
+        owner = pod.metadata.controller
+        if key.kind != "Job" or owner is None:
+            return None
+        job = self.jobs.get(f"{key.namespace}/{owner.name}")
+        return job.size if job is not None and job.metadata.uid == owner.uid else None
+
+    def written(self, placement: Placement) -> None:
+        """Remember a Placement that was just written, until the watch shows it."""
+        with self._lock:
+            self._written[_key(placement)] = placement
+
+    def forgotten(self, placement: Placement) -> None:
+        """The Placement was removed by us; the watch will show it."""
+        with self._lock:
+            self._written.pop(_key(placement), None)
+
+    def current_placements(self) -> Mapping[str, Placement]:
+        """Placements by "namespace/name": what the watch shows, or what we wrote since."""
+        with self._lock:
+            return {**self.placements.items(), **self._written}
+
+    def _placement_event(self, before: Placement | None, after: Placement | None) -> None:
+        placement = after or before
+        if placement is None:
+            return
+        with self._lock:
+            mine = self._written.get(_key(placement))
+            # Versions of one object are ordered numbers (KEP-5504); ours is dropped once it has been seen.
+            if mine is not None and (after is None or _version(after) >= _version(mine)):
+                del self._written[_key(placement)]
+        self.changed.set()
+
+    def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
+        # What a running pod's status says from minute to minute concerns nobody here.
+        if before is not None and after is not None and _same_to_us(before, after):
+            return
+        self.changed.set()
+
+    def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
+        if before is not None and after is not None and _node_facts(before) == _node_facts(after):
+            return  # a heartbeat
+        self.changed.set()
+
+    def _event(self, before: object, after: object) -> None:
+        self.changed.set()
+
+
+def occupied_node(pod: objects.Pod) -> str | None:
+    """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    return None if patches.is_gated(pod) else patches.pinned_node(pod)
+
+
+def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
+    return (
+        before.spec == after.spec
+        and before.status.phase == after.status.phase
+        and before.metadata.uid == after.metadata.uid
+        and before.metadata.deletion_timestamp == after.metadata.deletion_timestamp
+        and before.metadata.labels == after.metadata.labels
+        and before.metadata.annotations == after.metadata.annotations
+    )
+
+
+def _node_facts(node: objects.Node) -> object:
+    ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
+    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready
+
+
+def _key(placement: Placement) -> str:
+    return f"{placement.metadata.namespace}/{placement.metadata.name}"
+
+
+def _version(placement: Placement) -> int:
+    return int(placement.metadata.resource_version or 0)

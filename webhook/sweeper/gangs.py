@@ -1,0 +1,192 @@
+"""Which pods belong together, in which order, and how many they will be. Pure.
+
+A gang is known by what its controller writes on its pods; the user's own annotations override that.
+Namespaces are part of the identity, and so is the controller's uid: a Job that is made again under the
+same name is another gang.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+
+_TRAILING_NUMBER: Final = re.compile(r"-(\d+)$")
+
+
+@dataclass(frozen=True, order=True)
+class GangKey:
+    """A gang's identity. kind and name are for people; `id` (a uid or what stands for one) decides."""
+
+    namespace: str
+    kind: str
+    name: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+    @property
+    def placement_name(self) -> str:
+        """The name of its Placement: readable, and different for two gangs of one name."""
+        digest = hashlib.sha256(f"{self.kind}\0{self.name}\0{self.id}".encode()).hexdigest()[:8]
+        readable = re.sub(r"[^a-z0-9-]+", "-", f"{self.kind}-{self.name}".lower()).strip("-")
+        return f"{readable[:200]}-{digest}"
+
+
+@dataclass(frozen=True)
+class PodGang:
+    """A gang as it is now: its gated pods and those that have been let go, both in the order of rank.
+
+    size is the number of pods that are expected, None where nobody says; ranks maps a pod's uid to its
+    rank where every pod has one; problems are sentences for the user.
+    """
+
+    key: GangKey
+    gated: tuple[Pod, ...]
+    released: tuple[Pod, ...]
+    size: int | None = None
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    required_level: str | None = None
+    preferred_level: str | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All members."""
+        return self.gated + self.released
+
+    @property
+    def priority(self) -> int:
+        """The highest priority of its members."""
+        return max((pod.spec.priority or 0 for pod in self.pods), default=0)
+
+    @property
+    def created(self) -> str:
+        """When its first member was made (RFC 3339, which sorts as text)."""
+        return min((pod.metadata.creation_timestamp or "" for pod in self.pods), default="")
+
+
+def key_of(pod: Pod) -> GangKey:
+    """The gang that a pod belongs to; a pod without any sign of one is a gang of its own."""
+    metadata = pod.metadata
+    own = metadata.annotations.get(keys.GANG_ANNOTATION)
+    if own:
+        return GangKey(metadata.namespace, "Gang", own, own)
+    for kind, name_key, id_key in keys.GANG_LABELS:
+        name = _mark(pod, name_key)
+        if name:
+            return GangKey(metadata.namespace, kind, name, _mark(pod, id_key) or name)
+    owner = metadata.controller
+    if owner is not None and owner.kind not in keys.LOOSE_OWNERS:
+        return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
+    return GangKey(metadata.namespace, "Pod", metadata.name, metadata.uid)
+
+
+def gather(
+    gated: Iterable[Pod], released: Iterable[Pod], owner_size: Callable[[GangKey, Pod], int | None]
+) -> list[PodGang]:
+    """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
+
+    owner_size tells how many pods a gang's controller makes, None where that is not known.
+    """
+    by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
+    for pod in gated:
+        by_key.setdefault(key_of(pod), ([], []))[0].append(pod)
+    for pod in released:
+        members = by_key.get(key_of(pod))
+        if members is not None:
+            members[1].append(pod)
+    gangs = [_gang(key, *members, owner_size) for key, members in by_key.items()]
+    return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
+
+
+def _gang(
+    key: GangKey,
+    gated: list[Pod],
+    released: list[Pod],
+    owner_size: Callable[[GangKey, Pod], int | None],
+) -> PodGang:
+    problems: list[str] = []
+    pods = [*gated, *released]
+    ranks = _ranks(pods, problems)
+
+    def order(pod: Pod) -> tuple[int, str, str]:
+        return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
+
+    return PodGang(
+        key,
+        tuple(sorted(gated, key=order)),
+        tuple(sorted(released, key=order)),
+        size=_size(key, pods, owner_size, problems),
+        ranks=ranks,
+        required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
+        preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
+        problems=tuple(problems),
+    )
+
+
+def _size(
+    key: GangKey,
+    pods: list[Pod],
+    owner_size: Callable[[GangKey, Pod], int | None],
+    problems: list[str],
+) -> int | None:
+    for annotation in keys.GANG_SIZE_KEYS:
+        value = _common(pods, annotation, problems)
+        if value is None:
+            continue
+        if value.isascii() and value.isdigit() and int(value) > 0:
+            return int(value)
+        problems.append(f"{annotation}: {value!r} is no positive integer, so it is not believed")
+    if key.kind == "Pod":
+        return 1
+    return owner_size(key, pods[0])
+
+
+def _ranks(pods: list[Pod], problems: list[str]) -> dict[str, int]:
+    """Ranks by uid if every pod has one and no two have the same; else none, and why."""
+    found = {pod.metadata.uid: rank_of(pod) for pod in pods}
+    known = {uid: rank for uid, rank in found.items() if rank is not None}
+    if not known:
+        return {}
+    if len(known) < len(found):
+        problems.append(f"{len(found) - len(known)} of {len(found)} pods have no rank; placed without ranks")
+        return {}
+    if len(set(known.values())) < len(known):
+        problems.append("two pods have the same rank; placed without ranks")
+        return {}
+    order = sorted(known.values())
+    if all(len(rank) == 1 for rank in order):
+        return {uid: rank[0] for uid, rank in known.items()}
+    position = {rank: index for index, rank in enumerate(order)}
+    return {uid: position[rank] for uid, rank in known.items()}
+
+
+def rank_of(pod: Pod) -> tuple[int, ...] | None:
+    """A pod's place in its gang as its controller numbers it: one number, or several from the outside in."""
+    for parts in keys.RANK_KEYS:
+        values = [_mark(pod, key) for key in parts]
+        if all(value.isascii() and value.isdigit() for value in values):
+            return tuple(int(value) for value in values)
+    owner = pod.metadata.controller
+    if owner is not None and owner.kind == "StatefulSet":
+        match = _TRAILING_NUMBER.search(pod.metadata.name)
+        return (int(match[1]),) if match else None
+    return None
+
+
+def _common(pods: list[Pod], annotation: str, problems: list[str]) -> str | None:
+    values = sorted(
+        {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
+    )
+    if len(values) > 1:
+        problems.append(f"the pods say {annotation}: {', '.join(values)}; the first one counts")
+    return values[0] if values else None
+
+
+def _mark(pod: Pod, key: str) -> str:
+    return pod.metadata.labels.get(key) or pod.metadata.annotations.get(key) or ""

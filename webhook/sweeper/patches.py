@@ -1,0 +1,124 @@
+"""The one guarded JSON Patch that pins a pod to its node, gives it its cards and removes our gates.
+
+The API server decides on the old object: a request that removes the last gate may tighten the affinity
+in the same breath, and after it the pod is frozen (KEP-3521, KEP-3838). Hence all of it in one patch,
+guarded by the pod's uid and the gates' names, so that a pod of the same name or a gate of somebody else
+is never touched.
+"""
+
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.kube.objects import NodeSelectorTerm, Pod
+
+Operation = dict[str, Any]
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class UnpinnableError(Exception):
+    """This pod can be pinned to no node at all; the message says why."""
+
+
+def is_ours(gate: str) -> bool:
+    """Whether a gate is one that the sweeper serves."""
+    return gate.startswith(keys.GATE_PREFIX)
+
+
+def is_gated(pod: Pod) -> bool:
+    """Whether a pod waits for us (the condition SchedulingGated lags behind; only the spec counts)."""
+    return any(is_ours(gate.name) for gate in pod.spec.scheduling_gates)
+
+
+def release_patch(pod: Pod, node: str, annotations: dict[str, str]) -> list[Operation]:
+    """The patch for `pod` as it was last seen. Raises UnpinnableError."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        *_remove_gates(pod),
+        *_pin(pod, node),
+        *_annotate(pod, annotations),
+    ]
+
+
+def pinned_node(pod: Pod) -> str | None:
+    """The node that a released pod is pinned to, or None if it is not pinned to exactly one."""
+    names = {_pinned_by(term) for term in _terms(pod) if _matches_something(term)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _remove_gates(pod: Pod) -> list[Operation]:
+    gates = [(index, gate.name) for index, gate in enumerate(pod.spec.scheduling_gates) if is_ours(gate.name)]
+    tests = [
+        {"op": "test", "path": f"/spec/schedulingGates/{index}/name", "value": name} for index, name in gates
+    ]
+    # From the end, so that the indices of the others stay what they are.
+    return tests + [
+        {"op": "remove", "path": f"/spec/schedulingGates/{index}"} for index, _ in reversed(gates)
+    ]
+
+
+def _pin(pod: Pod, node: str) -> list[Operation]:
+    requirement = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = _terms(pod)
+    if terms:
+        # Terms are alternatives: one without the pin would be an escape. An empty one matches nothing
+        # and may not be filled.
+        path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms"
+        pins = [
+            _append(f"{path}/{index}", term, requirement)
+            for index, term in enumerate(terms)
+            if _matches_something(term)
+        ]
+        if not pins:
+            raise UnpinnableError(
+                f"pod {pod.metadata.namespace}/{pod.metadata.name}: its required node affinity has only "
+                "empty terms, which match no node; correct the affinity in its template"
+            )
+        return pins
+    required = {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return [{"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": {_REQUIRED: required}}}]
+    if affinity.node_affinity is None:
+        return [{"op": "add", "path": "/spec/affinity/nodeAffinity", "value": {_REQUIRED: required}}]
+    return [{"op": "add", "path": f"/spec/affinity/nodeAffinity/{_REQUIRED}", "value": required}]
+
+
+def _append(path: str, term: NodeSelectorTerm, requirement: dict[str, Any]) -> Operation:
+    if term.match_fields:
+        return {"op": "add", "path": f"{path}/matchFields/-", "value": requirement}
+    return {"op": "add", "path": f"{path}/matchFields", "value": [requirement]}
+
+
+def _annotate(pod: Pod, annotations: dict[str, str]) -> list[Operation]:
+    if not annotations:
+        return []
+    if not pod.metadata.annotations:
+        return [{"op": "add", "path": "/metadata/annotations", "value": dict(annotations)}]
+    return [
+        {"op": "add", "path": f"/metadata/annotations/{escape(key)}", "value": value}
+        for key, value in annotations.items()
+    ]
+
+
+def escape(key: str) -> str:
+    """A key as a part of a JSON Pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _terms(pod: Pod) -> list[NodeSelectorTerm]:
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return []
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    return required.node_selector_terms if required else []
+
+
+def _matches_something(term: NodeSelectorTerm) -> bool:
+    return bool(term.match_expressions or term.match_fields)
+
+
+def _pinned_by(term: NodeSelectorTerm) -> str | None:
+    for field in term.match_fields:
+        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+            return field.values[0]
+    return None

@@ -1,0 +1,116 @@
+"""From a gang of pods to a question for the placement core, and from its answer to a plan. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labeler.contract import annotations, keys
+from webhook.kube import convert
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.placement import Anchor, Assignment, Gang, Member, Placed
+from webhook.sweeper.gangs import PodGang
+
+
+class Timestamps:
+    """gas-ts: 19 digits that only grow, also over restarts and when the clock is set back."""
+
+    def __init__(self) -> None:
+        """Nothing has been seen yet."""
+        self._last = 0
+
+    def saw(self, pods: Iterable[Pod]) -> None:
+        """Never go below what is written on these pods."""
+        for pod in pods:
+            value = pod.metadata.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+            if value.isascii() and value.isdigit():
+                self._last = max(self._last, int(value))
+
+    def next(self, now_ns: int) -> int:
+        """The next one, not before now_ns (nanoseconds since 1970)."""
+        self._last = max(self._last + 1, now_ns)
+        return self._last
+
+
+@dataclass(frozen=True)
+class Question:
+    """A gang as the placement core sees it, and which pod each of its members is."""
+
+    gang: Gang
+    pods: Mapping[str, Pod]
+
+
+def question(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -> Question:
+    """Ask for places for `pods`; the gang's other pods anchor them where they are.
+
+    placed_on: uid -> node of the members that have a node already.
+    """
+    by_name = {pod.metadata.uid: pod for pod in pods}
+    members = tuple(
+        Member(uid, gang.ranks.get(uid), convert.pod_class_of(pod)) for uid, pod in by_name.items()
+    )
+    anchors = tuple(
+        Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
+        for pod in gang.pods
+        if pod.metadata.uid in placed_on
+    )
+    return Question(
+        Gang(
+            str(gang.key),
+            members,
+            required_level=gang.required_level,
+            preferred_level=gang.preferred_level,
+            anchors=anchors,
+        ),
+        by_name,
+    )
+
+
+def planned_pods(
+    gang: PodGang, asked: Question, assignment: Assignment, timestamps: Timestamps, now_ns: int
+) -> list[PlannedPod]:
+    """The entries of the plan, in the order in which the pods are to be released."""
+    return [
+        PlannedPod(
+            name=asked.pods[placed.member].metadata.name,
+            uid=placed.member,
+            node=placed.node,
+            rank=gang.ranks.get(placed.member),
+            annotations=_card_annotations(placed, timestamps, now_ns),
+        )
+        for placed in sorted(assignment.placed, key=lambda placed: _release_order(asked.pods[placed.member]))
+    ]
+
+
+def plan_spec(gang: PodGang, before: Placement | None, added: list[PlannedPod]) -> PlacementSpec:
+    """The gang's plan with new entries; entries of pods that are gone are left out."""
+    present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
+    kept = [planned for planned in (before.spec.pods if before else []) if planned.uid in present]
+    return PlacementSpec(gang=f"{gang.key.kind}/{gang.key.name}", gang_id=gang.key.id, pods=kept + added)
+
+
+def plan_metadata(gang: PodGang) -> dict[str, Any]:
+    """Name and owner of the gang's Placement: it goes when the gang's controller goes."""
+    metadata: dict[str, Any] = {"namespace": gang.key.namespace, "name": gang.key.placement_name}
+    owners = {pod.metadata.controller for pod in gang.pods}
+    owner = owners.pop() if len(owners) == 1 else None
+    if owner is not None:
+        metadata["ownerReferences"] = [
+            {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+        ]
+    return metadata
+
+
+def _release_order(pod: Pod) -> tuple[str, str]:
+    """kubelet takes pods that come together by age, and the device plugin goes by gas-ts: same order."""
+    return pod.metadata.creation_timestamp or "", pod.metadata.name
+
+
+def _card_annotations(placed: Placed, timestamps: Timestamps, now_ns: int) -> dict[str, str]:
+    if not any(placed.cards):
+        return {}
+    slots = [
+        tuple(annotations.CardShare(int(share.card.removeprefix("card")), share.tiles) for share in slot)
+        for slot in placed.cards
+    ]
+    return annotations.encode_allocation(slots, timestamps.next(now_ns))

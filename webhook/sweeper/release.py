@@ -1,0 +1,113 @@
+"""Release planned pods: in parallel, each by one guarded patch, with a defined outcome for each refusal."""
+
+import logging
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from webhook.kube.client import JSON_PATCH, Api, ApiError
+from webhook.kube.objects import Pod
+from webhook.kube.placements import PlannedPod
+from webhook.sweeper import patches
+
+PARALLEL: Final = 8
+"""More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""
+
+_ATTEMPTS: Final = 5
+logger = logging.getLogger(__name__)
+_decoder: Final = msgspec.json.Decoder(Pod)
+
+
+class Outcome(StrEnum):
+    """What became of one release."""
+
+    RELEASED = "released"
+    GONE = "gone"
+    """The pod, or the pod with this uid, is no longer there."""
+    REFUSED = "refused"
+    """The API server will not have it so; the same again would be refused again."""
+    FAILED = "failed"
+    """Not now; the next pass tries again."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The outcome for one pod; detail is a sentence where it was not released."""
+
+    planned: PlannedPod
+    outcome: Outcome
+    detail: str = ""
+
+
+class Releaser:
+    """A bounded pool of releases."""
+
+    def __init__(self, api: Api, stopping: threading.Event) -> None:
+        """stopping ends the waits, so that a shutdown is not held up."""
+        self._api = api
+        self._stopping = stopping
+        self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
+
+    def release(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
+        """Release pods as planned; pods of one node in the order given, since their cards depend on it."""
+        by_node: dict[str, list[tuple[Pod, PlannedPod]]] = {}
+        for pod, planned in pairs:
+            by_node.setdefault(planned.node, []).append((pod, planned))
+        results = self._pool.map(self._release_in_order, by_node.values())
+        return [release for releases in results for release in releases]
+
+    def close(self) -> None:
+        """Wait for the releases under way and end the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _release_in_order(self, pairs: list[tuple[Pod, PlannedPod]]) -> list[Release]:
+        return [self._release(pod, planned) for pod, planned in pairs]
+
+    def _release(self, pod: Pod, planned: PlannedPod) -> Release:
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+        detail = ""
+        for attempt in range(_ATTEMPTS):
+            if self._stopping.is_set():
+                return Release(planned, Outcome.FAILED, "the sweeper is stopping")
+            try:
+                body = patches.release_patch(pod, planned.node, planned.annotations)
+                self._api.request("PATCH", path, body=body, content_type=JSON_PATCH)
+                return Release(planned, Outcome.RELEASED)
+            except patches.UnpinnableError as error:
+                return Release(planned, Outcome.REFUSED, str(error))
+            except ApiError as error:
+                detail = str(error)
+                if error.status == 404:
+                    return Release(planned, Outcome.GONE, detail)
+                if error.status in (409, 422):
+                    # A guard failed, or the object is not what it was: look again before judging.
+                    try:
+                        fresh = self._read(path)
+                    except ApiError as unread:
+                        detail = str(unread)
+                        continue
+                    if fresh is None or fresh.metadata.uid != planned.uid:
+                        return Release(planned, Outcome.GONE, detail)
+                    if not patches.is_gated(fresh):
+                        return Release(planned, Outcome.RELEASED)
+                    if fresh.spec == pod.spec and fresh.metadata.annotations == pod.metadata.annotations:
+                        return Release(planned, Outcome.REFUSED, detail)
+                    pod = fresh
+                elif not error.is_transient:
+                    return Release(planned, Outcome.REFUSED, detail)
+                else:
+                    self._stopping.wait(error.retry_after or 0.2 * 2**attempt)
+        return Release(planned, Outcome.FAILED, detail)
+
+    def _read(self, path: str) -> Pod | None:
+        try:
+            return _decoder.decode(self._api.request("GET", path))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
