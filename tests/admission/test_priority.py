@@ -1,0 +1,209 @@
+"""Priority against the real admission chain: reinvocation, other webhooks, default and missing classes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.admission.harness import Webhook, create, gpu_pod, install, install_classes, running
+from tests.admission.neighbour import Neighbour, neighbour
+from tests.support import create_namespace, delete, exists
+from webhook.kube.client import ApiError
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+HIGH = {keys.PRIORITY_ANNOTATION: "high"}
+
+
+@pytest.fixture(scope="module")
+def webhook(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    install_classes(module_cluster)
+    with running(tmp_path_factory.mktemp("webhook"), module_cluster) as made:
+        install(module_cluster, made, failurePolicy="Fail", timeoutSeconds=10)
+        yield made
+
+
+@pytest.fixture
+def opted_in(module_cluster: Cluster, webhook: Webhook) -> str:
+    return create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+
+
+@pytest.fixture(params=["before-topogate", "zz-after-topogate"])
+def other(request: pytest.FixtureRequest, module_cluster: Cluster, opted_in: str) -> Iterator[Neighbour]:
+    """A neighbour that is called before ours, then one that is called after."""
+    name = {"before-topogate": "a-neighbour", "zz-after-topogate": "z-neighbour"}[request.param]
+    api = module_cluster.api()
+    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
+    with neighbour() as made:
+        made.install(api, name)
+
+        def is_called() -> bool:
+            query = {"dryRun": "All"}
+            api.request("POST", f"/api/v1/namespaces/{opted_in}/pods", body=gpu_pod(), query=query)
+            return made.calls > 0
+
+        module_cluster.wait_for("the neighbour to be called", is_called)
+        try:
+            yield made
+        finally:
+            delete(api, path)
+
+
+def triple(pod: dict[str, Any]) -> tuple[Any, Any, Any]:
+    spec = pod["spec"]
+    return spec.get("priorityClassName"), spec.get("priority"), spec.get("preemptionPolicy")
+
+
+def gates(pod: dict[str, Any]) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+@pytest.fixture
+def default_class(module_cluster: Cluster, webhook: Webhook) -> Iterator[str]:
+    """A class that the API server gives to every pod without one."""
+    api = module_cluster.api()
+    body = {"metadata": {"name": "house-default"}, "value": 5, "globalDefault": True}
+    api.request("POST", CLASSES, body=body)
+    webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 6, "the new class")
+    module_cluster.wait_for(
+        "the default to hold",
+        lambda: "priorityClassName" in create(api, "default", gpu_pod())["spec"],
+    )
+    yield "house-default"
+    delete(api, f"{CLASSES}/house-default")
+    webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 5, "the class to go")
+    module_cluster.wait_for(
+        "the default to be gone",
+        lambda: "priorityClassName" not in create(api, "default", gpu_pod())["spec"],
+    )
+
+
+def test_another_webhooks_change_leaves_the_triple_and_one_gate(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    other.behave = lambda pod: (
+        []
+        if "labels" in pod["metadata"]
+        else [{"op": "add", "path": "/metadata/labels", "value": {"neighbour": "was-here"}}]
+    )
+    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
+    assert stored["metadata"]["labels"] == {"neighbour": "was-here"}
+    assert triple(stored) == ("gpu-high-priority", 100, "PreemptLowerPriority")
+    assert gates(stored) == [keys.GATE]
+
+
+def test_a_gpu_container_that_another_webhook_adds_is_seen_when_we_are_asked_again(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    added = {"name": "added", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    other.behave = lambda pod: (
+        [{"op": "add", "path": "/spec/containers/-", "value": added}]
+        if len(pod["spec"]["containers"]) == 1
+        else []
+    )
+    pod = {"metadata": {"name": "later"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    assert gates(create(module_cluster.api(), opted_in, pod)) == [keys.GATE]
+
+
+def test_a_neighbour_that_changes_the_pod_at_every_call_does_no_harm(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    other.behave = lambda pod: [
+        {"op": "add", "path": "/metadata/annotations", "value": {**HIGH, "calls": str(other.calls)}}
+    ]
+    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
+    assert triple(stored) == ("gpu-high-priority", 100, "PreemptLowerPriority")
+    assert gates(stored) == [keys.GATE]
+
+
+def test_a_class_that_another_webhook_sets_first_is_kept(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    other.behave = lambda pod: (
+        []
+        if pod["spec"].get("priorityClassName")
+        else [
+            {"op": "add", "path": "/spec/priorityClassName", "value": "gpu-low-priority"},
+            {"op": "add", "path": "/spec/priority", "value": 1},
+        ]
+    )
+    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
+    assert triple(stored) in (
+        ("gpu-low-priority", 1, "PreemptLowerPriority"),
+        ("gpu-high-priority", 100, "PreemptLowerPriority"),
+    )
+
+
+def test_a_tier_replaces_the_clusters_default_class_whole(
+    module_cluster: Cluster, opted_in: str, default_class: str
+) -> None:
+    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
+    assert triple(stored) == ("gpu-high-priority", 100, "PreemptLowerPriority")
+
+
+def test_without_a_tier_the_clusters_default_class_stays(
+    module_cluster: Cluster, opted_in: str, default_class: str
+) -> None:
+    stored = create(module_cluster.api(), opted_in, gpu_pod())
+    assert triple(stored) == (default_class, 5, "PreemptLowerPriority")
+    assert gates(stored) == [keys.GATE]
+
+
+def test_a_missing_class_is_named_in_a_warning_and_never_injected(
+    module_cluster: Cluster, webhook: Webhook, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    delete(api, f"{CLASSES}/gpu-high-priority")
+    webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 4, "the class to go")
+    try:
+        manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", **gpu_pod("missing", annotations=HIGH)})
+        said = module_cluster.kubectl("-n", opted_in, "create", "-f", "-", stdin=manifest)
+        assert "Warning: tier high has no effect: no PriorityClass gpu-high-priority here" in said.stderr
+        stored = api.json("GET", f"/api/v1/namespaces/{opted_in}/pods/missing")
+        assert triple(stored) == (None, 0, "PreemptLowerPriority")
+        assert gates(stored) == [keys.GATE]
+    finally:
+        api.request("POST", CLASSES, body={"metadata": {"name": "gpu-high-priority"}, "value": 100})
+        webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 5, "the class to be back")
+
+
+def test_a_class_made_anew_with_another_value_is_injected_with_that_value(
+    module_cluster: Cluster, webhook: Webhook, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    api.request("POST", CLASSES, body={"metadata": {"name": "gpu-x"}, "value": 3})
+    before = (webhook.folder / "policy.yaml").read_text()
+    webhook.write_policy(before.replace("gpu-high-priority", "gpu-x"))
+    webhook.wait(lambda: webhook.metric("topogate_policy_generation") == 2, "the new policy")
+    try:
+        assert triple(create(api, opted_in, gpu_pod(annotations=HIGH)))[:2] == ("gpu-x", 3)
+        delete(api, f"{CLASSES}/gpu-x")
+        module_cluster.wait_for("the class to go", lambda: not exists(api, f"{CLASSES}/gpu-x"))
+        api.request("POST", CLASSES, body={"metadata": {"name": "gpu-x"}, "value": 4})
+
+        def is_new() -> bool:
+            try:
+                return triple(create(api, opted_in, gpu_pod(annotations=HIGH)))[:2] == ("gpu-x", 4)
+            except ApiError as error:  # for a moment the API server or we know the old value
+                if error.status != 403:
+                    raise
+                return False
+
+        module_cluster.wait_for("the new value", is_new, 10)
+    finally:
+        webhook.write_policy(before)
+        webhook.wait(lambda: webhook.metric("topogate_policy_generation") == 3, "the old policy")
+        delete(api, f"{CLASSES}/gpu-x")
+
+
+def test_a_dry_run_answers_with_the_mutated_pod_and_stores_nothing(
+    module_cluster: Cluster, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    path = f"/api/v1/namespaces/{opted_in}/pods"
+    seen = api.json("POST", path, body=gpu_pod("dry", annotations=HIGH), query={"dryRun": "All"})
+    assert gates(seen) == [keys.GATE]
+    assert triple(seen) == ("gpu-high-priority", 100, "PreemptLowerPriority")
+    assert not exists(api, f"{path}/dry")
