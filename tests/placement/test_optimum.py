@@ -1,0 +1,114 @@
+"""The solver against trying everything, on random small clusters."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.placement.brute import agrees
+from tests.placement.small import node, pod_class
+from webhook.placement import (
+    Anchor,
+    Gang,
+    Member,
+    Node,
+    NoFit,
+    PodClass,
+    Rules,
+    Slice,
+    Snapshot,
+    Usage,
+    check,
+    place,
+)
+
+LEVELS = (None, "block", "subblock", "host", "node")
+
+
+def random_nodes(dice: random.Random, most: int) -> list[Node]:
+    nodes = []
+    for number in range(dice.randint(1, most)):
+        place = tuple(f"{level}{dice.randint(0, top)}" for level, top in (("b", 2), ("s", 2), ("h", 4)))
+        cpu = dice.choice((0, 1, 1, 2, 3, 4))
+        nodes.append(
+            node(f"n{number}", None if dice.random() < 0.1 else place, cpu, memory=dice.randint(0, 8))
+        )
+    return nodes
+
+
+def random_snapshot(dice: random.Random, most: int) -> Snapshot:
+    nodes = random_nodes(dice, most)
+    usage = [(n.name, Usage({"memory": 1, "pods": 1})) for n in nodes if dice.random() < 0.2]
+    return Snapshot.build(nodes, usage)
+
+
+def gang(
+    counts: list[tuple[PodClass, int]], dice: random.Random, snapshot: Snapshot, **rules: object
+) -> Gang:
+    pods = [kind for kind, count in counts for _ in range(count)]
+    anchors = tuple(
+        Anchor(name)
+        for name in dice.sample(
+            sorted(snapshot.nodes), min(len(snapshot.nodes), dice.choice((0, 0, 0, 1, 2)))
+        )
+    )
+    members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(pods))
+    return Gang("g", members, anchors=anchors, **rules)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_identical_pods_get_the_optimum(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(25):
+        snapshot = random_snapshot(dice, 14)
+        asked = gang([(pod_class(1), dice.randint(1, 6))], dice, snapshot, required_level=dice.choice(LEVELS))
+        agrees(asked, snapshot)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_slices_get_the_optimum(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(25):
+        snapshot = random_snapshot(dice, 10)
+        size = dice.choice((2, 2, 3))
+        slices: tuple[Slice, ...] = (Slice(dice.choice(("block", "subblock", "host")), size),)
+        if size == 2 and dice.random() < 0.3:
+            slices = (Slice("block", 4), Slice("subblock", 2))
+            size = 4
+        asked = gang([(pod_class(1), size * dice.randint(1, 2))], dice, snapshot)
+        agrees(replace(asked, anchors=(), slices=slices), snapshot)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(15):
+        snapshot = random_snapshot(dice, 8)
+        kinds = [
+            pod_class(cpu, memory=memory) for cpu, memory in dice.sample([(1, 1), (2, 1), (1, 3), (3, 2)], 3)
+        ]
+        counts = dice.choice(([1, 3], [2, 2], [1, 1, 1], [3, 1, 1], [1, 4]))
+        classes = list(zip(kinds, sorted(counts, reverse=True), strict=False))
+        if dice.random() < 0.3:
+            picky = replace(
+                classes[0][0], rules=Rules(selector=(("cloud.google.com/gce-topology-block", "b1"),))
+            )
+            classes[0] = (picky, classes[0][1])
+        agrees(gang(classes, dice, snapshot, required_level=dice.choice(LEVELS)), snapshot)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_assignment_passes_the_checker(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(20):
+        snapshot = random_snapshot(dice, 14)
+        kinds = [(pod_class(1), dice.randint(1, 6)), (pod_class(2, memory=1), dice.randint(0, 2))]
+        asked = gang(kinds, dice, snapshot, required_level=dice.choice(LEVELS))
+        found = place(asked, snapshot)
+        if not isinstance(found, NoFit):
+            assert check(found, asked, snapshot) == []
+            after = snapshot.assume(found, asked)
+            before = after.forget(found, asked)
+            assert {n: dict(s.free) for n, s in before.nodes.items()} == {
+                n: {**before.nodes[n].free, **s.free} for n, s in snapshot.nodes.items()
+            }
