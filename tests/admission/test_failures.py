@@ -1,0 +1,225 @@
+"""Whatever becomes of the webhook, pods are created: in time, and as their authors wrote them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.admission.harness import (
+    HOSTS,
+    WEBHOOKS,
+    Webhook,
+    client_config,
+    configuration,
+    create,
+    gpu_pod,
+    install,
+    install_classes,
+    manifest,
+    running,
+    short_lived,
+    wait_called,
+)
+from tests.admission.neighbour import Neighbour, neighbour
+from tests.support import create_namespace
+from webhook.admission import certificates
+from webhook.kube.client import Api, ApiError
+
+JSON_PATCH = "application/json-patch+json"
+TIMEOUT_SECONDS = manifest("webhook-configuration.yaml")["webhooks"][0]["timeoutSeconds"]
+
+
+@pytest.fixture(scope="module")
+def installation(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    """The webhook under the configuration as it is shipped, but for the address."""
+    install_classes(module_cluster)
+    with running(tmp_path_factory.mktemp("webhook"), module_cluster) as made:
+        install(module_cluster, made)
+        yield made
+
+
+@pytest.fixture
+def webhook(module_cluster: Cluster, installation: Webhook) -> Webhook:
+    """The same, in order again for each test."""
+    api = module_cluster.api()
+    if installation.process is None or not is_accepted(installation):
+        installation.stop()
+        installation.pair = certificates.issue(HOSTS)
+        installation.start()
+    fresh = configuration(installation)["webhooks"]
+    change = [{"op": "replace", "path": "/webhooks", "value": fresh}]
+    api.request("PATCH", f"{WEBHOOKS}/topogate", body=change, content_type=JSON_PATCH)
+    wait_called(module_cluster)
+    return installation
+
+
+def is_accepted(webhook: Webhook) -> bool:
+    """Whether its certificate is valid."""
+    try:
+        return webhook.get("/readyz")[0] == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def opted_in(module_cluster: Cluster, webhook: Webhook) -> str:
+    return create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+
+
+def is_gated(api: Api, namespace: str) -> bool:
+    return bool(create(api, namespace, gpu_pod())["spec"].get("schedulingGates"))
+
+
+def stopped(webhook: Webhook) -> None:
+    webhook.stop()
+
+
+def killed(webhook: Webhook) -> None:
+    assert webhook.process is not None
+    workers = children(webhook)
+    for process in (webhook.process.pid, *workers):
+        os.kill(process, signal.SIGKILL)
+    webhook.process.wait()
+    webhook.process = None
+
+
+def children(webhook: Webhook) -> list[int]:
+    """Process ids of gunicorn's workers."""
+    assert webhook.process is not None
+    pid = webhook.process.pid
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def expired(webhook: Webhook) -> None:
+    webhook.write_pair(short_lived(-60))
+    restart(webhook)
+
+
+def of_another_authority(webhook: Webhook) -> None:
+    webhook.write_pair(short_lived(3600))
+    restart(webhook)
+
+
+def restart(webhook: Webhook) -> None:
+    """Start anew, so that no connection from before is used; it need not become ready."""
+    webhook.stop()
+    webhook.start(ready=False)
+    time.sleep(1.5)
+
+
+@pytest.mark.parametrize(
+    "trouble", [stopped, killed, expired, of_another_authority], ids=lambda f: f.__name__
+)
+def test_pods_are_created_as_written_when_the_webhook_is(
+    trouble: Callable[[Webhook], None], module_cluster: Cluster, webhook: Webhook, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    assert is_gated(api, opted_in)
+    trouble(webhook)
+    module_cluster.wait_for("the API server to do without", lambda: not is_gated(api, opted_in), 15)
+    started = time.monotonic()
+    for number in range(5):
+        assert not create(api, opted_in, gpu_pod(f"p{number}"))["spec"].get("schedulingGates")
+    assert time.monotonic() - started < 5 * TIMEOUT_SECONDS
+
+
+def test_a_webhook_that_hangs_delays_a_pod_by_its_timeout_and_no_longer(
+    module_cluster: Cluster, webhook: Webhook, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    workers = children(webhook)
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        stored = create(api, opted_in, gpu_pod("slow"))
+        took = time.monotonic() - started
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+    assert "schedulingGates" not in stored["spec"]
+    assert took < TIMEOUT_SECONDS + 2
+    module_cluster.wait_for("gates again", lambda: is_gated(api, opted_in), 15)
+
+
+GARBAGE = {
+    "nothing": b"",
+    "no json": b"\xff\xfe<html>",
+    "another object": b'{"kind": "Status", "apiVersion": "v1"}',
+    "no response": b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}',
+    "another uid": b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",'
+    b' "response": {"uid": "x", "allowed": true}}',
+}
+
+
+@pytest.fixture(scope="module")
+def liar() -> Iterator[Neighbour]:
+    with neighbour() as made:
+        yield made
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_an_answer_that_is_garbage_is_ignored(
+    garbage: str, module_cluster: Cluster, webhook: Webhook, opted_in: str, liar: Neighbour
+) -> None:
+    api = module_cluster.api()
+    liar.raw, liar.status = GARBAGE[garbage], 200
+    point_at(api, webhook, liar)
+    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
+    assert liar.calls > 0
+    stored = create(api, opted_in, gpu_pod("p", annotations={keys.PRIORITY_ANNOTATION: "high"}))
+    assert stored["spec"]["priority"] == 0
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+def test_an_http_error_is_ignored(
+    status: int, module_cluster: Cluster, webhook: Webhook, opted_in: str, liar: Neighbour
+) -> None:
+    api = module_cluster.api()
+    liar.raw, liar.status = b"{}", status
+    point_at(api, webhook, liar)
+    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
+
+
+def point_at(api: Api, webhook: Webhook, other: Neighbour) -> None:
+    liar_config = client_config(webhook, other.pair.authority) | {"url": f"{other.url}/mutate"}
+    change = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": liar_config}]
+    api.request("PATCH", f"{WEBHOOKS}/topogate", body=change, content_type=JSON_PATCH)
+
+
+def test_under_failure_policy_fail_no_pod_comes_past_a_webhook_that_is_down(
+    module_cluster: Cluster, webhook: Webhook, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    change = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]
+    api.request("PATCH", f"{WEBHOOKS}/topogate", body=change, content_type=JSON_PATCH)
+    webhook.stop()
+
+    def is_refused() -> bool:
+        try:
+            create(api, opted_in, gpu_pod())
+        except ApiError as error:
+            return "failed calling webhook" in error.message
+        return False
+
+    module_cluster.wait_for("the API server to know the new failurePolicy", is_refused, 15)
+
+
+def test_a_webhook_that_is_stopped_answers_what_is_under_way_and_loses_no_pod(
+    module_cluster: Cluster, webhook: Webhook, opted_in: str
+) -> None:
+    """Reviews on connections that are open when SIGTERM comes are answered; the next ones fail open."""
+    api = module_cluster.api()
+    assert is_gated(api, opted_in)
+    assert webhook.process is not None
+    webhook.process.terminate()
+    stored = create(api, opted_in, gpu_pod("during-the-drain"))
+    assert stored["spec"].get("schedulingGates")
+    assert webhook.process.wait(30) == 0
+    webhook.process = None
+    assert not is_gated(api, opted_in)
