@@ -7,6 +7,7 @@ kinds that nobody told of stay on the node as they are: not knowing is not knowi
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -108,7 +109,8 @@ class Agent:
 
     def _fold(self) -> None:
         """Let a storm of events pass, though not for ever."""
-        for _ in range(round(FOLD_AT_MOST_SECONDS / FOLD_SECONDS)):
+        deadline = time.monotonic() + FOLD_AT_MOST_SECONDS
+        while time.monotonic() < deadline:
             self._wake.clear()
             if self._stop.is_set() or not self._wake.wait(FOLD_SECONDS):
                 return

@@ -1,0 +1,88 @@
+"""Runs under umockdev-wrapper: plays devices to the real udev source and tells what comes of them.
+
+Reads one JSON command a line from standard input, answers one JSON line each on standard output:
+``add`` (umockdev's device text), ``remove`` (a path), ``event`` (path, action), ``look`` -> labels,
+``discover`` -> the GPUs; ``watch`` starts the labeler's loop, after which every publication is a line
+``{"published": labels}``.
+"""
+
+import ctypes
+import json
+import sys
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from labeler.agent import Agent
+from labeler.labels import Wanted
+from labeler.publisher import Change
+from labeler.sources.udev import create
+
+
+class Testbed:
+    """The few functions of libumockdev that are needed."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libumockdev.so.0")
+        self._library.umockdev_testbed_new.restype = ctypes.c_void_p
+        self._testbed = ctypes.c_void_p(self._library.umockdev_testbed_new())
+
+    def add(self, text: str) -> None:
+        error = ctypes.c_void_p()
+        if not self._library.umockdev_testbed_add_from_string(
+            self._testbed, text.encode(), ctypes.byref(error)
+        ):
+            raise SystemExit(f"umockdev does not take these devices:\n{text}")
+
+    def event(self, path: str, action: str) -> None:
+        self._library.umockdev_testbed_uevent(self._testbed, path.encode(), action.encode())
+
+    def remove(self, path: str) -> None:
+        self._library.umockdev_testbed_uevent(self._testbed, path.encode(), b"remove")
+        self._library.umockdev_testbed_remove_device(self._testbed, path.encode())
+
+
+class Teller:
+    """The loop's output: every publication is told."""
+
+    def publish(self, want: Wanted) -> Change:
+        tell({"published": dict(want.labels)})
+        return Change()
+
+
+_lock = threading.Lock()
+
+
+def tell(answer: object) -> None:
+    with _lock:
+        print(json.dumps(answer), flush=True)
+
+
+def main(options: dict[str, Any]) -> None:
+    group_level = options.pop("pci-group-level", 0)
+    source = create(options, "node")
+    agent = Agent({"udev": source}, Teller(), pci_group_level=group_level)
+    testbed = Testbed()
+    for line in sys.stdin:
+        command = json.loads(line)
+        match command["do"]:
+            case "add":
+                testbed.add(command["text"])
+            case "remove":
+                testbed.remove(command["path"])
+            case "event":
+                testbed.event(command["path"], command["action"])
+            case "look":
+                tell(dict(agent.look().labels))
+                continue
+            case "discover":
+                tell([asdict(gpu) for gpu in source.discover().gpus or ()])
+                continue
+            case "watch":
+                threading.Thread(target=agent.run, args=(3600.0,), daemon=True).start()
+                continue
+        tell("done")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
