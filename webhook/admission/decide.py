@@ -95,7 +95,7 @@ def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
         return "mirror-pod"
     if any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()):
         return "daemonset"  # bound to its node already; a selector would make it fail for ever
-    if spec.scheduling_group is not None and spec.scheduling_group != b"null":
+    if spec.scheduling_group is not None:
         return "scheduling-group"  # kube-scheduler's own gangs: one gated member holds all
     return ""
 

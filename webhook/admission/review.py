@@ -4,7 +4,7 @@ The rules of the exchange are those of k8s.io/api/admission/v1. A field that is 
 is None here, because a patch must know whether a parent is there.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -58,7 +58,7 @@ class PodSpec(Struct, frozen=True):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     scheduling_gates: list[Gate] | None = None
-    scheduling_group: msgspec.Raw | None = None
+    scheduling_group: dict[str, Any] | None = None
     priority_class_name: str | None = None
 
 

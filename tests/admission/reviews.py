@@ -1,0 +1,165 @@
+"""AdmissionReviews: a usual one, and hypothesis strategies for valid, damaged and random bodies."""
+
+import json
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from labeler.contract import keys
+
+WISH_KEYS: Final = (
+    keys.GPU_MODEL_ANNOTATION,
+    keys.PRIORITY_ANNOTATION,
+    keys.GANG_ANNOTATION,
+    keys.GANG_SIZE_ANNOTATION,
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.INJECT_ANNOTATION,
+    keys.MIRROR_POD_ANNOTATION,
+    "gas-allow",
+    "gas-same-gpu",
+    "gas-allocate-xelink",
+    "other/~key",
+)
+
+
+def review(pod: Any, **request: Any) -> dict[str, Any]:
+    """A review as the API server sends it for the creation of a pod."""
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "",
+            "namespace": "team",
+            "operation": "CREATE",
+            "userInfo": {"username": "admin", "groups": ["system:masters"]},
+            "object": pod,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+            **request,
+        },
+    }
+
+
+_text = st.text(max_size=12)
+_names = st.sampled_from(["a", "b", "main", ""]) | _text
+_resources = st.sampled_from(
+    [
+        "nvidia.com/gpu",
+        "nvidia.com/mig-1g",
+        "amd.com/gpu",
+        keys.I915,
+        keys.XE,
+        keys.MILLICORES,
+        keys.TILES,
+        "cpu",
+    ]
+)
+_quantities = (
+    st.sampled_from(["0", "1", "2", "500m", "1k", "-1", "x", ""]) | st.integers(-1, 9) | st.floats(0, 3)
+)
+_amounts = st.none() | st.dictionaries(_resources, _quantities, max_size=4)
+_values = st.sampled_from(
+    ["low", "high", "medium", "RTX 4090", "max-1550", "false", "4", "0", "block", "a,b", "card0", "~0/1"]
+)
+_annotations = st.none() | st.dictionaries(st.sampled_from(WISH_KEYS), _values | _text, max_size=4)
+_containers = st.lists(
+    st.fixed_dictionaries(
+        {"name": _names},
+        optional={
+            "resources": st.fixed_dictionaries({}, optional={"limits": _amounts, "requests": _amounts})
+        },
+    ),
+    max_size=3,
+)
+_gates = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from([keys.GATE, keys.GATE_PREFIX + "x", "y.io/z"])}),
+    max_size=2,
+)
+_selectors = st.dictionaries(
+    st.sampled_from(["nvidia.com/gpu.product", "gpu.intel.com/product", "zone"]),
+    st.sampled_from(["NVIDIA-GeForce-RTX-4090", "Max_1550", "a"]),
+    max_size=2,
+)
+_owners = st.lists(
+    st.fixed_dictionaries(
+        {"kind": st.sampled_from(["DaemonSet", "Job"]), "name": _names},
+        optional={"controller": st.booleans()},
+    ),
+    max_size=2,
+)
+
+pods: Final = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"creationTimestamp": st.none()},
+            optional={
+                "annotations": _annotations,
+                "ownerReferences": st.none() | _owners,
+                "generateName": _names,
+            },
+        ),
+        "spec": st.fixed_dictionaries(
+            {"containers": _containers},
+            optional={
+                "initContainers": st.none() | _containers,
+                "nodeSelector": st.none() | _selectors,
+                "schedulingGates": st.none() | _gates,
+                "nodeName": st.sampled_from(["", "node"]),
+                "schedulingGroup": st.none() | st.just({"podGroupName": "g"}),
+                "priorityClassName": st.sampled_from(
+                    ["", "gpu-low-priority", "house-class", "house-default"]
+                ),
+                "priority": st.integers(0, 10),
+                "preemptionPolicy": st.just("PreemptLowerPriority"),
+            },
+        ),
+    }
+)
+"""Pods that the API server could send."""
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A valid review in which one place holds something else, or whose text is cut or flipped."""
+    body = review(draw(pods))
+    way = draw(st.sampled_from(["value", "remove", "cut", "flip", "envelope"]))
+    if way in ("value", "remove"):
+        place: Any = body
+        while True:
+            key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else list(range(len(place)))))
+            inner = place[key]
+            if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 3)) == 0:
+                break
+            place = inner
+        if way == "value":
+            place[key] = draw(_json)
+        else:
+            del place[key]
+    if way == "envelope":
+        body[draw(st.sampled_from(["apiVersion", "kind", "request"]))] = draw(_json)
+    text = bytearray(json.dumps(body).encode())
+    if way == "cut":
+        del text[draw(st.integers(0, len(text))) :]
+    if way == "flip":
+        for _ in range(draw(st.integers(1, 5))):
+            text[draw(st.integers(0, len(text) - 1))] = draw(st.integers(0, 255))
+    return bytes(text)
+
+
+bodies: Final = st.one_of(
+    pods.map(lambda pod: json.dumps(review(pod)).encode()),
+    damaged(),
+    st.binary(max_size=200),
+    _json.map(lambda value: json.dumps(value).encode()),
+)
+"""Anything that a client may post."""

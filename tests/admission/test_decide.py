@@ -1,0 +1,148 @@
+"""The decision as a function: its patches apply, and deciding again adds nothing."""
+
+import json
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from labeler.contract import keys
+from tests.admission import shapes
+from tests.admission.harness import gpu_pod
+from tests.admission.reviews import pods
+from webhook.admission import patch
+from webhook.admission.decide import Decision, decide
+from webhook.admission.policy_file import parse_policy
+from webhook.admission.review import Pod
+from webhook.kube.objects import Metadata, PriorityClass
+
+POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
+CLASSES: Final = {
+    name: PriorityClass(metadata=Metadata(name=name), value=value, global_default=name == "house-default")
+    for name, value in (
+        ("gpu-low-priority", 1),
+        ("gpu-medium-priority", 10),
+        ("gpu-high-priority", 100),
+        ("house-class", 77),
+        ("house-default", 5),
+    )
+}
+
+
+def decided(pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES) -> Decision:
+    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, POLICY, classes)
+
+
+def applied(pod: dict[str, Any], decision: Decision) -> Any:
+    return jsonpatch.apply_patch(pod, patch.encode(decision.operations).decode())
+
+
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(pods)
+def test_every_patch_applies_and_a_second_decision_adds_nothing(pod: dict[str, Any]) -> None:
+    for namespace in ("open", "capped", "steered", "intel"):
+        first = decided(pod, namespace)
+        again = decided(applied(pod, first), namespace)
+        assert again.operations == ()
+        assert (again.denial is None) == (first.denial is None)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(pods)
+def test_a_patch_only_adds_and_never_touches_what_it_does_not_own(pod: dict[str, Any]) -> None:
+    owned = ("schedulingGates", "nodeSelector", "priority", "priorityClassName", "preemptionPolicy")
+    changed = applied(pod, decided(pod))
+    assert changed["metadata"] == pod["metadata"]
+    without = [{k: v for k, v in each["spec"].items() if k not in owned} for each in (pod, changed)]
+    assert without[0] == without[1]
+    for key, value in (pod["spec"].get("nodeSelector") or {}).items():
+        assert changed["spec"]["nodeSelector"][key] == value
+    gates = pod["spec"].get("schedulingGates") or []
+    assert (changed["spec"].get("schedulingGates") or [])[: len(gates)] == gates
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(pods)
+def test_priority_changes_whole_or_not_at_all(pod: dict[str, Any]) -> None:
+    paths = {operation.path for operation in decided(pod, "capped").operations}
+    three = {"/spec/priorityClassName", "/spec/priority", "/spec/preemptionPolicy"}
+    assert paths & three in (set(), three)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(pods)
+def test_warnings_are_short_single_lines_of_ascii(pod: dict[str, Any]) -> None:
+    for warning in decided(pod).warnings:
+        assert len(warning) <= 120
+        assert warning.isascii()
+        assert warning.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({}, [("/spec/schedulingGates", [{"name": keys.GATE}])]),
+        ({"schedulingGates": None}, [("/spec/schedulingGates", [{"name": keys.GATE}])]),
+        ({"schedulingGates": []}, [("/spec/schedulingGates/-", {"name": keys.GATE})]),
+        ({"schedulingGates": [{"name": "a.io/b"}]}, [("/spec/schedulingGates/-", {"name": keys.GATE})]),
+    ],
+    ids=["absent", "null", "empty", "another gate"],
+)
+def test_the_gates_list_is_made_where_it_is_missing(spec: dict[str, Any], want: list[Any]) -> None:
+    pod = gpu_pod()
+    pod["spec"] |= spec
+    assert [(op.path, op.value) for op in decided(pod).operations] == want
+
+
+def test_slashes_and_tildes_in_keys_are_escaped() -> None:
+    there = {"x": "y"}
+    (operation,) = patch.put_members(("spec", "nodeSelector"), there, {"a~b/c": "v"})
+    assert operation.path == "/spec/nodeSelector/a~0b~1c"
+    changed = jsonpatch.apply_patch({"spec": {"nodeSelector": there}}, patch.encode([operation]).decode())
+    assert changed == {"spec": {"nodeSelector": {"x": "y", "a~b/c": "v"}}}
+
+
+def test_of_several_default_classes_the_lowest_is_the_one_that_nobody_chose() -> None:
+    defaults = {
+        name: PriorityClass(metadata=Metadata(name=name), value=value, global_default=True)
+        for name, value in (("a-high", 9), ("b-low", 2))
+    }
+    classes = {**CLASSES, **defaults}
+    del classes["house-default"]
+    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
+    pod["spec"]["priorityClassName"] = "b-low"
+    assert "/spec/priority" in {op.path for op in decided(pod, classes=classes).operations}
+    pod["spec"]["priorityClassName"] = "a-high"
+    assert "/spec/priority" not in {op.path for op in decided(pod, classes=classes).operations}
+
+
+def test_no_class_is_injected_while_none_is_known() -> None:
+    decision = decided(gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"}), classes={})
+    assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]
+    assert decision.warnings == ("tier high has no effect: no PriorityClass gpu-high-priority here",)
+
+
+REASONS: Final = {
+    "no-gpu": {"spec": {"containers": []}},
+    "opted-out": gpu_pod(annotations={keys.INJECT_ANNOTATION: "false"}),
+    "node-name-set": {"metadata": {}, "spec": {**gpu_pod()["spec"], "nodeName": "n"}},
+    "mirror-pod": gpu_pod(annotations={keys.MIRROR_POD_ANNOTATION: ""}),
+    "scheduling-group": {"metadata": {}, "spec": {**gpu_pod()["spec"], "schedulingGroup": {}}},
+    "daemonset": {
+        "metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]},
+        "spec": gpu_pod()["spec"],
+    },
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_why_a_pod_is_left_alone_is_a_word_for_metrics(reason: str) -> None:
+    decision = decided({"metadata": {}, **REASONS[reason]})
+    assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", reason, ())
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "topogate-system", "topogate-labeler"])
+def test_pods_of_an_excluded_namespace_are_left_alone_even_if_we_are_asked(namespace: str) -> None:
+    assert decided(gpu_pod(), namespace).reason == "excluded-namespace"

@@ -1,0 +1,118 @@
+"""Warnings about requests that can never be placed."""
+
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.admission.shapes import container, pod
+from tests.admission.test_decide import decided
+
+I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
+
+
+def intel(resources: dict[str, Any]) -> dict[str, Any]:
+    """A pod whose first container makes it ours, and whose second asks for these Intel resources."""
+    return pod(containers=[container("ours", {"nvidia.com/gpu": "1"}), container("c", resources)])
+
+
+def shared(value: str, *resources: dict[str, Any], **annotations: str) -> dict[str, Any]:
+    """A pod with containers c0, c1, ... and a gas-same-gpu wish."""
+    return pod(
+        annotations={"gas-same-gpu": value, **{k.replace("_", "-"): v for k, v in annotations.items()}},
+        containers=[container(f"c{index}", each) for index, each in enumerate(resources)],
+    )
+
+
+WARNED = {
+    "a share without a gpu": (
+        intel({SHARE: "500"}),
+        [f'container "c": {SHARE} without {I915} or {XE} gets no GPU'],
+    ),
+    "i915 with xe": (intel({I915: "1", XE: "1"}), ["no node offers both"]),
+    "a share that does not divide": (
+        intel({I915: "2", SHARE: "501"}),
+        [f"{SHARE} 501 does not divide by 2 GPUs"],
+    ),
+    "fewer tiles than gpus": (
+        intel({XE: "4", TILES: "2"}),
+        ["2 tiles for 4 GPUs; ask for at least one tile a GPU"],
+    ),
+    "tiles that do not divide": (intel({XE: "2", TILES: "3"}), [f"{TILES} 3 does not divide by 2 GPUs"]),
+    "half a millicore": (intel({I915: "1", SHARE: "500m"}), [f'{SHARE} "500m" is no whole number']),
+    "memory without a gpu": (intel({keys.MEMORY_MAX: "1Gi"}), ["gets no GPU"]),
+    "gang size zero": (
+        pod(annotations={keys.GANG_SIZE_ANNOTATION: "0"}),
+        ['"0" is no positive whole number'],
+    ),
+    "gang size negative": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "-3"}), ['"-3" is no positive']),
+    "gang size with a line break": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "3\n"}), ['"3\\x0a" is no']),
+    "gang without a name": (pod(annotations={keys.GANG_ANNOTATION: ""}), ["is empty: name the gang"]),
+    "required level unknown": (
+        pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}),
+        ['no level "rack"; known: block, subblock and host'],
+    ),
+    "preferred level unknown": (pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: ""}), ['no level ""']),
+    "opt-out misspelt": (pod(annotations={keys.INJECT_ANNOTATION: "no"}), ['to opt out write "false"']),
+    "gas-allow empty": (pod(annotations={"gas-allow": ""}), ['gas-allow: "" is no card']),
+    "gas-deny with a blank": (
+        pod(annotations={"gas-deny": "card0, card1"}),
+        ['gas-deny: " card1" is no card'],
+    ),
+    "gas-same-gpu with one container": (shared("c0", {I915: "1"}), ["two or more different containers"]),
+    "gas-same-gpu naming one twice": (shared("c0,c0", {I915: "1"}), ["two or more different containers"]),
+    "gas-same-gpu of an unknown container": (shared("c0,zz", {I915: "1"}), ['no container "zz"']),
+    "gas-same-gpu with two gpus": (
+        shared("c0,c1", {I915: "2"}, {I915: "1"}),
+        ['"c0" must ask for exactly 1 GPU'],
+    ),
+    "gas-same-gpu with tiles": (
+        shared("c0,c1", {I915: "1", TILES: "1"}, {I915: "1"}),
+        [f"must not ask for {TILES}"],
+    ),
+    "gas-same-gpu with links": (
+        shared("c0,c1", {I915: "2"}, {I915: "2"}, gas_allocate_xelink="true"),
+        ["exclude each other", "exactly 1 GPU", "exactly 1 GPU"],
+    ),
+    "links for an odd count": (
+        pod(annotations={"gas-allocate-xelink": ""}, containers=[container("c", {XE: "3"})]),
+        ['container "c" asks for 3 GPUs; links join pairs'],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_the_author_is_warned_of(case: str) -> None:
+    made, want = WARNED[case]
+    said = decided(made).warnings
+    assert len(said) == len(want)
+    for warning, words in zip(said, want, strict=True):
+        assert words in warning
+
+
+QUIET = {
+    "two gpus with even shares": intel({I915: "2", SHARE: "1000", keys.MEMORY_MAX: "2Gi"}),
+    "a tile a gpu": intel({XE: "4", TILES: "4"}),
+    "monitoring beside gpus": intel({XE: "3", f"{XE}_monitoring": "1"}),
+    "shares of nothing": intel({SHARE: "0"}),
+    "known levels": pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "host"}),
+    "gang size": pod(annotations={keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "128"}),
+    "card lists": pod(annotations={"gas-allow": "card0,card11", "gas-deny": "card1"}),
+    "one card for two containers": shared("c0,c1", {I915: "1"}, {I915: "1"}),
+    "links for pairs": pod(
+        annotations={"gas-allocate-xelink": "true"}, containers=[container("c", {XE: "2"})]
+    ),
+    "opting in": pod(annotations={keys.INJECT_ANNOTATION: "true"}),
+}
+
+
+@pytest.mark.parametrize("case", QUIET)
+def test_nobody_is_warned_of(case: str) -> None:
+    assert decided(QUIET[case]).warnings == ()
+
+
+def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> None:
+    containers = [container(f"c{index}", {SHARE: "1"}) for index in range(50)]
+    said = decided(pod(containers=[container("ours", {"amd.com/gpu": "1"}), *containers])).warnings
+    assert len(said) == 16
+    assert said[-1] == "topogate: and 35 more warnings"
