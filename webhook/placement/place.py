@@ -1,14 +1,29 @@
 """The entry: one gang and one snapshot in, the best assignment or the reason why there is none out."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from webhook.placement import cards, fallback
 from webhook.placement.explain import no_fit, refused
-from webhook.placement.model import Assignment, Gang, Member, NoFit, Objective, Options, Placed, Slots
+from webhook.placement.knapsack import Knapsack
+from webhook.placement.model import (
+    Assignment,
+    Gang,
+    Member,
+    Mode,
+    NoFit,
+    Objective,
+    Options,
+    Placed,
+    Slots,
+)
 from webhook.placement.question import Impossible, ask
 from webhook.placement.search import OutOfSteps, Search, State, distribution
 from webhook.placement.snapshot import Snapshot
 from webhook.placement.tree import Costs, Question, Vertex, build, evaluate, place_of
+
+SMALL: Final = 2000
+"""Rooms times pods up to which identical pods go to the general search, which weighs headroom everywhere."""
 
 
 def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment | NoFit:
@@ -38,6 +53,10 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
 def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:
     """Pods of each class by node, and whether nothing better (or nothing at all) exists."""
     alike = len(question.counts) == 1
+    plain = alike and not question.slices and question.options.mode is Mode.BEST_FIT
+    if plain and root.room * question.counts[0] > SMALL:
+        picks = Knapsack(question).solve(root)
+        return (None if picks is None else _filled(question, picks)), True
     search = Search(question, None if alike else question.options.budget)
     try:
         frontier = search.frontier(root)
@@ -45,6 +64,18 @@ def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, b
         return fallback.first_found(question, root), False
     found = frontier.get(question.counts)
     return (None if found is None else distribution(found[1], question.counts)), True
+
+
+def _filled(question: Question, picks: Sequence[Vertex]) -> dict[str, State]:
+    """The chosen nodes filled in the order of the topology; the last one may stay partly free."""
+    counts: dict[str, State] = {}
+    left = question.counts[0]
+    for node in sorted(picks, key=lambda vertex: [cards.natural(part) for part in vertex.key]):
+        assert node.state is not None
+        if left:
+            counts[node.state.name] = (min(left, node.room),)
+            left -= min(left, node.room)
+    return counts
 
 
 def _assign(
