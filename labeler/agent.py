@@ -117,8 +117,8 @@ class Agent:
 
 
 def facts_untold(facts: Facts, levels: Sequence[str]) -> tuple[str, ...]:
-    """Key prefixes of the labels of which these facts say nothing."""
-    untold: tuple[str, ...] = ()
+    """Key prefixes of what these facts, heard from some of the sources only, do not tell."""
+    untold: tuple[str, ...] = (keys.LABELER_PREFIX,)  # each source adds to the node's identity
     if facts.topology is None:
         untold += tuple(levels)
     if facts.gpus is None:

@@ -10,16 +10,17 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from labeler.agent import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Agent, Output
 from labeler.api import ApiError, NodeApi
 from labeler.config import Config, ConfigError, load_config
+from labeler.facts import SourceError
 from labeler.labels import Wanted
 from labeler.publisher import Change, NodePublisher
-from labeler.sources import OptionError, create_source, known_sources
+from labeler.sources import Context, OptionError, create_source, known_sources
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SLOWEST_LOOK_SECONDS: Final = 60.0
@@ -114,22 +115,32 @@ def _config(options: argparse.Namespace) -> Config:
 def _agent(options: argparse.Namespace, config: Config) -> Agent:
     if not options.node_name:
         raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
-    sources = {
-        name: create_source(name, source_options, options.node_name)
-        for name, source_options in config.sources
-    }
-    return Agent(sources, _output(options, config), config.levels, config.pci_group_level)
+    api = None if options.dry_run and not options.server else _api(options)
+    context = Context(options.node_name, _reader(api)) if api else Context(options.node_name)
+    sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
+    output: Output = NodePublisher(api, config.levels) if api and not options.dry_run else Printer()
+    return Agent(sources, output, config.levels, config.pci_group_level)
 
 
-def _output(options: argparse.Namespace, config: Config) -> Output:
-    if options.dry_run:
-        return Printer()
+def _api(options: argparse.Namespace) -> NodeApi:
     server, ca_file = options.server or _server_of_this_pod(os.environ), options.ca_file
     if ca_file is None and not options.server:
         ca_file = SERVICE_ACCOUNT / "ca.crt"
     if ca_file is not None and not ca_file.is_file():
         raise UsageError(f"--ca-file: there is no file {ca_file}")
-    return NodePublisher(NodeApi(server, options.token_file, ca_file, options.node_name), config.levels)
+    return NodeApi(server, options.token_file, ca_file, options.node_name)
+
+
+def _reader(api: NodeApi) -> Callable[[], Mapping[str, Any]]:
+    """The Node's metadata for sources, whose failures are those of a source."""
+
+    def read() -> Mapping[str, Any]:
+        try:
+            return api.metadata()
+        except ApiError as error:
+            raise SourceError(str(error)) from error
+
+    return read
 
 
 def _server_of_this_pod(environment: Mapping[str, str]) -> str:

@@ -73,7 +73,7 @@ def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str])
     set_notes: dict[str, str | None] = {k: v for k, v in want_notes.items() if annotations.get(k) != v}
     return Change(
         labels=set_labels | dict.fromkeys(sorted(stale)),
-        annotations=set_notes | dict.fromkeys(_stale_notes(annotations, want_notes, want)),
+        annotations=set_notes | dict.fromkeys(_stale_notes(annotations, want_notes, want, levels)),
     )
 
 
@@ -84,11 +84,16 @@ def owned_keys(text: str, levels: Sequence[str]) -> set[str]:
     }
 
 
-def _stale_notes(annotations: Mapping[str, str], want: Mapping[str, str], wanted: Wanted) -> list[str]:
-    """Our own annotations that no longer hold; while anything is unknown, they are left as they are."""
-    if wanted.unknown:
-        return []
-    return sorted(key for key in annotations if key.startswith(keys.LABELER_PREFIX) and key not in want)
+def _stale_notes(
+    annotations: Mapping[str, str], want: Mapping[str, str], wanted: Wanted, levels: Sequence[str]
+) -> list[str]:
+    """Our own annotations that no longer hold, but for those of which nothing is known now."""
+    stale = {key for key in annotations if key.startswith(keys.LABELER_PREFIX)} - want.keys()
+    if keys.LABELER_PREFIX in wanted.unknown:
+        stale &= {keys.OWNED_LABELS_ANNOTATION, keys.ORIGINAL_VALUES_ANNOTATION}
+    if set(levels) & set(wanted.unknown):
+        stale -= {keys.ORIGINAL_VALUES_ANNOTATION}
+    return sorted(stale)
 
 
 def describe(change: Change) -> str:

@@ -1,16 +1,17 @@
 """Where a node's facts come from: one module a source, each failing alone.
 
-A source is a module of this package with a function ``create(options, node_name) -> Source``; its name in
+A source is a module of this package with a function ``create(options, context) -> Source``; its name in
 the configuration is the module's name. Adding a source is adding a module.
 """
 
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from threading import Event
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from labeler.facts import Facts
+from labeler.facts import Facts, SourceError
 
 Options = Mapping[str, object]
 
@@ -32,17 +33,32 @@ class Source(Protocol):
         """
 
 
+def _no_server() -> Mapping[str, Any]:
+    raise SourceError("the Node is not known without an API server")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a source may need to know: which Node this is, and how to read its metadata.
+
+    node_metadata raises SourceError when the API server does not tell.
+    """
+
+    node_name: str
+    node_metadata: Callable[[], Mapping[str, Any]] = _no_server
+
+
 def known_sources() -> list[str]:
     """The names that a configuration may use."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
-def create_source(name: str, options: Options, node_name: str) -> Source:
+def create_source(name: str, options: Options, context: Context) -> Source:
     """The source of that name. Raises OptionError for an unknown name or wrong options."""
     if name not in known_sources():
         raise OptionError(f"no source is called {name!r}; there are {', '.join(known_sources())}")
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
-    return cast(Source, module.create(options, node_name))
+    return cast(Source, module.create(options, context))
 
 
 def check_options(source: str, options: Options, allowed: tuple[str, ...]) -> None:

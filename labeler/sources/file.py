@@ -23,7 +23,7 @@ from typing import Final
 
 from labeler.documents import DocumentError, read_document
 from labeler.facts import Facts, Gpu, SourceError
-from labeler.sources import OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options, check_options
 
 _FIELDS: Final = (
     "topology", "cards", "model", "vendor", "tiles-per-card", "memory-bytes-per-card", "numa",
@@ -34,13 +34,13 @@ _WATCH_SECONDS: Final = 2.0
 _MOST_CARDS: Final = 1024
 
 
-def create(options: Options, node_name: str) -> "FileSource":
+def create(options: Options, context: Context) -> "FileSource":
     """Source with the option ``path``."""
     check_options("file", options, ("path",))
     path = options.get("path")
     if not isinstance(path, str) or not path:
         raise OptionError("source file: the option path must name the facts file")
-    return FileSource(Path(path), node_name)
+    return FileSource(Path(path), context.node_name)
 
 
 class FileSource:

@@ -17,7 +17,7 @@ import pyudev
 
 from labeler.facts import Facts, Gpu, SourceError
 from labeler.models import VENDORS, model_name, vendor_name
-from labeler.sources import OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options, check_options
 
 log: Final = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class _Unusable(Exception):
     """This card cannot be described; the message says why."""
 
 
-def create(options: Options, node_name: str) -> "UdevSource":
+def create(options: Options, context: Context) -> "UdevSource":
     """Source with the options of UdevSource, spelled with dashes."""
     check_options("udev", options, _OPTIONS)
     events = options.get("events", "kernel")

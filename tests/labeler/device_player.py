@@ -16,6 +16,7 @@ from typing import Any
 from labeler.agent import Agent
 from labeler.labels import Wanted
 from labeler.publisher import Change
+from labeler.sources import Context
 from labeler.sources.udev import create
 
 
@@ -60,7 +61,7 @@ def tell(answer: object) -> None:
 
 def main(options: dict[str, Any]) -> None:
     group_level = options.pop("pci-group-level", 0)
-    source = create(options, "node")
+    source = create(options, Context("node"))
     agent = Agent({"udev": source}, Teller(), pci_group_level=group_level)
     testbed = Testbed()
     for line in sys.stdin:

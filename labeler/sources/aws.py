@@ -1,0 +1,48 @@
+"""Who an EC2 instance is: its id and region, as annotations, from the metadata service (IMDSv2).
+
+The service does not tell the instance's place; the cloud's node controller labels the Node with it, and the
+source ``node-labels`` takes it from there.
+"""
+
+from collections.abc import Callable
+from threading import Event
+from typing import Final
+
+from labeler.contract.keys import LABELER_PREFIX
+from labeler.facts import Facts, SourceError
+from labeler.metadata import MetadataServer, url_option
+from labeler.sources import Context, Options, check_options
+
+URL: Final = "http://169.254.169.254"
+_IDENTITY: Final = {
+    LABELER_PREFIX + "aws-instance-id": "/latest/meta-data/instance-id",
+    LABELER_PREFIX + "aws-region": "/latest/meta-data/placement/region",
+}
+_TOKEN_SECONDS: Final = "60"
+
+
+def create(options: Options, context: Context) -> "AwsSource":
+    """Source with the option ``url``, for tests."""
+    check_options("aws", options, ("url",))
+    return AwsSource(MetadataServer(url_option("aws", options, URL), {}))
+
+
+class AwsSource:
+    """This instance's identity."""
+
+    def __init__(self, server: MetadataServer) -> None:
+        """Nothing is asked yet."""
+        self._server = server
+
+    def discover(self) -> Facts:
+        """Raises SourceError where the service gives no token (its hop limit may need the host's network)."""
+        seconds = {"X-aws-ec2-metadata-token-ttl-seconds": _TOKEN_SECONDS}
+        token = self._server.get("/latest/api/token", seconds, method="PUT")
+        if token is None or not token.text:
+            raise SourceError("the metadata service gives no token")
+        headers = {"X-aws-ec2-metadata-token": token.text}
+        answers = {key: self._server.get(path, headers) for key, path in _IDENTITY.items()}
+        return Facts(identity={key: answer.text for key, answer in answers.items() if answer and answer.text})
+
+    def watch(self, changed: Callable[[], None], stop: Event) -> None:
+        """An instance's identity never changes."""
