@@ -206,12 +206,14 @@ def wait_called(cluster: Cluster) -> None:
     api.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
-def gpu_pod(name: str = "", *, gpus: int = 1, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    """A pod that asks for GPUs; without a name it has a generateName."""
+def gpu_pod(
+    name: str = "", *, annotations: dict[str, str] | None = None, resource: str = "nvidia.com/gpu"
+) -> dict[str, Any]:
+    """A pod that asks for a GPU; without a name it has a generateName."""
     metadata: dict[str, Any] = {"name": name} if name else {"generateName": "gpu-"}
     if annotations is not None:
         metadata["annotations"] = annotations
-    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    container = {"name": "main", "image": "x", "resources": {"limits": {resource: "1"}}}
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 

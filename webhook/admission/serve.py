@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.workers import gthread
 
 from webhook.admission.app import Dependencies, create_app
 from webhook.admission.policy_file import PolicyError, load_policy
@@ -28,6 +29,9 @@ KEEP_ALIVE_SECONDS: Final = 120
 connection that we are just closing."""
 THREADS: Final = 16
 GRACE_SECONDS: Final = 15
+FIRST_BYTE_SECONDS: Final = 0.1
+"""How long a thread waits on a new connection before it is left to the poller. gunicorn's own 5 s would
+let as many silent connections as there are threads hold up everybody for that long."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +69,7 @@ class Server(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         """Start what the app reads from, and make the app."""
+        gthread.DEFAULT_WORKER_DATA_TIMEOUT = FIRST_BYTE_SECONDS  # gunicorn has no setting for it
         store = PolicyStore(self._arguments.policy)
         certificate = Certificate(self._certificate)
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)

@@ -13,8 +13,11 @@ from typing import Any, Final
 
 HANDSHAKE_SECONDS: Final = 3.0
 """For a whole handshake; the API server gives up after 10 s."""
-STALL_SECONDS: Final = 5.0
-"""For the next bytes of a request that has begun."""
+STALL_SECONDS: Final = 3.0
+"""For the next bytes of a request that has begun: as long as the API server waits for the whole answer."""
+LINGER_SECONDS: Final = 0.05
+"""For a client to close after us. gunicorn waits in the thread that all connections go through, and would
+wait 2 s there for each client that does not close."""
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +28,8 @@ class ImpatientSocket(ssl.SSLSocket):
     The errors are those of a client that went away: gunicorn takes them quietly and ends the
     connection, whereas a time-out would be logged with a traceback.
     """
+
+    _is_closing = False
 
     def do_handshake(self, block: bool = False) -> None:
         """Shake hands within HANDSHAKE_SECONDS."""
@@ -38,6 +43,15 @@ class ImpatientSocket(ssl.SSLSocket):
     def setblocking(self, flag: bool) -> None:
         """Where "blocking" is asked for, wait for STALL_SECONDS at most."""
         super().settimeout(STALL_SECONDS if flag else 0.0)
+
+    def shutdown(self, how: int) -> None:
+        """Say that no more will be sent; from now on the client is waited for LINGER_SECONDS at most."""
+        self._is_closing = True
+        super().shutdown(how)
+
+    def settimeout(self, value: float | None) -> None:
+        """Set the time-out, but never above LINGER_SECONDS once the connection is being closed."""
+        super().settimeout(LINGER_SECONDS if self._is_closing and value != 0 else value)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         """Receive, taking a stalled client for one that is gone."""

@@ -1,0 +1,451 @@
+"""The webhook as a process under TLS: what it refuses, survives, reloads and tells its operator."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import ssl
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+
+from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
+from tests.admission.reviews import bodies, review
+from webhook.admission import certificates, tls
+from webhook.admission.app import LARGEST_BODY_BYTES
+
+
+def unreachable_kubeconfig(folder: Path) -> Path:
+    """A kubeconfig for a cluster that is not there: the webhook serves, but knows no classes."""
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return path
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Webhook]:
+    webhook = Webhook(folder, unreachable_kubeconfig(folder))
+    try:
+        webhook.start(ready=False)
+        webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
+        yield webhook
+    finally:
+        webhook.stop()
+
+
+@pytest.fixture(scope="module")
+def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with serving(tmp_path_factory.mktemp("webhook")) as made:
+        yield made
+
+
+@pytest.fixture
+def own_webhook(tmp_path: Path) -> Iterator[Webhook]:
+    """One that a test may spoil."""
+    with serving(tmp_path) as made:
+        yield made
+
+
+def post(webhook: Webhook, body: Any, content_type: str = "application/json") -> tuple[int, bytes]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return webhook.request("/mutate", data, content_type)
+
+
+def worker_pid(webhook: Webhook) -> str:
+    assert webhook.process is not None
+    pid = webhook.process.pid
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
+
+
+# --- the exchange -------------------------------------------------------------------------------
+
+
+def test_a_review_is_answered_as_admission_v1_asks(webhook: Webhook) -> None:
+    status, body = post(webhook, review(gpu_pod("a")))
+    answer = json.loads(body)
+    assert status == 200
+    assert set(answer) == {"apiVersion", "kind", "response"}
+    assert set(answer["response"]) == {"uid", "allowed", "patchType", "patch"}
+    assert answer["response"]["uid"] == review(None)["request"]["uid"]
+
+
+def test_without_a_change_there_is_no_patch_and_no_patch_type(webhook: Webhook) -> None:
+    _, body = post(webhook, review({"metadata": {}, "spec": {"containers": []}}))
+    assert set(json.loads(body)["response"]) == {"uid", "allowed"}
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {"operation": "UPDATE"},
+        {"operation": "DELETE", "object": None},
+        {"subResource": "binding"},
+        {"resource": {"group": "apps", "version": "v1", "resource": "pods"}},
+        {"resource": {"group": "", "version": "v1", "resource": "services"}},
+    ],
+    ids=["update", "delete", "subresource", "another group", "another resource"],
+)
+def test_what_is_no_pod_creation_is_allowed_unchanged(webhook: Webhook, request_fields: Any) -> None:
+    status, body = post(webhook, review(gpu_pod("a"), **request_fields))
+    assert (status, json.loads(body)["response"]["allowed"]) == (200, True)
+    assert "patch" not in json.loads(body)["response"]
+
+
+def old_version() -> dict[str, Any]:
+    return {**review(gpu_pod("a")), "apiVersion": "admission.k8s.io/v1beta1"}
+
+
+MALFORMED: dict[str, tuple[Any, str]] = {
+    "empty": (b"", "truncated"),
+    "no json": (b"<xml/>", "malformed"),
+    "no object": ([], "Expected `object`"),
+    "another kind": ({**review(None), "kind": "Pod"}, "only admission.k8s.io/v1 AdmissionReview"),
+    "v1beta1": (old_version(), "check admissionReviewVersions"),
+    "no request": ({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}, "no request.uid"),
+    "no uid": (review(gpu_pod("a"), uid=""), "no request.uid"),
+    "null object": (review(None), "request.object is no pod"),
+    "annotations a list": (review({"metadata": {"annotations": []}, "spec": {}}), "request.object is no pod"),
+    "deeply nested": (b'{"apiVersion":' + b"[" * 200_000, "Expected `str`, got `array`"),
+    "deeply nested object": (
+        json.dumps(review({"x": 1})).replace('{"x": 1}', '{"a":' * 50_000 + "1" + "}" * 50_000).encode(),
+        "nested too deeply",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_review_is_refused_with_400_and_a_sentence(webhook: Webhook, case: str) -> None:
+    body, words = MALFORMED[case]
+    status, answer = post(webhook, body)
+    assert status == 400
+    assert words in answer.decode()
+
+
+def test_another_content_type_is_refused_with_415(webhook: Webhook) -> None:
+    assert post(webhook, review(gpu_pod("a")), "application/yaml")[0] == 415
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON"])
+def test_json_may_come_with_parameters_or_capitals(webhook: Webhook, content_type: str) -> None:
+    assert post(webhook, review(gpu_pod("a")), content_type)[0] == 200
+
+
+def test_a_body_above_the_cap_is_refused_with_413_unread(webhook: Webhook) -> None:
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=10)
+    connection.putrequest("POST", "/mutate")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", str(LARGEST_BODY_BYTES + 1))
+    connection.endheaders(b"{")
+    with connection.getresponse() as response:
+        assert response.status == 413
+    connection.close()
+
+
+def test_a_review_of_three_mebibytes_is_answered(webhook: Webhook) -> None:
+    pod = gpu_pod("a", annotations={"big": "x" * (3 << 20)})
+    assert post(webhook, review(pod))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/mutate", 405), ("GET", "/", 404), ("POST", "/healthz", 405)]
+)
+def test_other_routes_are_refused_in_plain_text(
+    webhook: Webhook, method: str, path: str, status: int
+) -> None:
+    found, body = webhook.request(path, b"{}" if method == "POST" else None)
+    assert found == status
+    assert b"<" not in body
+
+
+def test_no_body_and_no_traceback_ever_reaches_the_log(webhook: Webhook) -> None:
+    pod: dict[str, Any] = gpu_pod("a")
+    pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "hunter2"}]
+    post(webhook, review(pod))
+    pod["spec"]["containers"][0]["name"] = 7
+    post(webhook, review(pod))
+    post(webhook, json.dumps(review(pod)).encode()[:-20])
+    assert "hunter2" not in webhook.log
+    assert "Traceback" not in webhook.log
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(bodies)
+def test_no_body_whatever_makes_a_5xx_or_kills_the_worker(webhook: Webhook, body: bytes) -> None:
+    connection = _kept_alive(webhook)
+    connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
+    with connection.getresponse() as response:
+        answer = response.read()
+        assert response.status in (200, 400), answer
+        if response.status == 200:
+            assert json.loads(answer)["kind"] == "AdmissionReview"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close_connections() -> Iterator[None]:
+    yield
+    for connection in _connections.values():
+        connection.close()
+
+
+_connections: dict[int, http.client.HTTPSConnection] = {}
+
+
+def _kept_alive(webhook: Webhook) -> http.client.HTTPSConnection:
+    if webhook.port not in _connections:
+        _connections[webhook.port] = http.client.HTTPSConnection(
+            "127.0.0.1", webhook.port, context=webhook.tls(), timeout=10
+        )
+    return _connections[webhook.port]
+
+
+# --- clients that misbehave -----------------------------------------------------------------------
+
+
+def stalled_in_handshake(webhook: Webhook) -> socket.socket:
+    raw = socket.create_connection(("127.0.0.1", webhook.port))
+    raw.sendall(b"\x16")  # the first byte of a ClientHello
+    return raw
+
+
+def stalled_in_body(webhook: Webhook) -> socket.socket:
+    return stalled_after(
+        webhook,
+        b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    )
+
+
+def stalled_in_headers(webhook: Webhook) -> socket.socket:
+    return stalled_after(webhook, b"POST /mut")
+
+
+def stalled_after(webhook: Webhook, sent: bytes) -> socket.socket:
+    wrapped = webhook.tls().wrap_socket(
+        socket.create_connection(("127.0.0.1", webhook.port)), server_hostname="localhost"
+    )
+    wrapped.sendall(sent)
+    return wrapped
+
+
+def silent(webhook: Webhook) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", webhook.port))
+
+
+STALLS = (stalled_in_handshake, stalled_in_headers, stalled_in_body, silent)
+
+
+@pytest.mark.parametrize("stall", STALLS, ids=lambda f: f.__name__)
+def test_clients_that_stall_do_not_stop_the_others(own_webhook: Webhook, stall: Any) -> None:
+    """Even more of them than there are threads delay a review by no more than the time-out."""
+    with contextlib.ExitStack() as stack:
+        for count, most_seconds in ((8, 1.0), (24, 3 * tls.STALL_SECONDS)):
+            for _ in range(count):
+                stack.enter_context(stall(own_webhook))
+            started = time.monotonic()
+            assert post(own_webhook, review(gpu_pod("a")))[0] == 200
+            assert time.monotonic() - started < most_seconds
+    assert "Traceback" not in own_webhook.log
+
+
+def test_plain_http_and_random_bytes_on_the_tls_port_do_no_harm(webhook: Webhook) -> None:
+    before = worker_pid(webhook)
+    for content in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(500),
+        b"\x16\x03\x01\xff\xff" + os.urandom(100),
+        b"",
+    ):
+        with silent(webhook) as raw:
+            raw.sendall(content)
+            raw.shutdown(socket.SHUT_WR)
+            raw.settimeout(10)
+            with contextlib.suppress(OSError):
+                while raw.recv(4096):
+                    pass
+    assert post(webhook, review(gpu_pod("a")))[0] == 200
+    assert worker_pid(webhook) == before
+    assert "Traceback" not in webhook.log
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def served_serial(webhook: Webhook) -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", webhook.port)) as raw, context.wrap_socket(raw) as wrapped:
+        return wrapped.getpeercert(binary_form=True) or b""
+
+
+def test_a_certificate_that_is_replaced_on_disk_is_served_without_a_restart(own_webhook: Webhook) -> None:
+    before, pid = served_serial(own_webhook), worker_pid(own_webhook)
+    own_webhook.write_pair(certificates.issue(HOSTS))
+    assert served_serial(own_webhook) != before
+    assert post(own_webhook, review(gpu_pod("a")))[0] == 200
+    assert worker_pid(own_webhook) == pid
+
+
+def test_a_pair_that_does_not_match_leaves_the_one_before_in_force(own_webhook: Webhook) -> None:
+    before = served_serial(own_webhook)
+    (own_webhook.folder / "tls.key").write_bytes(certificates.issue(HOSTS).key)
+    assert served_serial(own_webhook) == before
+    assert "tls_pair_unusable" in own_webhook.log
+
+
+def test_tls_below_1_2_is_refused(webhook: Webhook) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that is why it must be refused
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("127.0.0.1", webhook.port)) as raw, pytest.raises(ssl.SSLError):
+        context.wrap_socket(raw)
+
+
+def test_a_connection_is_kept_alive_longer_than_the_api_server_keeps_it() -> None:
+    from webhook.admission.serve import KEEP_ALIVE_SECONDS
+
+    assert KEEP_ALIVE_SECONDS > 90
+
+
+# --- what the operator sees -----------------------------------------------------------------------
+
+
+def readiness(webhook: Webhook) -> tuple[int, Any]:
+    status, body = webhook.get("/readyz")
+    return status, json.loads(body)
+
+
+def test_it_is_not_ready_while_the_classes_are_not_known(webhook: Webhook) -> None:
+    status, detail = readiness(webhook)
+    assert status == 503
+    assert detail["ready"] is False
+    assert detail["priorityClasses"].startswith("not synced")
+    assert detail["certificate"] == "valid"
+
+
+def test_an_expired_certificate_makes_it_unready_and_is_named(own_webhook: Webhook) -> None:
+    pair = own_webhook.pair
+    own_webhook.write_pair(short_lived(-60))
+    own_webhook.pair = pair
+
+    def is_named() -> bool:
+        connection = http.client.HTTPSConnection("127.0.0.1", own_webhook.port, context=_unverified())
+        with contextlib.closing(connection):
+            connection.request("GET", "/readyz")
+            return "certificate expired at" in json.loads(connection.getresponse().read())["certificate"]
+
+    own_webhook.wait(is_named, "the expiry to be named")
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def test_a_new_policy_is_taken_up_and_a_broken_one_leaves_the_old_in_force(own_webhook: Webhook) -> None:
+    def is_gated(resource: str) -> bool:
+        pod = gpu_pod("a", resource=resource)
+        return b'"patch"' in post(own_webhook, review(pod))[1]
+
+    assert not is_gated("example.com/npu")
+    own_webhook.write_policy(shipped_policy().replace("- amd.com/gpu\n", "- example.com/npu\n"))
+    own_webhook.wait(lambda: own_webhook.metric("topogate_policy_generation") == 2, "the new policy")
+    assert is_gated("example.com/npu")
+    own_webhook.write_policy("gate: nonsense\n")
+    own_webhook.wait(lambda: own_webhook.metric("topogate_policy_rejected") == 1, "the refusal")
+    assert is_gated("example.com/npu")
+    assert own_webhook.metric("topogate_policy_generation") == 2
+    assert any(
+        "gate: 'nonsense' must start with" in fault
+        for fault in readiness(own_webhook)[1]["policy"]["rejected"]
+    )
+    assert "policy_rejected" in own_webhook.log
+    own_webhook.write_policy(shipped_policy())
+    own_webhook.wait(lambda: own_webhook.metric("topogate_policy_generation") == 3, "the mended policy")
+    assert own_webhook.metric("topogate_policy_rejected") == 0
+
+
+def test_metrics_count_decisions_by_outcome_and_reason(own_webhook: Webhook) -> None:
+    unknown = {"topogate.io/gpu-model": "abacus"}
+    empty: dict[str, Any] = {"metadata": {}, "spec": {}}
+    for pod in (gpu_pod("a"), gpu_pod("b", annotations=unknown), empty):
+        post(own_webhook, review(pod))
+    post(own_webhook, b"")
+    name = 'topogate_admission_decisions_total{{outcome="{}",reason="{}"}}'
+    counted = {
+        ("mutated", "wanted"),
+        ("denied", "unknown-model"),
+        ("left-alone", "no-gpu"),
+        ("error", "malformed"),
+    }
+    for pair in counted:
+        assert own_webhook.metric(name.format(*pair)) == 1
+    assert own_webhook.metric("topogate_admission_seconds_count") == 4
+    expiry = own_webhook.pair.lifetime[1].timestamp()
+    assert own_webhook.metric("topogate_certificate_expiry_timestamp_seconds") == expiry
+
+
+# --- starting and stopping ------------------------------------------------------------------------
+
+
+def start_and_fail(webhook: Webhook) -> str:
+    webhook.write_pair(webhook.pair)
+    webhook.start(ready=False)
+    assert webhook.process is not None
+    assert webhook.process.wait(20) == 2
+    return webhook.log
+
+
+def test_a_policy_with_faults_ends_the_start_with_all_of_them(tmp_path: Path) -> None:
+    webhook = Webhook(tmp_path, unreachable_kubeconfig(tmp_path))
+    webhook.write_policy("apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\ngate: x\ntier: []\n")
+    log = start_and_fail(webhook)
+    assert "gate: 'x' must start with" in log
+    assert "tier: unknown key; did you mean tiers?" in log
+    assert "Traceback" not in log
+
+
+def test_a_missing_kubeconfig_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
+    log = start_and_fail(Webhook(tmp_path, tmp_path / "nowhere"))
+    assert "no connection to a cluster from kubeconfig" in log
+    assert "Traceback" not in log
+
+
+def test_it_stops_within_its_grace_and_leaves_no_file_behind(tmp_path: Path) -> None:
+    with serving(tmp_path) as webhook:
+        connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls())
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        started = time.monotonic()
+        webhook.stop()
+        assert time.monotonic() - started < 10
+        connection.close()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "kubeconfig",
+        "log",
+        "policy.yaml",
+        "tls.crt",
+        "tls.key",
+    }
+    assert not re.search("Traceback|ERROR", webhook.log.replace("ERROR webhook.kube", ""))
