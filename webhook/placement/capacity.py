@@ -13,12 +13,13 @@ UNBOUNDED = 10**9
 
 def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
     """Why such a pod may not run on the node whatever is free, in a few words; "" when it may."""
-    node = state.node
+    node, rules = state.node, pod_class.rules
     if node.problem:
         return node.problem
-    return reason_against(
-        pod_class.rules, node.name, node.labels, node.taints, node.unschedulable, node.ready
-    )
+    wishes = rules.selector or rules.affinity is not None
+    if not (wishes or node.taints or node.unschedulable) and node.ready:
+        return ""
+    return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
 
 
 def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> int:

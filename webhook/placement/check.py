@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from webhook.placement import capacity
 from webhook.placement.model import Assignment, CardShare, Gang, Member, Placed
-from webhook.placement.snapshot import NodeState, Snapshot
-from webhook.placement.tree import place_of
+from webhook.placement.snapshot import NodeState, Snapshot, place_of
 
 
 def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:

@@ -5,8 +5,8 @@ from collections import Counter
 from webhook.placement import capacity
 from webhook.placement.model import Gang, Nearest, NoFit
 from webhook.placement.search import OutOfSteps, Search, State
-from webhook.placement.snapshot import NodeState, Snapshot
-from webhook.placement.tree import Question, Vertex, class_room, place_of
+from webhook.placement.snapshot import NodeState, Snapshot, place_of
+from webhook.placement.tree import Question, Vertex, class_room
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:

@@ -69,12 +69,18 @@ class Knapsack:
         self.nothing: _Ahead = (0,) * (question.levels + 1)
         self.steps = 0
         self.coarse = True
+        self.even = False
+        self.lowest = question.levels + 1
         self.pools: dict[int, list[list[int]]] = {}
         self.best: tuple[int, _Taken] | None = None
         self.limit = 0
 
     def solve(self, root: Vertex) -> Picks | None:
         """Nodes that hold the gang at least cost, or None when it does not fit."""
+        if root.even is not None and not self.question.anchored:
+            self.even = True
+            room, self.lowest = root.even
+            self.wanted = -(-self.wanted // room) * room
         self._pass(root)
         if self.best is None:
             return None
@@ -84,7 +90,16 @@ class Knapsack:
         self.best = None
         self._pass(root)
         found = self.best[1] if self.best is not None else first
-        return _nodes(found)
+        picks = _nodes(found)
+        return self._trimmed(picks) if self.even else picks
+
+    def _trimmed(self, picks: Picks) -> Picks:
+        """Without the nodes beyond the demand: those with the least headroom.
+
+        No domain is emptied: one with no more nodes than the surplus would have been left out as a whole.
+        """
+        surplus = (sum(node.room for node in picks) - self.wanted) // picks[0].room
+        return sorted(picks, key=lambda node: node.own)[: len(picks) - surplus]
 
     def _pass(self, root: Vertex) -> None:
         """Set `best` to the cheapest solution below `limit` (0: none known)."""
@@ -107,7 +122,13 @@ class Knapsack:
             yield from self._roots(child, base)
 
     def _own(self, vertex: Vertex) -> int:
-        return vertex.own >> self.costs.square if self.coarse else vertex.own >> self.costs.leftover[-1]
+        """The cost of using a domain, in the pass's scale; where nodes are even without what is given."""
+        own = vertex.own
+        if self.even and vertex.state is not None:
+            own -= sum(
+                self.costs.of_domain(level, vertex.room) for level in range(self.lowest, vertex.bottom + 1)
+            )
+        return own >> self.costs.square if self.coarse else own >> self.costs.leftover[-1]
 
     def _hopeless(self, bound: int) -> bool:
         return bool(self.limit) and bound >= self.limit
@@ -221,17 +242,24 @@ class Knapsack:
         own = self._own(vertex)
         if vertex.state is not None:
             return (_Offer(vertex.room, own, 1),)
-        count_cost = {child.own >> self.costs.square for child in vertex.children}
+        count_cost = {self._domains(child) for child in vertex.children}
         if len(count_cost) > 1 or any(child.state is None for child in vertex.children):
             return None
-        rooms = tuple(sorted((child.room for child in vertex.children), reverse=True))
         each = count_cost.pop()
+        if self.even and not each:
+            return (_Offer(vertex.room, own, len(vertex.children)),)
+        rooms = tuple(sorted((child.room for child in vertex.children), reverse=True))
         if self.coarse:
             return [
                 _Offer(total, own + each * number, number)
                 for number, total in enumerate(accumulate(rooms), start=1)
             ]
         return self._fine_offers(vertex, own, rooms)
+
+    def _domains(self, vertex: Vertex) -> int:
+        """The domains that using the vertex adds at each level, packed."""
+        shift = 0 if self.coarse else self.costs.square - self.costs.leftover[-1]
+        return self._own(vertex) >> shift
 
     def _fine_offers(self, vertex: Vertex, own: int, rooms: tuple[int, ...]) -> list[_Offer]:
         first = vertex.children[0]
@@ -246,7 +274,8 @@ class Knapsack:
         if not node.own >> self.costs.square:
             return 0
         shift = self.costs.leftover[-1]
-        return sum(1 << self.costs.leftover[level] - shift for level in range(node.top, node.bottom + 1))
+        levels = range(node.top, min(node.bottom + 1, self.lowest))
+        return sum(1 << self.costs.leftover[level] - shift for level in levels)
 
     def _bound(self, vertex: Vertex, missing: int) -> int:
         """Least cost below a domain of holding so many pods in it."""
@@ -265,6 +294,8 @@ class Knapsack:
 
     def unit(self, level: int, domains: int, leftover: int) -> int:
         """Cost of some domains of a level with so much room in all, in the pass's scale."""
+        if self.even and level >= self.lowest:
+            return 0
         if self.coarse:
             return domains << self.costs.domains[level] - self.costs.square
         shift = self.costs.leftover[-1]

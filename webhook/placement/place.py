@@ -19,8 +19,8 @@ from webhook.placement.model import (
 )
 from webhook.placement.question import Impossible, ask
 from webhook.placement.search import OutOfSteps, Search, State, distribution
-from webhook.placement.snapshot import Snapshot
-from webhook.placement.tree import Costs, Question, Vertex, build, evaluate, place_of
+from webhook.placement.snapshot import Snapshot, place_of
+from webhook.placement.tree import Costs, Question, Vertex, build, cost_of
 
 SMALL: Final = 2000
 """Rooms times pods up to which identical pods go to the general search, which weighs headroom everywhere."""
@@ -44,10 +44,17 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
     counts, proven = _solve(question, root)
     if counts is None:
         return no_fit(gang, question, snapshot, root, proven)
-    totals = {name: sum(taken) for name, taken in counts.items()}
-    objective = evaluate(question, snapshot, totals, Costs(question.levels))
+    objective = _objective(question, root, counts)
     placed = _assign(question, members, snapshot, counts)
     return Assignment(placed, objective, proven, spread(question, objective, snapshot, counts))
+
+
+def _objective(question: Question, root: Vertex, counts: Mapping[str, State]) -> Objective:
+    costs = Costs(question.levels)
+    total = cost_of(root, counts)
+    if question.options.mode is Mode.BALANCED:
+        total += sum(sum(taken) ** 2 for taken in counts.values()) << costs.square
+    return costs.objective(total)
 
 
 def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from webhook.placement.cards import natural
 from webhook.placement.model import Gang, Member, Options, PlacementError, PodClass
-from webhook.placement.snapshot import Snapshot
-from webhook.placement.tree import Question, place_of
+from webhook.placement.snapshot import Snapshot, place_of
+from webhook.placement.tree import Question
 
 ClassKey = tuple[PodClass, tuple[str, ...] | None]
 

@@ -59,12 +59,55 @@ def _card_state(node: Node, number: int, usages: tuple[Usage, ...]) -> CardState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Domain:
+    """A domain of some level, or a node (`index` in the block's states, -1 for a domain), in name order.
+
+    key: the path down to here; of a node the whole path and its name.
+    """
+
+    key: Path
+    children: tuple["Domain", ...] = ()
+    index: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """The nodes of one top-level domain, by name; `cache` holds what was worked out for exactly these."""
+    """The nodes of one top-level domain in the order of the topology.
+
+    layout: its tree, which stays as long as the labels do. cache: what was worked out for just these states.
+    """
 
     key: Path
     states: tuple[NodeState, ...]
+    layout: Domain
     cache: dict[Any, Any] = field(default_factory=dict)
+
+    def with_states(self, changed: Mapping[str, NodeState]) -> "Block":
+        """The same nodes, some in another state."""
+        return Block(self.key, tuple(changed.get(s.node.name, s) for s in self.states), self.layout)
+
+
+def make_block(key: Path, states: list[NodeState], levels: int) -> Block:
+    """A block of nodes that share their top-level domain."""
+    places = [(*place_of(state, levels), state.name) for state in states]
+    order = sorted(range(len(states)), key=lambda number: [natural(part) for part in places[number]])
+    leaves = [Domain(places[number], (), index) for index, number in enumerate(order)]
+    return Block(key, tuple(states[number] for number in order), _layout(leaves, 0, levels))
+
+
+def _layout(leaves: list[Domain], level: int, levels: int) -> Domain:
+    if level == levels:
+        return leaves[0]
+    parts: dict[Path, list[Domain]] = {}
+    for leaf in leaves:
+        parts.setdefault(leaf.key[: level + 3 if level + 1 < levels else None], []).append(leaf)
+    children = tuple(_layout(part, level + 1, levels) for part in parts.values())
+    return Domain(leaves[0].key[: level + 2], children)
+
+
+def place_of(state: NodeState, levels: int) -> Path:
+    """A node's path; one without place is alone in a domain of its own at every level."""
+    return state.path or ("", state.name, *("" for _ in range(levels - 1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +145,8 @@ class Snapshot:
                 states[node.name] = known if known.usages == usages else known.with_usages(usages)
             else:
                 states[node.name] = node_state(node, topology.path(node.labels), usages)
-        return Snapshot(topology, states, _blocks(states, previous if old else None))
+        blocks = _blocks(states, len(topology.level_names), previous if old else None)
+        return Snapshot(topology, states, blocks)
 
     def assume(self, assignment: Assignment, gang: Gang) -> "Snapshot":
         """This snapshot with the gang's members running where the assignment puts them."""
@@ -135,7 +179,7 @@ class Snapshot:
             changed.setdefault(block_key(state), {})[name] = state
         blocks = dict(self.blocks)
         for key, states in changed.items():
-            blocks[key] = Block(key, tuple(states.get(s.name, s) for s in blocks[key].states))
+            blocks[key] = blocks[key].with_states(states)
         return replace(self, nodes=nodes, blocks=blocks)
 
 
@@ -157,7 +201,7 @@ def block_key(state: NodeState) -> Path:
     return state.path[:2] if state.path is not None else ("", state.name)
 
 
-def _blocks(states: Mapping[str, NodeState], previous: Snapshot | None) -> dict[Path, Block]:
+def _blocks(states: Mapping[str, NodeState], levels: int, previous: Snapshot | None) -> dict[Path, Block]:
     grouped: dict[Path, list[NodeState]] = {}
     for state in states.values():
         grouped.setdefault(block_key(state), []).append(state)
@@ -165,11 +209,18 @@ def _blocks(states: Mapping[str, NodeState], previous: Snapshot | None) -> dict[
     blocks: dict[Path, Block] = {}
     for key, members in grouped.items():
         known = old.get(key)
-        if known is not None and len(known.states) == len(members):
-            present = {id(state) for state in known.states}
-            if all(id(state) in present for state in members):
-                blocks[key] = known
-                continue
-        members.sort(key=lambda state: (state.path or (), natural(state.name)))
-        blocks[key] = Block(key, tuple(members))
+        blocks[key] = make_block(key, members, levels) if known is None else _renewed(known, members, levels)
     return blocks
+
+
+def _renewed(known: Block, members: list[NodeState], levels: int) -> Block:
+    """The old block itself if nothing changed, its layout if only use did, else a new one."""
+    if len(known.states) == len(members):
+        before = {state.node.name: state for state in known.states}
+        same_places = all(
+            (old := before.get(state.node.name)) is not None and old.path == state.path for state in members
+        )
+        if same_places:
+            changed = {s.node.name: s for s in members if before[s.node.name] is not s}
+            return known.with_states(changed) if changed else known
+    return make_block(known.key, members, levels)

@@ -5,14 +5,14 @@ leftover at each level, discord (see model.Objective). Costs add up, and compari
 fields from the left. A domain with a single child is merged with it, so that a vertex covers a run of levels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from webhook.placement import capacity
 from webhook.placement.cards import natural
 from webhook.placement.model import Mode, Objective, Options, PodClass
-from webhook.placement.snapshot import Block, NodeState, Snapshot
+from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, place_of
 
 _COUNT_BITS = 32
 _ROOM_BITS = 64
@@ -61,6 +61,8 @@ class Vertex:
     state: NodeState | None = None
     rooms: tuple[int, ...] = ()
     """Of a node: room for each class alone."""
+    even: tuple[int, int] | None = None
+    """Where all its nodes have the same room: that, and the lowest level at which a node is not merged up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,18 @@ def build(question: Question, snapshot: Snapshot) -> Vertex:
     """The tree of everything the gang may use; its root stands for the cluster and costs nothing."""
     costs = Costs(question.levels)
     blocks = [block_vertex(question, block, costs) for block in snapshot.blocks.values()]
-    children = sorted((vertex for vertex in blocks if vertex is not None), key=_order)
-    return Vertex(-1, -1, (), sum(child.room for child in children), 0, tuple(children))
+    children = sorted(
+        (vertex for vertex in blocks if vertex is not None), key=lambda v: [natural(part) for part in v.key]
+    )
+    room = sum(child.room for child in children)
+    return Vertex(-1, -1, (), room, 0, tuple(children), even=_even(children))
+
+
+def _even(children: Sequence[Vertex]) -> tuple[int, int] | None:
+    rooms = {child.even[0] if child.even else None for child in children}
+    if len(rooms) != 1 or None in rooms:
+        return None
+    return max(child.even for child in children if child.even)
 
 
 def block_vertex(question: Question, block: Block, costs: Costs) -> Vertex | None:
@@ -126,107 +138,113 @@ def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
 
 
 def _block_vertex(question: Question, block: Block, costs: Costs, labelled_only: bool) -> Vertex | None:
-    leaves = []
-    for state in block.states:
-        if state.path is None and labelled_only:
-            continue
-        if state.name in question.excluded or not _is_inside(question, state):
-            continue
-        leaf = _leaf(question, state, costs)
-        if leaf is not None:
-            leaves.append(leaf)
-    return _group(question, leaves, 0, costs) if leaves else None
-
-
-def _is_inside(question: Question, state: NodeState) -> bool:
-    inside = question.inside
-    return inside is None or (*place_of(state, question.levels), state.name)[: len(inside)] == inside
-
-
-def _leaf(question: Question, state: NodeState, costs: Costs) -> Vertex | None:
-    rooms = tuple(class_room(question, number, state) for number in range(len(question.classes)))
-    if not any(rooms):
+    if labelled_only and block.states[0].path is None:
         return None
-    level = question.levels
-    key = (*place_of(state, level), state.name)
-    own = _own(question, key, level, rooms[question.reference], costs) + discord(question, state)
-    return Vertex(level, level, key, rooms[question.reference], own, (), state, rooms)
+    return _Builder(question, block, costs).vertex(block.layout, 0)
 
 
-def place_of(state: NodeState, levels: int) -> tuple[str, ...]:
-    """A node's path; one without place is alone in a domain of its own at every level."""
-    return state.path or ("", state.name, *("" for _ in range(levels - 1)))
+class _Builder:
+    """Turns a block's layout into vertices, leaving out what has no room for the gang."""
+
+    def __init__(self, question: Question, block: Block, costs: Costs) -> None:
+        self.question = question
+        self.states = block.states
+        self.costs = costs
+        self.choosy = bool(question.excluded) or question.inside is not None
+        self.score = Score(question)
+
+    def vertex(self, domain: Domain, level: int) -> Vertex | None:
+        if domain.index >= 0:
+            return self._leaf(domain)
+        children = []
+        room = 0
+        for part in domain.children:
+            child = self.vertex(part, level + 1)
+            if child is not None:
+                children.append(child)
+                room += child.room
+        if not children:
+            return None
+        own = self._own(domain.key, level, room)
+        first = children[0]
+        if len(children) == 1:
+            first.top = level
+            first.own += own
+            if first.state is not None:
+                first.even = (room, level)
+            return first
+        return Vertex(level, level, domain.key, room, own, tuple(children), even=_even(children))
+
+    def _leaf(self, domain: Domain) -> Vertex | None:
+        state = self.states[domain.index]
+        question = self.question
+        if self.choosy and not is_usable(question, state):
+            return None
+        rooms = tuple([class_room(question, number, state) for number in range(len(question.classes))])
+        if not any(rooms):
+            return None
+        level, room = question.levels, rooms[0]
+        own = self._own(domain.key, level, room) + self.score.discord(state)
+        return Vertex(level, level, domain.key, room, own, (), state, rooms, (room, level))
+
+    def _own(self, key: Path, level: int, room: int) -> int:
+        return 0 if key in self.question.anchored else self.costs.of_domain(level, room)
 
 
-def class_room(question: Question, number: int, state: NodeState) -> int:
-    """How many pods of a class of the gang may and can run on a node."""
-    domain = question.tied[number] if question.tied else None
-    if domain is not None and place_of(state, question.levels)[: len(domain)] != domain:
-        return 0
-    return node_room(question.classes[number], state)
+class Score:
+    """The headroom score of nodes, 0 to 100, for one gang.
 
-
-def node_room(pod_class: PodClass, state: NodeState) -> int:
-    """How many pods of a class may and can run on a node."""
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
-
-
-def _own(question: Question, prefix: tuple[str, ...], level: int, room: int, costs: Costs) -> int:
-    return 0 if prefix in question.anchored else costs.of_domain(level, room)
-
-
-def _group(question: Question, leaves: Sequence[Vertex], level: int, costs: Costs) -> Vertex:
-    """The vertex of the domain of a level that holds these leaves."""
-    if level == question.levels:
-        return leaves[0]
-    parts: dict[tuple[str, ...], list[Vertex]] = {}
-    for leaf in leaves:
-        end = level + 3 if level + 1 < question.levels else None
-        parts.setdefault(leaf.key[:end], []).append(leaf)
-    children = sorted((_group(question, part, level + 1, costs) for part in parts.values()), key=_order)
-    room = sum(child.room for child in children)
-    key = leaves[0].key[: level + 2]
-    own = _own(question, key, level, room, costs)
-    if len(children) == 1:
-        child = children[0]
-        return Vertex(
-            level, child.bottom, child.key, room, own + child.own, child.children, child.state, child.rooms
-        )
-    return Vertex(level, level, key, room, own, tuple(children))
-
-
-def _order(vertex: Vertex) -> tuple[object, ...]:
-    return tuple(natural(part) for part in vertex.key)
-
-
-def discord(question: Question, state: NodeState) -> int:
-    """100 minus the headroom score of a node, at its best 0, in whole numbers.
-
-    The score is the weighted mean of the shares of the allocatable amounts that stay free after one pod of
-    the reference class; extended resources that the class asks for count with weight 1 unless given another.
+    It is the weighted mean of the shares of the allocatable amounts that stay free after one pod of the
+    reference class; extended resources that the class asks for count with weight 1 unless given another.
     """
-    wanted = dict(question.classes[question.reference].requests)
-    weights = {r: 1 for r in wanted if "/" in r} | dict(question.options.weights)
-    total = parts = 0
-    for resource, weight in weights.items():
-        allocatable = state.node.allocatable.get(resource, 0)
-        if allocatable > 0 and weight > 0:
-            left = max(0, state.free.get(resource, 0) - wanted.get(resource, 0))
-            parts += weight * min(100, 100 * left // allocatable)
-            total += weight
-    score = parts // total if total else 0
-    return score if question.options.most_allocated else 100 - score
+
+    def __init__(self, question: Question) -> None:
+        """question: the gang."""
+        wanted = dict(question.classes[question.reference].requests)
+        weights = {r: 1 for r in wanted if "/" in r} | dict(question.options.weights)
+        self.parts = [(r, weight, wanted.get(r, 0)) for r, weight in sorted(weights.items()) if weight > 0]
+        self.most_allocated = question.options.most_allocated
+
+    def discord(self, state: NodeState) -> int:
+        """100 minus the score."""
+        total = parts = 0
+        for resource, weight, need in self.parts:
+            allocatable = state.node.allocatable.get(resource, 0)
+            if allocatable > 0:
+                left = state.free.get(resource, 0) - need
+                if left > 0:
+                    parts += weight * min(100, 100 * left // allocatable)
+                total += weight
+        score = parts // total if total else 0
+        return score if self.most_allocated else 100 - score
+
+
+def cost_of(root: Vertex, used: Container[str]) -> int:
+    """Cost of using these nodes, by name; without unevenness."""
+
+    def below(vertex: Vertex) -> int:
+        if vertex.state is not None:
+            return vertex.own if vertex.state.node.name in used else -1
+        total = -1
+        for child in vertex.children:
+            cost = below(child)
+            if cost >= 0:
+                total = max(total, 0) + cost
+        return total + vertex.own if total >= 0 else -1
+
+    return max(0, below(root))
 
 
 def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], costs: Costs) -> Objective:
     """The objective of a distribution (node name -> members on it), worked out from scratch."""
-    used: set[tuple[int, tuple[str, ...]]] = set()
+    used: set[tuple[int, Path]] = set()
     total = 0
+    score = Score(question)
     for name, count in counts.items():
         state = snapshot.nodes[name]
         key = (*place_of(state, question.levels), name)
         used |= {(level, key[: level + 2]) for level in range(question.levels + 1)}
-        total += discord(question, state)
+        total += score.discord(state)
         if question.options.mode is Mode.BALANCED:
             total += count * count << costs.square
     rooms = _rooms_by_prefix(question, snapshot)
@@ -248,9 +266,23 @@ def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[tuple[str, 
 
 def usable_states(question: Question, states: Iterable[NodeState]) -> Iterable[NodeState]:
     """The nodes that the gang's own wishes leave to it."""
-    labelled_only = question.required is not None and question.required < question.levels
-    for state in states:
-        if state.path is None and labelled_only:
-            continue
-        if state.name not in question.excluded and _is_inside(question, state):
-            yield state
+    return (state for state in states if is_usable(question, state))
+
+
+def is_usable(question: Question, state: NodeState) -> bool:
+    """Whether the gang's own wishes leave the node to it."""
+    if state.path is None and question.required is not None and question.required < question.levels:
+        return False
+    if state.node.name in question.excluded:
+        return False
+    inside = question.inside
+    return inside is None or (*place_of(state, question.levels), state.node.name)[: len(inside)] == inside
+
+
+def class_room(question: Question, number: int, state: NodeState) -> int:
+    """How many pods of a class of the gang may and can run on a node."""
+    domain = question.tied[number] if question.tied else None
+    if domain is not None and place_of(state, question.levels)[: len(domain)] != domain:
+        return 0
+    pod_class = question.classes[number]
+    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
