@@ -1,5 +1,6 @@
 """Helpers that several kinds of tests share."""
 
+import functools
 import itertools
 import os
 from collections.abc import Callable
@@ -68,6 +69,24 @@ def clean(cluster: Cluster) -> None:
     for item in api.json("GET", "/api/v1/pods")["items"]:
         metadata = item["metadata"]
         delete(api, f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+    # Test namespaces have names of their own; those of the manifests are made again by the next test.
+    for name in ("topogate-system", "topogate-labeler"):
+        path = f"/api/v1/namespaces/{name}"
+        cluster.wait_for(f"namespace {name} to be gone", functools.partial(_is_gone, api, path))
+
+
+def delete_namespace(cluster: Cluster, name: str) -> None:
+    """Remove a namespace and wait until its pods take no room on any node."""
+    api = cluster.api()
+    for path in (f"/apis/batch/v1/namespaces/{name}/jobs", f"/api/v1/namespaces/{name}/pods"):
+        api.request("DELETE", path, query={"gracePeriodSeconds": "0", "propagationPolicy": "Background"})
+    delete(api, f"/api/v1/namespaces/{name}")
+    pods = f"/api/v1/namespaces/{name}/pods"
+    cluster.wait_for(f"the pods of {name} to be gone", lambda: not api.json("GET", pods)["items"])
+
+
+def _is_gone(api: Api, path: str) -> bool:
+    return not exists(api, path)
 
 
 def wait_for_pods(

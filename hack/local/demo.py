@@ -37,7 +37,7 @@ class Demo:
         self.created: dict[str, float] = {}
         self.running: dict[str, float] = {}
         self.kill_sweeper = kill_sweeper
-        self.killed_after = 0
+        self.killed = False
 
     def run(self) -> int:
         """Do it all; returns the exit status."""
@@ -85,13 +85,24 @@ class Demo:
         self.created.setdefault(name, now)
         if after.status.phase == "Running":
             self.running.setdefault(name, now)
-        let_go = before is not None and before.spec.scheduling_gates and not after.spec.scheduling_gates
-        if let_go and keys.JOB_NAME_LABEL in after.metadata.labels:
-            self.killed_after += self.kill_sweeper
+        if (
+            self.kill_sweeper
+            and keys.JOB_NAME_LABEL in after.metadata.labels
+            and not after.spec.scheduling_gates
+        ):
             program = self.installation.programs["sweeper"]
-            if self.kill_sweeper and program.process is not None:
+            if program.process is not None:
                 program.process.send(signal.SIGKILL)
                 self.kill_sweeper = False
+                self.killed = True
+
+    def _released(self) -> str:
+        """How many pods of the gang have been let go, as the API server has it."""
+        path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
+        pods = self.cluster.api().json("GET", path, query={"labelSelector": f"job-name={workload.GANG}"})[
+            "items"
+        ]
+        return f"{sum(not pod['spec'].get('schedulingGates') for pod in pods)} of {len(pods)}"
 
     def _wait_until_all_run(self) -> None:
         wanted = workload.GANG_SIZE + len(workload.objects()) - 1
@@ -101,7 +112,7 @@ class Demo:
             for program in self.installation.programs.values():
                 # As a kubelet would: what has ended is started again (the Job of the certificates is done).
                 if program.process is not None and not program.process.alive:
-                    say(f"  ... {program.name} ended; starting it again")
+                    say(f"  ... {program.name} ended; {self._released()} pods of the gang were released")
                     program.start()
             if len(self.running) != shown and len(self.running) % 7 == 0:
                 shown = len(self.running)
@@ -209,8 +220,8 @@ def main() -> int:
         if cluster.programs.missing:
             raise ClusterError(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
         status = demo.run()
-        if arguments.kill_sweeper:
-            print(f"The sweeper was killed after {demo.killed_after} pod(s) of the gang, and started again.")
+        if arguments.kill_sweeper and not demo.killed:
+            raise ClusterError("the sweeper was not killed: no release of the gang was seen in time")
         print(f"{'As it should be' if status == 0 else 'FAILED'}, after {time.monotonic() - started:.0f} s.")
     except ClusterError as error:
         print(f"hack/demo: {error}", file=sys.stderr)

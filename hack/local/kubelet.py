@@ -7,6 +7,7 @@ a loopback cluster cannot have differs: paths lie in a folder, and addresses are
 """
 
 import base64
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,8 @@ class Program:
     process: Started | None = None
 
     def start(self, *more: str) -> Started:
-        """Start it (again), with further arguments at the end."""
+        """Start it (again), with further arguments at the end; one that still runs is stopped first."""
+        self.stop()
         self.process = processes.start(
             [*self.command, *more], self.log, environment=self.environment, tied=self.tied
         )
@@ -126,9 +128,11 @@ def _write_volumes(api: Api, namespace: str, spec: dict[str, Any], folder: Path)
 
 def _moved(word: str, mounts: dict[str, Path]) -> str:
     """A word of the command line with the paths of mounted volumes replaced by where they are here."""
-    for mount_path in sorted(mounts, key=len, reverse=True):
-        word = word.replace(mount_path, str(mounts[mount_path]))
-    return word
+    if not mounts:
+        return word
+    # One pass, whole paths only: what was put in may look like a mount path again.
+    longest_first = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])({longest_first})(?=/|$|\W)", lambda found: str(mounts[found[1]]), word)
 
 
 def _value(variable: dict[str, Any], pod: dict[str, Any]) -> str:

@@ -1,0 +1,199 @@
+"""The whole road on a real control plane: manifests, programs under their own identities, placed gangs."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from hack.local.install import Installation, facts_of, system_node
+from labeler.contract import keys
+from tests.support import create_namespace, delete_namespace, wait_for_pods
+from webhook.kube.client import Api, ApiError
+
+SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
+
+
+@pytest.fixture(scope="module")
+def installed(module_cluster: Cluster) -> Iterator[Installation]:
+    """topogate as its manifests say, on eight labelled nodes."""
+    grid = nodes.grid(SHAPE)
+    installation = Installation(module_cluster)
+    nodes.register(module_cluster.api(), [system_node()], labelled=False)
+    installation.apply(facts_of(grid))
+    installation.start()
+    nodes.register(module_cluster.api(), grid, labelled=False)
+    installation.label(grid)
+    yield installation
+    installation.stop()
+
+
+@pytest.fixture
+def opted_in(installed: Installation) -> Iterator[str]:
+    """A fresh namespace whose pods topogate serves."""
+    name = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    yield name
+    delete_namespace(installed.cluster, name)
+
+
+def create_job(api: Api, namespace: str, name: str, pods: int, limits: dict[str, Any], **spec: Any) -> None:
+    template = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}],
+    }
+    api.request(
+        "POST",
+        f"/apis/batch/v1/namespaces/{namespace}/jobs",
+        body={
+            "metadata": {"name": name},
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": pods,
+                "parallelism": pods,
+                "template": {"spec": template | spec},
+            },
+        },
+    )
+
+
+def all_run(count: int) -> Any:
+    return lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * count
+
+
+def blocks_of(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["spec"]["nodeName"].split("-")[1] for pod in pods}
+
+
+def test_the_labels_that_placement_reads_are_what_the_facts_say(installed: Installation) -> None:
+    labels = installed.api.json("GET", "/api/v1/nodes/node-b1-s1-h01")["metadata"]["labels"]
+    assert [labels[key] for key in keys.PRERELEASE_TOPOLOGY] == ["b1", "s1", "h01"]
+    assert labels[keys.GPU_NUMBERS_LABEL] == "0.1"
+    assert labels[keys.CARDS_LABEL] == "card0.card1"
+
+
+def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(
+    installed: Installation, opted_in: str
+) -> None:
+    create_job(installed.api, opted_in, "train", 4, {"nvidia.com/gpu": 8})
+    pods = wait_for_pods(installed.cluster, opted_in, all_run(4), "four running pods")
+    assert blocks_of(pods) == {"b0"}
+    by_rank = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][keys.JOB_INDEX_KEY]))
+    assert [pod["spec"]["nodeName"] for pod in by_rank] == sorted(pod["spec"]["nodeName"] for pod in pods)
+    assert all(not pod["spec"].get("schedulingGates") for pod in pods)
+
+
+def test_two_pods_of_half_a_card_each_share_one_card(installed: Installation, opted_in: str) -> None:
+    create_job(installed.api, opted_in, "shares", 2, {keys.I915: 1, keys.MILLICORES: 500})
+    pods = wait_for_pods(installed.cluster, opted_in, all_run(2), "two running pods")
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+    assert [pod["metadata"]["annotations"][keys.GAS_CARDS_ANNOTATION] for pod in pods] == ["card0", "card0"]
+    stamps = [pod["metadata"]["annotations"][keys.GAS_TIMESTAMP_ANNOTATION] for pod in pods]
+    assert len(set(stamps)) == 2
+    assert all(len(stamp) == 19 for stamp in stamps)
+
+
+def test_a_gang_that_does_not_fit_says_why_and_runs_when_it_fits(
+    installed: Installation, opted_in: str
+) -> None:
+    blocker = {
+        "metadata": {"name": "blocker"},
+        "spec": {
+            "nodeName": "node-b0-s0-h00",
+            "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 8}}}],
+        },
+    }
+    other = create_namespace(installed.cluster)
+    installed.api.request("POST", f"/api/v1/namespaces/{other}/pods", body=blocker)
+    wait_for_pods(installed.cluster, other, all_run(1), "the pod that stands in the way")
+    create_job(installed.api, opted_in, "large", 6, {"nvidia.com/gpu": 8})
+
+    def reason() -> str:
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
+        found = installed.api.json("GET", path)["items"]
+        return found[0].get("status", {}).get("reason", "") if found else ""
+
+    installed.cluster.wait_for("a reason", lambda: bool(reason()))
+    assert "5 of 6" in reason()
+    pods = installed.api.json("GET", f"/api/v1/namespaces/{opted_in}/pods")["items"]
+    assert all(pod["spec"]["schedulingGates"] for pod in pods)
+    installed.api.request("DELETE", f"/api/v1/namespaces/{other}/pods/blocker")
+    wait_for_pods(installed.cluster, opted_in, all_run(6), "six running pods")
+
+
+def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(
+    installed: Installation, opted_in: str
+) -> None:
+    program = installed.programs["sweeper"]
+    create_job(installed.api, opted_in, "train", 4, {"nvidia.com/gpu": 8})
+
+    def some_released() -> bool:
+        pods = installed.api.json("GET", f"/api/v1/namespaces/{opted_in}/pods")["items"]
+        return any(not pod["spec"].get("schedulingGates") for pod in pods)
+
+    installed.cluster.wait_for("the first release", some_released)
+    assert program.process is not None
+    program.process.send(signal.SIGKILL)
+    program.start()
+    pods = wait_for_pods(installed.cluster, opted_in, all_run(4), "four running pods")
+    assert blocks_of(pods) == {"b0"}
+
+
+def test_a_placement_goes_when_its_gang_is_gone(installed: Installation, opted_in: str) -> None:
+    create_job(installed.api, opted_in, "short", 1, {"nvidia.com/gpu": 1})
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
+    wait_for_pods(installed.cluster, opted_in, all_run(1), "a running pod")
+    installed.cluster.wait_for("the Placement", lambda: len(installed.api.json("GET", path)["items"]) == 1)
+    installed.api.request(
+        "DELETE",
+        f"/apis/batch/v1/namespaces/{opted_in}/jobs/short",
+        query={"propagationPolicy": "Foreground"},
+    )
+    installed.cluster.wait_for("no Placement", lambda: not installed.api.json("GET", path)["items"])
+
+
+@pytest.mark.parametrize(
+    ("program", "forbidden"),
+    [
+        ("sweeper", ("GET", "/api/v1/secrets", None)),
+        ("sweeper", ("PATCH", "/api/v1/nodes/node-b0-s0-h00", {"metadata": {"labels": {"x": "y"}}})),
+        ("sweeper", ("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "x"}})),
+        ("webhook", ("GET", "/api/v1/pods", None)),
+        ("webhook", ("GET", "/api/v1/secrets", None)),
+        ("certs", ("GET", "/api/v1/secrets", None)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value[0]} {value[1]}",
+)
+def test_a_program_cannot_do_what_is_not_its_work(
+    installed: Installation, program: str, forbidden: tuple[str, str, object]
+) -> None:
+    command = installed.programs[program].command
+    api = Api.connect(command[command.index("--kubeconfig") + 1], user_agent="test")
+    method, path, body = forbidden
+    with pytest.raises(ApiError) as caught:
+        api.request(
+            method,
+            path,
+            body=body,
+            content_type="application/merge-patch+json" if method == "PATCH" else "application/json",
+        )
+    assert caught.value.status == 403
+
+
+def test_each_program_is_seen_at_work_under_its_own_identity(installed: Installation, opted_in: str) -> None:
+    create_job(installed.api, opted_in, "train", 1, {"nvidia.com/gpu": 1})
+    wait_for_pods(installed.cluster, opted_in, all_run(1), "a running pod")
+    time.sleep(1.5)  # the audit log is written in batches
+    entries = [json.loads(line) for line in installed.cluster.log("audit").read_text().splitlines()]
+    users = {entry["user"]["username"] for entry in entries}
+    assert {
+        "system:serviceaccount:topogate-system:webhook",
+        "system:serviceaccount:topogate-system:sweeper",
+        "system:serviceaccount:topogate-labeler:labeler",
+    } <= users
+    assert any(
+        "pods.topogate.io" in value for entry in entries for value in entry.get("annotations", {}).values()
+    )
