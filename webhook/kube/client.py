@@ -1,12 +1,16 @@
 """One HTTP client for the API server: raw bytes out, raw bytes in, every call with a time-out.
 
 Identity, TLS and proxies come from the kubernetes package; bodies do not pass through its models,
-which cost 70 times the decoding and drop fields that they do not know.
+which cost 70 times the decoding and drop fields that they do not know. Tokens are the exception: the
+package reads the tokenFile of a kubeconfig once, and a rotated token would end the connection.
 """
 
+import contextlib
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -16,12 +20,15 @@ from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME, InClusterConfigLoader
 
+from webhook.kube.tokens import TokenFile, token_file_of
+
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 CONNECT_SECONDS: Final = 5.0
+"""The longest wait for a connection; less where the whole call may not take as long."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -52,14 +59,24 @@ class ApiError(Exception):
 class Api:
     """A connection pool to one API server under one identity. Safe for use by many threads."""
 
-    def __init__(self, configuration: Configuration, user_agent: str, pool_size: int = 16) -> None:
-        """Take a loaded configuration; pool_size is the number of connections kept alive."""
+    def __init__(
+        self,
+        configuration: Configuration,
+        user_agent: str,
+        pool_size: int = 16,
+        token_file: TokenFile | None = None,
+    ) -> None:
+        """Take a loaded configuration; pool_size is the number of connections kept alive.
+
+        token_file: where the bearer token is, instead of the configuration's own.
+        """
         configuration.connection_pool_maxsize = pool_size
         configuration.keep_alive = True
         self._configuration = configuration
         self._host = str(configuration.host).rstrip("/")
         self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
         self._user_agent = user_agent
+        self._token_file = token_file
 
     @classmethod
     def connect(
@@ -72,6 +89,7 @@ class Api:
         configuration = Configuration()
         try:
             if kubeconfig is not None:
+                token = token_file_of(Path(kubeconfig), context)
                 config.load_kube_config(  # type: ignore[no-untyped-call]
                     config_file=str(kubeconfig), context=context, client_configuration=configuration
                 )
@@ -81,10 +99,12 @@ class Api:
                     str(directory / "token"), str(directory / "ca.crt")
                 )
                 loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-        except (config.ConfigException, OSError) as error:
+                token = directory / "token"
+            token_file = TokenFile(token) if token else None
+        except (config.ConfigException, OSError, ValueError) as error:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "this pod's ServiceAccount"
             raise ConnectError(f"no connection to a cluster from {where}: {error}") from error
-        return cls(configuration, user_agent)
+        return cls(configuration, user_agent, token_file=token_file)
 
     @property
     def host(self) -> str:
@@ -119,16 +139,12 @@ class Api:
         timeout_seconds is the longest silence that is believed. Ends when the server ends the answer;
         raises ApiError when it fails.
         """
-        response = self._open("GET", path, query, None, "", timeout_seconds, preload=False)
-        pending = b""
-        try:
-            for chunk in response.stream(_CHUNK_BYTES):
-                *complete, pending = (pending + chunk).split(b"\n")
-                yield from (line for line in complete if line)
-        except urllib3.exceptions.HTTPError as error:
-            raise ApiError(0, "Unreachable", f"watch of {path} broke: {error}") from error
-        finally:
-            response.close()
+        with self.stream(path, query=query, timeout_seconds=timeout_seconds) as stream:
+            yield from stream
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> "Stream":
+        """The same as an object that another thread can cut. Raises ApiError."""
+        return Stream(path, self._open("GET", path, query, None, "", timeout_seconds, preload=False))
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -146,29 +162,84 @@ class Api:
         preload: bool,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}
-        # Asked for every call: the hook behind it re-reads a token file that has been rotated.
-        token = self._configuration.get_api_key_with_prefix("BearerToken", "authorization")
-        if token:
-            headers["Authorization"] = token
         if body is not None:
             headers["Content-Type"] = content_type
         url = self._host + path + (f"?{urlencode(query)}" if query else "")
+        while True:
+            token = self._authorization()
+            try:
+                response = self._pool.request(
+                    method,
+                    url,
+                    body=body if body is None or isinstance(body, bytes) else json.dumps(body).encode(),
+                    headers=headers | ({"Authorization": token} if token else {}),
+                    timeout=_timeout(timeout_seconds),
+                    retries=False,
+                    redirect=False,
+                    preload_content=preload,
+                )
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                raise ApiError(0, "Unreachable", f"{method} {path} got no answer: {error}") from error
+            if response.status < 300:
+                return response
+            refusal = _refusal(method, path, response)
+            # What was not authenticated was not done either: with a newer token it may be asked again.
+            if response.status != 401 or self._token_file is None or not self._token_file.renew(token):
+                raise refusal
+
+    def _authorization(self) -> str:
+        """The header's value, "" without one; asked for every call because tokens are rotated."""
+        if self._token_file is not None:
+            return self._token_file.header()
+        return self._configuration.get_api_key_with_prefix("BearerToken", "authorization") or ""
+
+
+class Stream:
+    """Lines of an answer that does not end, such as a watch; a context manager that closes it."""
+
+    def __init__(self, path: str, response: urllib3.BaseHTTPResponse) -> None:
+        """Take an answer whose body has not been read."""
+        self._path = path
+        self._response = response
+        self._lock = threading.Lock()
+        self._is_open = True
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._is_open = False
+            self._response.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The lines that are not empty. Raises ApiError when the answer breaks off."""
+        pending: list[bytes] = []
         try:
-            response = self._pool.request(
-                method,
-                url,
-                body=body if body is None or isinstance(body, bytes) else json.dumps(body).encode(),
-                headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=timeout_seconds),
-                retries=False,
-                redirect=False,
-                preload_content=preload,
-            )
+            for chunk in self._response.stream(_CHUNK_BYTES):
+                # Joined once a line, not once a chunk: a line may be of megabytes.
+                head, *rest = chunk.split(b"\n")
+                pending.append(head)
+                for part in rest:
+                    line = b"".join(pending)
+                    pending = [part]
+                    if line:
+                        yield line
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(0, "Unreachable", f"{method} {path} got no answer: {error}") from error
-        if response.status >= 300:
-            raise _refusal(method, path, response)
-        return response
+            raise ApiError(0, "Unreachable", f"watch of {self._path} broke: {error}") from error
+
+    def cut(self) -> None:
+        """End the answer from another thread, which finds it ended or broken."""
+        with self._lock:
+            if self._is_open:
+                with contextlib.suppress(OSError, ValueError, urllib3.exceptions.HTTPError):
+                    self._response.shutdown()
+
+
+def _timeout(seconds: float) -> urllib3.Timeout:
+    return urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds, total=seconds)
 
 
 def _refusal(method: str, path: str, response: urllib3.BaseHTTPResponse) -> ApiError:

@@ -1,0 +1,441 @@
+"""Leader election: never two leaders, whatever is lost or late; always one in the end."""
+
+import copy
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hack.local.cluster import Cluster
+from webhook.kube.client import Api, ApiError
+from webhook.kube.lease import Elector, micro_time
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/sweeper"
+
+
+# --- the state machine, with a clock and a server of its own ---------------------------------------
+
+
+@dataclass
+class Shelf:
+    """One Lease behind the API server's rule of resourceVersion, and a clock that only tests move."""
+
+    now: float = 0.0
+    lease: dict[str, Any] | None = None
+    versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    late: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [act for at, act in self.late if at <= self.now]
+        self.late = [(at, act) for at, act in self.late if at > self.now]
+        for act in due:
+            with suppress(ApiError):  # nobody listens any more
+                act()
+
+    def apply(self, method: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        if method == "GET" or body is None:
+            if self.lease is None:
+                raise ApiError(404, "NotFound", "no lease")
+            return copy.deepcopy(self.lease)
+        if method == "POST" and self.lease is not None:
+            raise ApiError(409, "AlreadyExists", "there is one")
+        if method == "PUT":
+            if self.lease is None:
+                raise ApiError(404, "NotFound", "no lease")
+            if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                raise ApiError(409, "Conflict", "changed since")
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = str(next(self.versions))
+        return copy.deepcopy(self.lease)
+
+
+@dataclass
+class Line:
+    """One process's way to the shelf, with what happens to its next requests."""
+
+    shelf: Shelf
+    fates: list[tuple[str, float]] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        timeout = options["timeout_seconds"]
+        self.timeouts.append(timeout)
+        fate, delay = self.fates.pop(0) if self.fates else ("answered", 0.0)
+        body = copy.deepcopy(options.get("body"))
+        if fate == "answered" and delay < timeout:
+            self.shelf.advance(delay)
+            return self.shelf.apply(method, body)
+        if fate == "unheard":  # done, but the answer is lost
+            self.shelf.advance(min(delay, timeout))
+            try:
+                self.shelf.apply(method, body)
+            finally:
+                self.shelf.advance(timeout - min(delay, timeout))
+                raise ApiError(0, "Unreachable", "no answer")
+        if fate == "late" and method != "GET":
+            self.shelf.late.append((self.shelf.now + timeout + delay, lambda: self.shelf.apply(method, body)))
+        self.shelf.advance(timeout)
+        raise ApiError(0, "Unreachable", "no answer")
+
+
+def elector(line: Line, identity: str, offset: float = 0.0, **options: Any) -> Elector:
+    """One whose clock shows something else than everybody's, but runs at the same rate."""
+    return Elector(line, "system", "sweeper", identity, clock=lambda: line.shelf.now + offset, **options)
+
+
+FATES = st.lists(
+    st.tuples(st.sampled_from(["answered", "answered", "lost", "unheard", "late"]), st.floats(0, 12)),
+    max_size=3,
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from("ab"), FATES, st.floats(0, 9), st.sampled_from(["", "", "", "", "delete"])),
+    min_size=5,
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(STEPS)
+def test_two_never_lead_at_one_time_whatever_is_lost_late_or_deleted(
+    steps: list[tuple[str, list[tuple[str, float]], float, str]],
+) -> None:
+    shelf = Shelf()
+    lines = {"a": Line(shelf), "b": Line(shelf)}
+    electors = {"a": elector(lines["a"], "a", 1e6), "b": elector(lines["b"], "b", -5.0)}
+    for identity in "ab":  # both have seen the Lease once: one that nobody saw may be deleted by its owner
+        electors[identity].step()
+    for identity, fates, wait, act in steps:
+        lines[identity].fates = list(fates)
+        electors[identity].step()
+        assert not (electors["a"].is_leader and electors["b"].is_leader)
+        if act == "delete":
+            shelf.lease = None
+        shelf.advance(wait)
+        assert not (electors["a"].is_leader and electors["b"].is_leader)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(STEPS)
+def test_somebody_leads_again_once_requests_are_answered(
+    steps: list[tuple[str, list[tuple[str, float]], float, str]],
+) -> None:
+    shelf = Shelf()
+    lines = {"a": Line(shelf), "b": Line(shelf)}
+    electors = {identity: elector(line, identity) for identity, line in lines.items()}
+    for identity, fates, wait, _ in steps:
+        lines[identity].fates = list(fates)
+        electors[identity].step()
+        shelf.advance(wait)
+    for line in lines.values():
+        line.fates = []
+    for _ in range(20):
+        for each in electors.values():
+            each.step()
+        shelf.advance(2)
+    assert [electors["a"].is_leader, electors["b"].is_leader].count(True) == 1
+
+
+def test_a_leader_counts_from_when_it_sent_its_renewal_not_from_the_answer() -> None:
+    line = Line(Shelf(), fates=[("answered", 0.0), ("answered", 1.5)])
+    one = elector(line, "a")
+    one.step()
+    line.shelf.advance(8.4)
+    assert one.is_leader
+    line.shelf.advance(0.1)
+    assert not one.is_leader, "the write was sent 1.5 s before its answer, 10 s ago"
+
+
+def test_a_silent_leader_is_followed_after_its_whole_lease_and_not_before() -> None:
+    shelf = Shelf()
+    elector(Line(shelf), "a").step()
+    other = elector(Line(shelf), "b")
+    other.step()
+    shelf.advance(14.9)
+    other.step()
+    assert not other.is_leader
+    shelf.advance(0.2)
+    other.step()
+    assert other.is_leader
+    assert shelf.lease is not None
+    assert shelf.lease["spec"]["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("year", ["1999", "2099"])
+def test_what_another_clock_says_in_the_record_is_not_believed(year: str) -> None:
+    spec = {
+        "holderIdentity": "other",
+        "leaseDurationSeconds": 15,
+        "acquireTime": f"{year}-01-01T00:00:00.000000Z",
+        "renewTime": f"{year}-01-01T00:00:00.000000Z",
+    }
+    shelf = Shelf(lease={"metadata": {"name": "sweeper", "resourceVersion": "0"}, "spec": spec})
+    one = elector(Line(shelf), "a")
+    one.step()
+    assert not one.is_leader
+    shelf.advance(15)
+    one.step()
+    assert one.is_leader
+
+
+def test_the_duration_that_the_holder_wrote_counts_not_our_own() -> None:
+    shelf = Shelf()
+    elector(Line(shelf), "a", lease_seconds=60).step()
+    other = elector(Line(shelf), "b", lease_seconds=15)
+    other.step()
+    shelf.advance(59)
+    other.step()
+    assert not other.is_leader
+
+
+def test_a_released_lease_is_taken_at_the_next_look() -> None:
+    shelf = Shelf()
+    first, second = elector(Line(shelf), "a"), elector(Line(shelf), "b")
+    first.step()
+    second.step()
+    first.release()
+    assert not first.is_leader
+    assert shelf.lease is not None
+    assert shelf.lease["spec"]["holderIdentity"] == ""
+    second.step()
+    assert second.is_leader
+
+
+def test_a_process_under_the_name_of_an_earlier_one_waits_for_its_lease() -> None:
+    shelf = Shelf()
+    elector(Line(shelf), "pod-0").step()
+    again = elector(Line(shelf), "pod-0")
+    again.step()
+    assert not again.is_leader
+    shelf.advance(15)
+    again.step()
+    assert again.is_leader
+
+
+def test_who_never_led_releases_nothing() -> None:
+    shelf = Shelf()
+    leader, other = elector(Line(shelf), "a"), elector(Line(shelf), "b")
+    leader.step()
+    other.step()
+    other.release()
+    assert leader.is_leader
+    assert shelf.lease is not None
+    assert shelf.lease["spec"]["holderIdentity"] == "a"
+
+
+def test_no_request_may_take_as_long_as_the_retry_period_or_outlast_leadership() -> None:
+    line = Line(Shelf())
+    one = elector(line, "a")
+    one.step()
+    for _ in range(8):
+        line.fates = [("lost", 0.0)] * 2
+        pause = one.step()
+        assert one.is_leader or line.shelf.now <= 10.0 + 1e-9, "the end of leadership was told too late"
+        line.shelf.advance(pause)
+        if not one.is_leader:
+            break
+    assert max(line.timeouts) < 2
+    assert not one.is_leader
+
+
+def test_both_ends_of_leadership_are_told_once() -> None:
+    told: list[bool] = []
+    line = Line(Shelf())
+    one = elector(line, "a", on_change=told.append)
+    one.step()
+    one.step()
+    line.shelf.advance(11)
+    line.fates = [("lost", 0.0)] * 2
+    one.step()
+    assert told == [True, False]
+
+
+def test_a_callback_that_fails_does_not_end_the_election() -> None:
+    def fail(_: bool) -> None:
+        raise RuntimeError("a defect of the caller")
+
+    one = elector(Line(Shelf()), "a", on_change=fail)
+    one.step()
+    assert one.is_leader
+
+
+def test_what_others_wrote_on_the_lease_is_kept() -> None:
+    shelf = Shelf()
+    one = elector(Line(shelf), "a")
+    one.step()
+    assert shelf.lease is not None
+    shelf.lease["metadata"] |= {"labels": {"team": "ml"}, "resourceVersion": "999"}
+    one.step()
+    assert one.is_leader
+    assert shelf.lease["metadata"]["labels"] == {"team": "ml"}
+
+
+@pytest.mark.parametrize(
+    "times",
+    [{"renew_seconds": 15}, {"retry_seconds": 5}, {"lease_seconds": 15.5}, {"retry_seconds": 0}],
+    ids=["renews-as-late-as-the-lease", "one-retry-only", "fraction", "no-pause"],
+)
+def test_times_that_are_unsafe_are_refused(times: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="lease_seconds"):
+        elector(Line(Shelf()), "a", **times)
+
+
+def test_times_are_written_with_six_decimals() -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", micro_time())
+
+
+# --- on the real API server ------------------------------------------------------------------------
+
+TIMES = {"lease_seconds": 2, "renew_seconds": 1.4, "retry_seconds": 0.3}
+
+
+@contextmanager
+def running(cluster: Cluster, namespace: str, *identities: str) -> Iterator[list[Elector]]:
+    electors = [
+        Elector(cluster.api(), namespace, "sweeper", identity, **TIMES)  # type: ignore[arg-type]
+        for identity in identities
+    ]
+    for each in electors:
+        each.start()
+    try:
+        yield electors
+    finally:
+        for each in electors:
+            each.stop()
+
+
+def one_of(cluster: Cluster, electors: list[Elector]) -> tuple[Elector, Elector]:
+    """The leader of two and the other, once there is one."""
+    cluster.wait_for("a leader", lambda: any(each.is_leader for each in electors))
+    leader = next(each for each in electors if each.is_leader)
+    return leader, next(each for each in electors if each is not leader)
+
+
+def test_of_two_one_leads_and_keeps_on_leading(cluster: Cluster, namespace: str) -> None:
+    with running(cluster, namespace, "a", "b") as electors:
+        leader, other = one_of(cluster, electors)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            assert leader.is_leader
+            assert not other.is_leader
+            time.sleep(0.02)
+        lease = cluster.api().json("GET", PATH.format(namespace))
+    assert lease["spec"]["leaseTransitions"] == 0
+    assert lease["spec"]["leaseDurationSeconds"] == 2
+
+
+def test_when_the_leader_dies_silently_the_other_leads_after_the_lease(
+    cluster: Cluster, namespace: str
+) -> None:
+    with running(cluster, namespace, "a", "b") as electors:
+        leader, other = one_of(cluster, electors)
+        leader.stop()  # as by SIGKILL: nothing is written
+        died = time.monotonic()
+        cluster.wait_for("the other to lead", lambda: other.is_leader, seconds=10)
+        assert time.monotonic() - died > TIMES["lease_seconds"] - 2 * TIMES["retry_seconds"]
+        assert cluster.api().json("GET", PATH.format(namespace))["spec"]["leaseTransitions"] == 1
+
+
+def test_after_a_release_the_other_leads_before_the_lease_is_over(cluster: Cluster, namespace: str) -> None:
+    api = cluster.api()
+    slow = {"lease_seconds": 60, "renew_seconds": 40, "retry_seconds": 0.5}
+    first, second = (Elector(api, namespace, "sweeper", identity, **slow) for identity in "ab")  # type: ignore[arg-type]
+    first.start()
+    cluster.wait_for("the first to lead", lambda: first.is_leader)
+    second.start()
+    try:
+        cluster.wait_for("the second to look", lambda: second.holder == "a")
+        first.release()
+        cluster.wait_for("the second to lead", lambda: second.is_leader, seconds=10)
+    finally:
+        first.stop()
+        second.stop()
+
+
+def test_a_leader_that_cannot_reach_the_api_server_ends_before_its_lease_and_says_so(
+    cluster: Cluster, namespace: str
+) -> None:
+    told: list[tuple[bool, float]] = []
+    one = Elector(
+        cluster.api(),
+        namespace,
+        "sweeper",
+        "a",
+        **TIMES,  # type: ignore[arg-type]
+        on_change=lambda leads: told.append((leads, time.monotonic())),
+    )
+    one.start()
+    try:
+        cluster.wait_for("a leader", lambda: one.is_leader)
+        with cluster.paused("kube-apiserver"):
+            paused = time.monotonic()
+            cluster.wait_for("the end of leadership", lambda: not one.is_leader, seconds=5)
+            assert time.monotonic() - paused < TIMES["lease_seconds"]
+            cluster.wait_for("the callback", lambda: told[-1][0] is False, seconds=5)
+            assert told[-1][1] - paused < TIMES["lease_seconds"]
+        cluster.wait_for("it to lead again", lambda: one.is_leader, seconds=15)
+    finally:
+        one.stop()
+
+
+def test_a_lease_that_is_deleted_comes_back_under_the_same_leader(cluster: Cluster, namespace: str) -> None:
+    with running(cluster, namespace, "a", "b") as electors:
+        leader, other = one_of(cluster, electors)
+        cluster.wait_for("the other to look", lambda: bool(other.holder))
+        cluster.api().request("DELETE", PATH.format(namespace))
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            assert not other.is_leader
+            time.sleep(0.02)
+        assert leader.is_leader
+
+
+def test_the_manifest_allows_its_lease_alone_and_puts_it_in_the_queue_of_elections(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    api = cluster.api()
+    accounts = "/api/v1/namespaces/topogate-system/serviceaccounts"
+    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "topogate-system"}})
+    api.request("POST", accounts, body={"metadata": {"name": "sweeper"}})
+    manifest = Path(__file__).parents[2] / "manifests" / "base" / "leases.yaml"
+    cluster.kubectl("apply", "-f", str(manifest))
+    try:
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = api.json("POST", f"{accounts}/sweeper/token", body=request)
+        (tmp_path / "token").write_text(answer["status"]["token"])
+        cluster.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
+        theirs = Api.connect(tmp_path / "kubeconfig", user_agent="test")
+        one = Elector(theirs, "topogate-system", "topogate-sweeper", "a")
+        one.step()
+        one.step()
+        assert one.is_leader
+        one.release()
+        other = Elector(theirs, "topogate-system", "something-else", "a")
+        other.step()
+        assert not other.is_leader
+        with pytest.raises(ApiError, match="cannot update resource") as refused:
+            theirs.request(
+                "PUT",
+                "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/something-else",
+                body={"metadata": {"name": "something-else"}},
+            )
+        assert refused.value.status == 403
+        schema = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/topogate-leases"
+        cluster.wait_for(
+            "the FlowSchema to find its priority level",
+            lambda: any(
+                condition["type"] == "Dangling" and condition["status"] == "False"
+                for condition in api.json("GET", schema).get("status", {}).get("conditions", [])
+            ),
+        )
+        assert api.json("GET", schema)["spec"]["priorityLevelConfiguration"]["name"] == "leader-election"
+    finally:
+        cluster.kubectl("delete", "-f", str(manifest), "--ignore-not-found")

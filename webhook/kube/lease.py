@@ -1,0 +1,282 @@
+"""One leader among several processes, by a Lease that is renewed in time or given up in time.
+
+The rule: a leader stops leading `renew_seconds` after it *sent* its last successful renewal, and nobody
+takes a Lease before its whole duration has passed since its record was last *seen to change*. Both are
+measured by each process's own clock, so clocks need not agree, only run at the same rate. A Lease fences
+nothing: a write that is under way when leadership ends still arrives, so writes are guarded anyway.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from webhook.kube.client import ApiError
+from webhook.kube.objects import Struct
+
+_LEAST_SECONDS: Final = 0.05
+"""A request that would have less time than this is not sent."""
+
+logger = logging.getLogger(__name__)
+
+
+class Requests(Protocol):
+    """What is needed of the API server; `client.Api` is one."""
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        """One call with body and timeout_seconds; returns the decoded answer. Raises ApiError."""
+
+
+class _Spec(Struct, frozen=True, omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A Lease as read: whole, so that writing it back loses nothing, and the part that counts."""
+
+    body: dict[str, Any]
+    spec: _Spec
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> "_Record":
+        return cls(body, msgspec.convert(body.get("spec") or {}, _Spec))
+
+
+class Elector:
+    """Takes part in the election of a leader, in a thread of its own."""
+
+    def __init__(
+        self,
+        api: Requests,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        lease_seconds: float = 15,
+        renew_seconds: float = 10,
+        retry_seconds: float = 2,
+        on_change: Callable[[bool], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; start() begins.
+
+        identity: of this process, for people; one that is used again (a restarted container) waits for
+        its own earlier Lease as for anybody's. lease_seconds: how long others wait for a silent leader,
+        in whole seconds. renew_seconds: how long a leader leads without a successful renewal.
+        retry_seconds: from one attempt to the next, and more than any request may take. on_change gets
+        each new value of is_leader, in this elector's thread or in the one that stops it. Raises
+        ValueError for times that are unsafe.
+        """
+        if not (lease_seconds > renew_seconds > 2 * retry_seconds > 0) or int(lease_seconds) != lease_seconds:
+            raise ValueError(
+                f"lease_seconds ({lease_seconds}) must be a whole number above renew_seconds "
+                f"({renew_seconds}), and that above twice retry_seconds ({retry_seconds})"
+            )
+        self._api = api
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._identity = identity
+        self._lease_seconds = int(lease_seconds)
+        self._renew_seconds = renew_seconds
+        self._retry_seconds = retry_seconds
+        self._on_change = on_change
+        self._clock = clock
+        self._leads_until = float("-inf")
+        self._told = False
+        self._mine: _Record | None = None
+        self._acquired = ""
+        self._observed: _Spec | None = None
+        self._free_at = float("-inf")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease {namespace}/{name}", daemon=True)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act now. Cheap; ask right before each act."""
+        return self._clock() < self._leads_until
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last seen, "" if nobody did."""
+        return (self._observed.holder_identity or "") if self._observed else ""
+
+    def start(self) -> None:
+        """Begin to take part."""
+        self._thread.start()
+
+    def release(self) -> None:
+        """Stop leading and let the next one begin at once; call it when all acting has ended."""
+        self.stop()
+        try:
+            record = self._read()
+            if record is not None and self._is_mine(record.spec):
+                # The API server accepts no duration of 0.
+                self._write(record, _Spec(holder_identity="", lease_duration_seconds=1))
+                logger.info("lease_released name=%s", self._name)
+        except ApiError as error:
+            logger.warning("lease_not_released name=%s error=%r", self._name, str(error))
+
+    def stop(self) -> None:
+        """Stop taking part and leading, without a word to the others: they wait for the whole Lease."""
+        self._stop.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._leads_until = float("-inf")
+        self._tell()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            wait = self.step()
+            self._stop.wait(wait)
+
+    def step(self) -> float:
+        """One attempt to take or to keep the Lease; returns the seconds until the next. Never raises."""
+        began = self._clock()
+        try:
+            self._attempt()
+        except ApiError as error:
+            if error.status == 409:
+                self._mine = None  # somebody wrote: look before the next attempt
+            logger.warning("lease_failed name=%s leader=%s error=%r", self._name, self.is_leader, str(error))
+        except Exception:  # a defect must not end the thread: leadership then ends by the clock
+            self._mine = None
+            logger.exception("lease_failed name=%s", self._name)
+        self._tell()
+        return self._pause(began)
+
+    def _pause(self, began: float) -> float:
+        now = self._clock()
+        if now < self._leads_until:
+            # Also on time to say that it is over.
+            return max(0.0, min(began + self._retry_seconds, self._leads_until) - now)
+        # Candidates that tried at one moment do not do so for ever.
+        return max(0.0, began + self._retry_seconds * random.uniform(1.0, 1.2) - now)
+
+    def _attempt(self) -> None:
+        if self._mine is not None:
+            try:
+                self._take(self._mine)
+                return
+            except ApiError as error:
+                if error.status not in (404, 409):
+                    raise
+                self._mine = None
+        record = self._read()
+        self._observe(record)
+        if record is None:
+            # Removed by hand: who held it may not know yet. A Lease that was never there is free.
+            is_free = self.is_leader or self._clock() >= self._free_at
+        elif self._is_mine(record.spec):
+            is_free = True
+        else:
+            self._leads_until = float("-inf")
+            is_free = self._clock() >= self._free_at
+        if is_free:
+            self._take(record)
+
+    def _observe(self, record: _Record | None) -> None:
+        """Note when a record is first seen, or seen to be gone: from then its whole duration counts."""
+        spec = record.spec if record else None
+        if spec == self._observed:
+            return
+        last = spec or self._observed or _Spec()
+        self._observed = spec
+        self._free_at = self._clock() + (last.lease_duration_seconds or self._lease_seconds)
+        if spec is not None and not spec.holder_identity:
+            self._free_at = float("-inf")
+
+    def _is_mine(self, spec: _Spec) -> bool:
+        # The time of acquisition tells this process from an earlier one of the same name.
+        return (
+            spec.holder_identity == self._identity
+            and spec.acquire_time == self._acquired
+            and bool(self._acquired)
+        )
+
+    def _take(self, record: _Record | None) -> None:
+        """Write ourselves into the Lease; leadership counts from the moment before it was sent."""
+        sent = self._clock()
+        now = micro_time()
+        transitions = (record.spec.lease_transitions or 0) if record else 0
+        if record is None or not self._is_mine(record.spec):
+            self._acquired = now
+            transitions += record is not None
+        self._mine = self._write(
+            record,
+            _Spec(
+                holder_identity=self._identity,
+                lease_duration_seconds=self._lease_seconds,
+                acquire_time=self._acquired,
+                renew_time=now,
+                lease_transitions=transitions,
+            ),
+        )
+        self._leads_until = sent + self._renew_seconds
+        self._observe(self._mine)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _read(self) -> _Record | None:
+        try:
+            path = f"{self._collection}/{self._name}"
+            return _Record.of(self._api.json("GET", path, timeout_seconds=self._time()))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _write(self, record: _Record | None, spec: _Spec) -> _Record:
+        if record is None:
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name},
+                "spec": msgspec.to_builtins(spec),
+            }
+            answer = self._api.json("POST", self._collection, body=body, timeout_seconds=self._time())
+        else:
+            # With the resourceVersion of what was read: refused if anybody wrote since.
+            body = {**record.body, "spec": {**record.body.get("spec", {}), **msgspec.to_builtins(spec)}}
+            path = f"{self._collection}/{self._name}"
+            answer = self._api.json("PUT", path, body=body, timeout_seconds=self._time())
+        return _Record.of(answer)
+
+    def _time(self) -> float:
+        """How long a request may take: below the retry period, and not past the end of leadership."""
+        wanted = 0.9 * self._retry_seconds
+        remaining = self._leads_until - self._clock()
+        if remaining <= 0:
+            return wanted
+        if remaining < _LEAST_SECONDS:
+            raise ApiError(0, "TooLate", f"no time left to renew lease {self._name}")
+        return min(wanted, remaining)
+
+    def _tell(self) -> None:
+        now = self.is_leader
+        if now == self._told:
+            return
+        self._told = now
+        logger.info("leader_%s name=%s identity=%s", "began" if now else "ended", self._name, self._identity)
+        if self._on_change is not None:
+            try:
+                self._on_change(now)
+            except Exception:
+                logger.exception("lease_callback_failed name=%s", self._name)
+
+
+def micro_time() -> str:
+    """Now in the API's MicroTime: RFC 3339 in UTC with exactly six decimals."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,77 @@
+"""A bearer token in a file that somebody else rotates: re-read in time, and at once when it is refused."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+REFRESH_SECONDS: Final = 60.0
+"""As client-go and the kubernetes package do; a kubelet renews a token long before it expires."""
+
+logger = logging.getLogger(__name__)
+
+
+class TokenFile:
+    """The token of a file. Safe for use by many threads."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read it a first time. Raises OSError, or ValueError if it is empty."""
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token = self._read()
+        self._read_at = clock()
+
+    def header(self) -> str:
+        """The value of an Authorization header."""
+        with self._lock:
+            if self._clock() - self._read_at >= REFRESH_SECONDS:
+                self._reread()
+            return f"Bearer {self._token}"
+
+    def renew(self, refused: str) -> bool:
+        """Read again after a header was refused; returns whether there is another one now."""
+        with self._lock:
+            if refused == f"Bearer {self._token}":
+                self._reread()
+            return refused != f"Bearer {self._token}"
+
+    def _reread(self) -> None:
+        self._read_at = self._clock()
+        try:
+            self._token = self._read()
+        except (OSError, ValueError) as error:
+            # The old one may still do, and the next minute tries again.
+            logger.warning("token_unreadable path=%s error=%r", self._path, str(error))
+
+    def _read(self) -> str:
+        token = self._path.read_text().strip()
+        if not token:
+            raise ValueError(f"token file {self._path} is empty")
+        return token
+
+
+def token_file_of(kubeconfig: Path, context: str | None) -> Path | None:
+    """The tokenFile that a kubeconfig's context names, None if it names none.
+
+    Only that is read here; what else may be wrong with a kubeconfig is for its loader to say.
+    """
+    try:
+        content = yaml.safe_load(kubeconfig.expanduser().read_text())
+    except yaml.YAMLError:
+        return None
+    if not isinstance(content, dict):
+        return None
+    chosen = _named(content, "contexts", context or content.get("current-context")).get("context") or {}
+    user = _named(content, "users", chosen.get("user")).get("user") or {}
+    path = user.get("tokenFile")
+    return kubeconfig.expanduser().parent / path if path else None
+
+
+def _named(content: dict[str, Any], section: str, name: str | None) -> dict[str, Any]:
+    entries = content.get(section) or []
+    return next((entry for entry in entries if entry.get("name") == name), {})
