@@ -129,31 +129,33 @@ def next_step(seen: Observed, now: datetime, waits: Waits = Waits(), *, force: b
     """
     if seen.serving is None:
         return Step(ISSUE, "there is no usable serving certificate")
-    vouched = [seen.serving.authority] if seen.upcoming is None else _distinct(seen)
-    if any(not _holds(bundle, vouched) for bundle in seen.bundles):
-        return Step(PUBLISH, "a caBundle lacks an authority that is in use", join(vouched))
+    vouched = _vouched(seen)
+    published = list(dict.fromkeys(part for bundle in seen.bundles for part in split(bundle)))
+    if any(not set(vouched) <= set(split(bundle)) for bundle in seen.bundles):
+        # What is there already stays: replicas may still serve what it vouches for.
+        return Step(PUBLISH, "a caBundle lacks an authority that is in use", join([*published, *vouched]))
     if seen.upcoming is not None:
-        due = (seen.published_at or now) + waits.publish
         if seen.published_at is None:
-            return Step(PUBLISH, "note since when both authorities are published", join(vouched))
+            return Step(PUBLISH, "note since when both authorities are published", join(published))
+        due = seen.published_at + waits.publish
         if now < due:
             return Step("", "API servers take up the caBundle with both authorities", wait=due)
         return Step(SWITCH, "both authorities have been published long enough")
-    not_before, not_after = seen.serving.lifetime
-    renew = not_before + (not_after - not_before) * waits.renew_at
-    if force or now >= renew:
-        return Step(PREPARE, "asked for" if force else f"the serving certificate expires at {not_after}")
     if any(split(bundle) != vouched for bundle in seen.bundles):
         due = (seen.switched_at or now - waits.switch) + waits.switch
         if now < due:
             return Step("", "replicas take up the new certificate", wait=due)
         return Step(DROP, "the old authority is in use no more", join(vouched))
+    not_before, not_after = seen.serving.lifetime
+    renew = not_before + (not_after - not_before) * waits.renew_at
+    if force or now >= renew:
+        return Step(PREPARE, "asked for" if force else f"the serving certificate expires at {not_after}")
     return Step("", f"nothing to do before {renew}")
 
 
 def join(certificates: Sequence[bytes]) -> bytes:
-    """PEM certificates as one bundle."""
-    return b"".join(split(b"\n".join(certificates)))
+    """PEM certificates as one bundle, each once."""
+    return b"".join(dict.fromkeys(split(b"\n".join(certificates))))
 
 
 def split(bundle: bytes) -> list[bytes]:
@@ -162,14 +164,10 @@ def split(bundle: bytes) -> list[bytes]:
     return [part + b"\n" + _END + b"\n" for part in parts if part]
 
 
-def _distinct(seen: Observed) -> list[bytes]:
+def _vouched(seen: Observed) -> list[bytes]:
+    """The authorities that every bundle must hold."""
     pairs = [pair for pair in (seen.serving, seen.upcoming) if pair is not None]
-    return list(dict.fromkeys(authority for pair in pairs for authority in split(pair.authority)))
-
-
-def _holds(bundle: bytes, authorities: Sequence[bytes]) -> bool:
-    there = split(bundle)
-    return all(part in there for authority in authorities for part in split(authority))
+    return list(dict.fromkeys(part for pair in pairs for part in split(pair.authority)))
 
 
 def _builder(

@@ -1,0 +1,395 @@
+"""Certificates: what is issued, the order in which it is replaced, and a rotation under fire."""
+
+import argparse
+import base64
+import itertools
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from cryptography import x509
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.admission.harness import (
+    HOSTS,
+    MANIFESTS,
+    WEBHOOKS,
+    Webhook,
+    create,
+    gpu_pod,
+    install,
+    install_classes,
+    running,
+)
+from tests.support import create_namespace
+from webhook.admission import rotation
+from webhook.admission.certificates import Observed, Pair, Waits, issue, join, next_step, split
+from webhook.admission.rotation import Names, Rotation
+from webhook.cli import certs
+from webhook.kube.client import Api, ApiError
+
+NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
+OLD, NEW = issue(["a"], now=NOW), issue(["a"], now=NOW)
+WAITS: Final = Waits(timedelta(minutes=5), timedelta(minutes=30))
+
+
+def test_a_certificate_is_p256_for_the_names_and_signed_by_its_own_authority() -> None:
+    pair = issue(["webhook.ns.svc", "127.0.0.1"], timedelta(days=7), NOW)
+    certificate = x509.load_pem_x509_certificate(pair.certificate)
+    authority = x509.load_pem_x509_certificate(pair.authority)
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {str(name.value) for name in names} == {"webhook.ns.svc", "127.0.0.1"}
+    assert certificate.public_key().curve.name == "secp256r1"  # type: ignore[union-attr]
+    assert pair.lifetime == (NOW - timedelta(hours=1), NOW + timedelta(days=7))
+    assert rotation.is_usable(pair, ("webhook.ns.svc",), NOW)
+
+
+def test_an_authority_vouches_for_no_other_certificate() -> None:
+    mixed = Pair(OLD.authority, NEW.certificate, NEW.key)
+    assert not rotation.is_usable(mixed, ("a",), NOW)
+
+
+@pytest.mark.parametrize(
+    ("pair", "hosts", "when"),
+    [
+        (OLD, ("b",), NOW),
+        (OLD, ("a",), NOW + timedelta(days=91)),
+        (OLD, ("a",), NOW - timedelta(days=1)),
+        (Pair(OLD.authority, OLD.certificate, NEW.key), ("a",), NOW),
+        (Pair(b"x", b"y", b"z"), ("a",), NOW),
+    ],
+    ids=["another name", "expired", "not yet valid", "another key", "garbage"],
+)
+def test_what_no_client_would_accept_is_not_usable(
+    pair: Pair, hosts: tuple[str, ...], when: datetime
+) -> None:
+    assert not rotation.is_usable(pair, hosts, when)
+
+
+def test_bundles_come_apart_into_the_certificates_they_were_made_of() -> None:
+    bundle = join([OLD.authority, NEW.authority])
+    assert split(bundle) == [OLD.authority, NEW.authority]
+    assert split(b"\n" + bundle.replace(b"\n", b"\r\n") + b"\n\n") == [OLD.authority, NEW.authority]
+
+
+def seen(**changes: Any) -> Observed:
+    """The usual state: one certificate is served, its authority is published, nothing is under way."""
+    usual = {
+        "serving": OLD,
+        "upcoming": None,
+        "bundles": (OLD.authority,),
+        "published_at": None,
+        "switched_at": None,
+    }
+    return Observed(**(usual | changes))
+
+
+BOTH: Final = join([OLD.authority, NEW.authority])
+STEPS: Final[dict[str, tuple[Observed, str]]] = {
+    "nothing is there": (seen(serving=None, bundles=(b"",)), "issue"),
+    "all is well": (seen(), ""),
+    "the bundle was lost": (seen(bundles=(b"",)), "publish"),
+    "one of two webhooks lacks the bundle": (seen(bundles=(OLD.authority, b"")), "publish"),
+    "a next one is there, not published": (seen(upcoming=NEW), "publish"),
+    "published, but not noted since when": (seen(upcoming=NEW, bundles=(BOTH,)), "publish"),
+    "published just now": (seen(upcoming=NEW, bundles=(BOTH,), published_at=NOW), ""),
+    "published long enough": (
+        seen(upcoming=NEW, bundles=(BOTH,), published_at=NOW - timedelta(minutes=5)),
+        "switch",
+    ),
+    "published long ago, but lost since": (
+        seen(upcoming=NEW, bundles=(OLD.authority,), published_at=NOW - timedelta(hours=1)),
+        "publish",
+    ),
+    "switched just now": (seen(serving=NEW, bundles=(BOTH,), switched_at=NOW), ""),
+    "switched long enough ago": (
+        seen(serving=NEW, bundles=(BOTH,), switched_at=NOW - timedelta(minutes=30)),
+        "drop",
+    ),
+}
+
+
+@pytest.mark.parametrize("state", STEPS)
+def test_the_next_step_when(state: str) -> None:
+    observed, action = STEPS[state]
+    assert next_step(observed, NOW, WAITS).action == action
+
+
+@pytest.mark.parametrize(("share", "action"), [(0.5, ""), (0.66, ""), (0.67, "prepare"), (0.99, "prepare")])
+def test_renewing_begins_after_two_thirds_of_the_life(share: float, action: str) -> None:
+    not_before, not_after = OLD.lifetime
+    assert next_step(seen(), not_before + (not_after - not_before) * share, WAITS).action == action
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=14))
+def test_at_no_moment_is_a_certificate_served_that_a_published_bundle_does_not_vouch_for(
+    minutes: list[tuple[int, bool]],
+) -> None:
+    """Whatever the times between runs, and however often a rotation is asked for.
+
+    Replicas take up a Secret, and API servers a bundle, some time after it was written: what was
+    replaced less than that ago counts as still in use.
+    """
+    state, now = seen(), NOW + timedelta(days=80)
+    bundles = [(now - timedelta(days=1), state.bundles[0])]
+    served = [(now - timedelta(days=1), OLD)]
+    for pause, force in [(0, True), *minutes]:
+        now += timedelta(minutes=pause)
+        step = next_step(state, now, WAITS, force=force)
+        change: dict[str, Any] = {}
+        if step.action == "prepare":
+            change = {"upcoming": issue(["a"], now=now)}
+        elif step.action == "publish":
+            change = {"bundles": (step.bundle,), "published_at": now}
+        elif step.action == "switch":
+            assert state.upcoming is not None
+            change = {"serving": state.upcoming, "upcoming": None, "switched_at": now, "published_at": None}
+            served.append((now, state.upcoming))
+        elif step.action == "drop":
+            change = {"bundles": (step.bundle,)}
+        if "bundles" in change:
+            bundles.append((now, change["bundles"][0]))
+        state = Observed(**(vars(state) | change))
+        for bundle in in_use(bundles, now, WAITS.publish):
+            for pair in in_use(served, now, WAITS.switch):
+                assert pair.authority in split(bundle)
+
+
+def in_use(written: list[tuple[datetime, Any]], now: datetime, lag: timedelta) -> list[Any]:
+    """The last value, and those before it that were replaced less than `lag` ago."""
+    found = [written[-1][1]]
+    for (_, value), (replaced_at, _) in itertools.pairwise(written):
+        if now - replaced_at < lag:
+            found.append(value)
+    return found
+
+
+# --- the command -----------------------------------------------------------------------------------
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    certs.add_parser(parser.add_subparsers())
+    return parser.parse_args(["certs", *words])
+
+
+def test_certs_issue_writes_files_that_a_server_can_use_and_replaces_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("issue", "--dir", str(tmp_path), "--host", "127.0.0.1", "--days", "3")
+    assert certs.run(parsed(*words)) == 0
+    assert (tmp_path / "tls.key").stat().st_mode & 0o777 == 0o600
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    key = (tmp_path / "tls.key").read_bytes()
+    assert certs.run(parsed(*words)) == 2
+    assert "tls.key: File exists" in capsys.readouterr().err
+    assert (tmp_path / "tls.key").read_bytes() == key
+
+
+def test_certs_rotate_without_a_cluster_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert certs.run(parsed("rotate", "--kubeconfig", str(tmp_path / "none"))) == 1
+    assert "no connection to a cluster" in capsys.readouterr().err
+
+
+# --- against the real API server -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def webhook(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    """The webhook, fail-closed, on loopback."""
+    install_classes(module_cluster)
+    with running(tmp_path_factory.mktemp("webhook"), module_cluster) as made:
+        install(module_cluster, made, failurePolicy="Fail", timeoutSeconds=10)
+        yield made
+
+
+SYSTEM: Final = "/api/v1/namespaces/topogate-system"
+
+
+@pytest.fixture
+def rotator(module_cluster: Cluster, webhook: Webhook) -> Iterator[Rotation]:
+    """Rotates the loopback webhook's certificate, with waits of seconds instead of minutes."""
+    api = module_cluster.api()
+    create_system_namespace(api)
+    waits = Waits(timedelta(seconds=1), timedelta(seconds=1))
+    yield Rotation(api, waits=waits, hosts=HOSTS)
+    for name in ("topogate-webhook-tls", "topogate-webhook-tls-next"):
+        try:
+            api.request("DELETE", f"{SYSTEM}/secrets/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+def create_system_namespace(api: Api) -> None:
+    try:
+        api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "topogate-system"}})
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+
+
+def mount(api: Api, webhook: Webhook) -> None:
+    """What the kubelet does: bring the Secret's files onto the webhook's disk, if they differ."""
+    try:
+        data = api.json("GET", f"{SYSTEM}/secrets/topogate-webhook-tls")["data"]
+    except ApiError:
+        return
+    parts = [base64.b64decode(data[key]) for key in ("ca.crt", "tls.crt", "tls.key")]
+    if parts[1] != webhook.pair.certificate:
+        webhook.write_pair(Pair(*parts))
+
+
+def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fails_closed(
+    module_cluster: Cluster, webhook: Webhook, rotator: Rotation
+) -> None:
+    api = module_cluster.api()
+    namespace = create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    rotator.run()
+    mount(api, webhook)
+    rotator.run(wait=True)
+    first = webhook.pair
+    stop = threading.Event()
+    created: list[bool] = []
+    problems: list[str] = []
+    shaken: list[int] = []
+
+    def create_pods() -> None:
+        own = module_cluster.api()
+        while not stop.is_set():
+            try:
+                created.append(bool(create(own, namespace, gpu_pod())["spec"].get("schedulingGates")))
+            except ApiError as error:
+                problems.append(error.message)
+
+    def run_kubelet() -> None:
+        own = module_cluster.api()
+        while not stop.wait(0.3):
+            mount(own, webhook)
+
+    def shake_hands() -> None:
+        """What an API server does that opens a connection at this very moment."""
+        own = module_cluster.api()
+        while not stop.wait(0.02):
+            bundle = published(own)
+            try:
+                connect(webhook, bundle)
+            except OSError as error:
+                problems.append(f"{len(split(bundle))} authorities: {error}")
+            shaken.append(len(split(bundle)))
+
+    threads = [threading.Thread(target=each) for each in (create_pods, create_pods, run_kubelet, shake_hands)]
+    for thread in threads:
+        thread.start()
+    taken: list[str] = []
+    try:
+        for _ in range(2):
+            taken += rotator.run(force=True, wait=True)
+            time.sleep(0.5)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert taken == ["prepare", "publish", "switch", "drop"] * 2
+    assert problems == []
+    assert all(created)
+    assert len(created) > 100
+    assert set(shaken) == {1, 2}  # handshakes were tried in both phases
+    assert webhook.pair.certificate != first.certificate
+    assert len(split(published(api))) == 1
+
+
+def published(api: Api) -> bytes:
+    """The caBundle that API servers are told."""
+    hook = api.json("GET", f"{WEBHOOKS}/topogate")["webhooks"][0]
+    return base64.b64decode(hook["clientConfig"]["caBundle"])
+
+
+def connect(webhook: Webhook, bundle: bytes) -> None:
+    context = ssl.create_default_context(cadata=bundle.decode())
+    with (
+        socket.create_connection(("127.0.0.1", webhook.port), 10) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1"),
+    ):
+        pass
+
+
+def test_the_first_run_issues_and_publishes_and_the_next_finds_nothing_to_do(
+    module_cluster: Cluster, rotator: Rotation
+) -> None:
+    api = module_cluster.api()
+    before = published(api)
+    assert rotator.run() == ["issue"]
+    secret = api.json("GET", f"{SYSTEM}/secrets/topogate-webhook-tls")
+    assert secret["type"] == "kubernetes.io/tls"
+    authority = base64.b64decode(secret["data"]["ca.crt"])
+    assert split(published(api)) == [*split(before), authority]
+    assert rotator.run(wait=True) == ["drop"]
+    assert split(published(api)) == [authority]
+    assert rotator.run() == []
+
+
+def test_a_rotation_goes_on_where_one_that_died_has_stopped(
+    module_cluster: Cluster, rotator: Rotation
+) -> None:
+    """Each step by another process: all that is known stands in the API server."""
+    rotator.run(wait=True)
+    actions = [rotator.step(force=True).action]
+    for _ in range(60):
+        again = Rotation(module_cluster.api(), waits=rotator.waits, hosts=HOSTS)
+        actions.append(again.step().action)
+        if actions[-1] == "drop":
+            break
+        time.sleep(0.1)
+    assert [action for action in actions if action] == ["prepare", "publish", "switch", "drop"]
+
+
+def test_a_secret_that_was_written_meanwhile_is_not_overwritten(
+    module_cluster: Cluster, rotator: Rotation
+) -> None:
+    api = module_cluster.api()
+    rotator.run(wait=True)
+    secrets = rotation._Secrets(api, Names())
+    read = secrets.read("topogate-webhook-tls")
+    assert read.pair is not None
+    label = {"metadata": {"labels": {"somebody": "else"}}}
+    path = f"{SYSTEM}/secrets/topogate-webhook-tls"
+    api.request("PATCH", path, body=label, content_type="application/merge-patch+json")
+    with pytest.raises(ApiError) as caught:
+        secrets.write("topogate-webhook-tls", read.pair, {})
+    assert caught.value.status == 409
+
+
+def test_the_shipped_role_suffices_for_the_shipped_command(
+    module_cluster: Cluster, rotator: Rotation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    items = yaml.safe_load_all((MANIFESTS / "certificates.yaml").read_text())
+    chosen = [item for item in items if item["kind"] in kinds]
+    module_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(chosen))
+    api = module_cluster.api()
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = api.json("POST", f"{SYSTEM}/serviceaccounts/certs/token", body=body)
+    (tmp_path / "token").write_text(answer["status"]["token"])
+    module_cluster.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
+    words = ["rotate", "--kubeconfig", str(tmp_path / "kubeconfig"), "--wait"]
+    words += ["--publish-seconds", "0.5", "--switch-seconds", "0.5", *(f"--host={host}" for host in HOSTS)]
+    assert certs.run(parsed(*words)) == 0
+    assert certs.run(parsed(*words, "--force")) == 0
+    said = capsys.readouterr().out
+    assert "steps taken: issue" in said
+    assert "steps taken: prepare, publish, switch, drop" in said
+    with pytest.raises(ApiError, match="forbidden"):
+        Api.connect(tmp_path / "kubeconfig", user_agent="test").request("GET", "/api/v1/secrets")
