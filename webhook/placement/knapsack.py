@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+from webhook.placement.search import OutOfSteps
 from webhook.placement.tree import Costs, Question, Vertex
 
 Picks = list[Vertex]
@@ -59,7 +60,7 @@ class _Offer:
 
 
 class Knapsack:
-    """One question of identical pods without slices. `steps` counts states made."""
+    """One question of identical pods without slices. `steps` counts states tried."""
 
     def __init__(self, question: Question) -> None:
         """question: one class, not balanced, no slices."""
@@ -68,6 +69,8 @@ class Knapsack:
         self.wanted = question.counts[0]
         self.nothing: _Ahead = (0,) * (question.levels + 1)
         self.steps = 0
+        self.budget = question.options.budget
+        self.proven = True
         self.coarse = True
         self.even = False
         self.lowest = question.levels + 1
@@ -76,22 +79,37 @@ class Knapsack:
         self.limit = 0
 
     def solve(self, root: Vertex) -> Picks | None:
-        """Nodes that hold the gang at least cost, or None when it does not fit."""
+        """Nodes that hold the gang at least cost, or None when it does not fit.
+
+        When the budget ends first, the best found so far; `proven` tells.
+        """
         if root.even is not None and not self.question.anchored:
             self.even = True
             room, self.lowest = root.even
             self.wanted = -(-self.wanted // room) * room
-        self._pass(root)
-        if self.best is None:
+        picks = self._greedy(root)
+        if picks is None:
             return None
-        first = self.best[1]
-        self.coarse = False
-        self.limit = self._cost_of(root, first) + 1
-        self.best = None
-        self._pass(root)
-        found = self.best[1] if self.best is not None else first
-        picks = _nodes(found)
+        try:
+            for self.coarse in (True, False):
+                self.limit = self._cost_of(root, picks) + (0 if self.coarse else 1)
+                self.best = None
+                self._pass(root)
+                picks = _nodes(self.best[1]) if self.best is not None else picks
+        except OutOfSteps:
+            self.proven = False
+            picks = _nodes(self.best[1]) if self.best is not None else picks
         return self._trimmed(picks) if self.even else picks
+
+    def _greedy(self, root: Vertex) -> Picks | None:
+        """A good solution to start from: the tightest domain that holds what is left, else the roomiest."""
+        starts = [(v.room, base, n, v) for n, (base, v) in enumerate(self._roots(root, 0))]
+        fitting = [start for start in starts if start[0] >= self.wanted]
+        if not fitting:
+            return None
+        picks: Picks = []
+        _fill(min(fitting)[-1], self.wanted, picks)
+        return picks
 
     def _trimmed(self, picks: Picks) -> Picks:
         """Without the nodes beyond the demand: those with the least headroom.
@@ -204,6 +222,9 @@ class Knapsack:
         return _pareto(entry | _cheaper(entry, inner))
 
     def _take(self, entry: _Frontier, vertex: Vertex, offers: Sequence[_Offer]) -> _Frontier:
+        self.steps += len(entry) * len(offers)
+        if self.steps > self.budget:
+            raise OutOfSteps
         result = dict(entry)
         wanted = self.wanted
         for held, (cost, taken) in entry.items():
@@ -216,7 +237,6 @@ class Knapsack:
                     result[total] = (cost + offer.cost, _Taken(taken, vertex, offer.nodes, offer.holds))
                 if total == wanted:
                     break
-        self.steps += len(result)
         return result
 
     def _pruned(self, frontier: _Frontier, bounds: "_Suffixes", ahead: _Ahead) -> _Frontier:
@@ -316,24 +336,32 @@ class Knapsack:
             at_level.sort(reverse=True)
         return rooms
 
-    def _cost_of(self, root: Vertex, taken: _Taken) -> int:
-        """Cost of a solution in the scale of the second pass."""
-        used = {id(node) for node in _nodes(taken)}
+    def _cost_of(self, root: Vertex, picks: Picks) -> int:
+        """Cost of a solution in the scale of the pass."""
+        used = {id(node) for node in picks}
 
         def cost(vertex: Vertex) -> int:
+            """-1 when nothing of it is used."""
             if vertex.state is not None:
-                return self._own(vertex) if id(vertex) in used else 0
-            below = [cost(child) for child in vertex.children]
-            inside = any(_holds(child, used) for child in vertex.children)
-            return sum(below) + (self._own(vertex) if inside and vertex.top >= 0 else 0)
+                return self._own(vertex) if id(vertex) in used else -1
+            below = [found for found in map(cost, vertex.children) if found >= 0]
+            own = self._own(vertex) if vertex.top >= 0 else 0
+            return sum(below) + own if below else -1
 
         return cost(root)
 
 
-def _holds(vertex: Vertex, used: set[int]) -> bool:
+def _fill(vertex: Vertex, wanted: int, picks: Picks) -> None:
     if vertex.state is not None:
-        return id(vertex) in used
-    return any(_holds(child, used) for child in vertex.children)
+        picks.append(vertex)
+        return
+    left = sorted(vertex.children, key=lambda child: -child.room)
+    while wanted > 0:
+        fitting = [child for child in left if child.room >= wanted]
+        child = fitting[-1] if fitting else left[0]
+        left.remove(child)
+        _fill(child, min(wanted, child.room), picks)
+        wanted -= child.room
 
 
 def _cheaper(entry: _Frontier, inner: _Frontier) -> _Frontier:

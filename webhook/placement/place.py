@@ -62,8 +62,9 @@ def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, b
     alike = len(question.counts) == 1
     plain = alike and not question.slices and question.options.mode is Mode.BEST_FIT
     if plain and root.room * question.counts[0] > SMALL:
-        picks = Knapsack(question).solve(root)
-        return (None if picks is None else _filled(question, picks)), True
+        knapsack = Knapsack(question)
+        picks = knapsack.solve(root)
+        return (None if picks is None else _filled(question, picks)), knapsack.proven
     search = Search(question, None if alike else question.options.budget)
     try:
         frontier = search.frontier(root)
