@@ -1,0 +1,244 @@
+"""Events: what people see, how rarely, and that nobody ever waits for them."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from webhook.kube.client import Api, ApiError
+from webhook.kube.events import (
+    NOTE_BYTES,
+    OBJECT_NOTES,
+    REPEAT_SECONDS,
+    WARNING,
+    Recorder,
+    Reference,
+    shortened,
+)
+from webhook.kube.objects import Metadata, OwnerReference
+
+POD = Reference("v1", "Pod", "here", "train-0", "uid-0")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def recording(api: Api, clock: Clock | None = None) -> Iterator[Recorder]:
+    recorder = Recorder(api, "topogate.io/sweeper", "sweeper-abc", clock or Clock())
+    recorder.start()
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def pod(cluster: Cluster, namespace: str, name: str = "train-0") -> Reference:
+    body = {
+        "metadata": {"name": name},
+        "spec": {"schedulingGates": [{"name": "test/gate"}], "containers": [{"name": "c", "image": "x"}]},
+    }
+    made = cluster.api().json("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+    return Reference("v1", "Pod", namespace, name, made["metadata"]["uid"])
+
+
+def events(cluster: Cluster, namespace: str, count: int) -> list[dict[str, Any]]:
+    """The recorder's Events in a namespace, once there are so many."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    found: list[dict[str, Any]] = []
+
+    def there() -> bool:
+        items = cluster.api().json("GET", path)["items"]
+        found[:] = [item for item in items if item["reportingController"] == "topogate.io/sweeper"]
+        return len(found) >= count
+
+    cluster.wait_for(f"{count} events", there, seconds=10)
+    return found
+
+
+def test_kubectl_shows_the_event_on_its_pod(cluster: Cluster, namespace: str) -> None:
+    with recording(cluster.api()) as recorder:
+        about = pod(cluster, namespace)
+        other = Reference("batch/v1", "Job", namespace, "train", "uid-job")
+        recorder.event(about, "GangWaits", "Place", "3 of 4 pods are there", kind=WARNING, related=other)
+        events(cluster, namespace, 1)
+    shown = cluster.kubectl("get", "events", "-n", namespace).stdout
+    assert "pod/train-0" in shown
+    assert "GangWaits" in shown
+    assert "3 of 4 pods are there" in shown
+    described = cluster.kubectl("describe", "pod", "train-0", "-n", namespace).stdout
+    assert "topogate.io/sweeper" in described
+
+
+def test_an_event_says_all_that_the_api_server_asks_of_one(cluster: Cluster, namespace: str) -> None:
+    with recording(cluster.api()) as recorder:
+        about = pod(cluster, namespace)
+        job = Reference("batch/v1", "Job", namespace, "train", "uid-job")
+        recorder.event(about, "GangWaits", "Place", "no room", kind=WARNING, related=job)
+        (event,) = events(cluster, namespace, 1)
+    expected = {
+        "type": "Warning",
+        "reason": "GangWaits",
+        "action": "Place",
+        "note": "no room",
+        "reportingInstance": "sweeper-abc",
+        "regarding": about.to_json(),
+        "related": job.to_json(),
+    }
+    assert {key: event.get(key) for key in expected} == expected
+
+
+def test_the_same_is_written_once_and_counted_ten_minutes_later(cluster: Cluster, namespace: str) -> None:
+    clock = Clock()
+    with recording(cluster.api(), clock) as recorder:
+        about = pod(cluster, namespace)
+        for _ in range(5):
+            recorder.event(about, "GangWaits", "Place", "no room")
+        (event,) = events(cluster, namespace, 1)
+        assert "series" not in event
+        clock.now += REPEAT_SECONDS
+        cluster.wait_for("the series", lambda: _again(recorder, about, cluster, namespace), seconds=10)
+        (event,) = events(cluster, namespace, 1)
+    assert event["series"]["count"] >= 6
+    assert event["series"]["lastObservedTime"] > event["eventTime"]
+
+
+def _again(recorder: Recorder, about: Reference, cluster: Cluster, namespace: str) -> bool:
+    recorder.event(about, "GangWaits", "Place", "no room")
+    return "series" in events(cluster, namespace, 1)[0]
+
+
+def test_an_event_that_has_expired_meanwhile_is_written_anew(cluster: Cluster, namespace: str) -> None:
+    clock = Clock()
+    with recording(cluster.api(), clock) as recorder:
+        about = pod(cluster, namespace)
+        recorder.event(about, "GangWaits", "Place", "no room")
+        (first,) = events(cluster, namespace, 1)
+        name = first["metadata"]["name"]
+        cluster.api().request("DELETE", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}")
+        clock.now += REPEAT_SECONDS
+        recorder.event(about, "GangWaits", "Place", "no room")
+        (second,) = events(cluster, namespace, 1)
+    assert "series" not in second
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+def test_another_note_is_another_event(cluster: Cluster, namespace: str) -> None:
+    with recording(cluster.api()) as recorder:
+        about = pod(cluster, namespace)
+        for note in ("no room", "still no room"):
+            recorder.event(about, "GangWaits", "Place", note)
+        notes = {event["note"] for event in events(cluster, namespace, 2)}
+    assert notes == {"no room", "still no room"}
+
+
+def test_an_object_without_a_namespace_has_its_events_in_default(cluster: Cluster) -> None:
+    with recording(cluster.api()) as recorder:
+        recorder.event(Reference("v1", "Node", "", "gpu-7", "uid-node"), "CardsGone", "Place", "no cards")
+        (event,) = events(cluster, "default", 1)
+    path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
+    cluster.api().request("DELETE", path)
+    assert event["regarding"]["name"] == "gpu-7"
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_still_accepted(cluster: Cluster, namespace: str) -> None:
+    with recording(cluster.api()) as recorder:
+        recorder.event(pod(cluster, namespace), "GangWaits", "Place", "größer " * 400)
+        (event,) = events(cluster, namespace, 1)
+    assert event["note"].startswith("größer größer")
+    assert event["note"].endswith("…")
+
+
+def test_the_caller_does_not_wait_for_an_api_server_that_does_not_answer(
+    cluster: Cluster, namespace: str
+) -> None:
+    with recording(cluster.api()) as recorder:
+        about = pod(cluster, namespace)
+        with cluster.paused("kube-apiserver"):
+            began = time.monotonic()
+            for number in range(1000):
+                uid = Reference("v1", "Pod", namespace, f"pod-{number}", f"uid-{number}")
+                recorder.event(uid, "GangWaits", "Place", "no room")
+            assert time.monotonic() - began < 2, "1000 calls waited for requests that take 5 s each"
+            assert recorder.dropped > 500
+        cluster.wait_for("later events to be written", lambda: _is_said(recorder, about, cluster), seconds=20)
+
+
+def _is_said(recorder: Recorder, about: Reference, cluster: Cluster) -> bool:
+    recorder.event(about, "GangPlaced", "Place", "placed")
+    items = cluster.api().json("GET", f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events")["items"]
+    return any(item["reason"] == "GangPlaced" for item in items)
+
+
+# --- without a server: refusals and bounds ---------------------------------------------------------
+
+
+class Refusing(Api):
+    """Answers every request in one way, and remembers it."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.bodies: list[Any] = []
+        self.asked = threading.Semaphore(0)
+
+    def request(self, method: str, path: str, **options: Any) -> bytes:
+        self.bodies.append(options["body"])
+        self.asked.release()
+        raise ApiError(self.status, "Refused", "no")
+
+
+@pytest.mark.parametrize(("status", "tries"), [(403, 1), (503, 2)], ids=["forbidden", "overloaded"])
+def test_a_refusal_is_counted_and_tried_again_only_where_that_can_help(status: int, tries: int) -> None:
+    api = Refusing(status)
+    with recording(api) as recorder:
+        for number in (1, 2):
+            recorder.event(POD, "GangWaits", "Place", "no room")
+            api.asked.acquire(timeout=1)
+            deadline = time.monotonic() + 5
+            while recorder.dropped < min(number, tries) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.05)
+    assert len(api.bodies) == tries
+    assert recorder.dropped == tries
+
+
+def test_a_sentence_that_changes_at_every_pass_does_not_flood_the_object() -> None:
+    api = Refusing(403)
+    recorder = Recorder(api, "topogate.io/sweeper", "x", Clock())
+    for number in range(100):
+        recorder.event(POD, "GangWaits", "Place", f"{number} GPUs are missing")
+    recorder.start()
+    recorder.close(10)
+    assert len(api.bodies) == OBJECT_NOTES
+    assert recorder.dropped == 100
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        ("short", "short"),
+        ("x" * NOTE_BYTES, "x" * NOTE_BYTES),
+        ("x" * (NOTE_BYTES + 1), "x" * (NOTE_BYTES - 3) + "…"),
+        ("x" * (NOTE_BYTES - 4) + "ééé", "x" * (NOTE_BYTES - 4) + "…"),
+    ],
+    ids=["short", "just-fits", "one-too-long", "not-inside-a-character"],
+)
+def test_notes_are_cut_at_a_kibibyte(note: str, expected: str) -> None:
+    assert shortened(note) == expected
+    assert len(shortened(note).encode()) <= NOTE_BYTES
+
+
+def test_references_are_made_from_what_is_at_hand() -> None:
+    metadata = Metadata(name="train-0", namespace="here", uid="uid-0")
+    assert Reference.of("v1", "Pod", metadata) == POD
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="uid-job", controller=True)
+    assert Reference.owner(owner, "here") == Reference("batch/v1", "Job", "here", "train", "uid-job")
