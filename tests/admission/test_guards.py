@@ -1,0 +1,296 @@
+"""What the API server itself refuses: one test for each forbidden act, and for what must stay allowed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from hack.local.cluster import Cluster, ClusterError
+from labeler.contract import keys
+from tests.admission.harness import (
+    MANIFESTS,
+    ROOT,
+    WEBHOOKS,
+    Webhook,
+    create,
+    gpu_pod,
+    install,
+    install_classes,
+    running,
+    shipped_policy,
+)
+from tests.support import create_namespace, delete
+from webhook.kube.client import ApiError
+
+SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
+OTHER_GATE: Final = "kueue.x-k8s.io/admission"
+STRICT: Final = ROOT / "manifests" / "overlays" / "strict"
+
+
+def apply(cluster: Cluster, path: Path) -> None:
+    cluster.kubectl("apply", "-f", str(path))
+
+
+def patch(cluster: Cluster, namespace: str, name: str, change: Any, *, user: str | None = None) -> None:
+    """Change a pod as an administrator, or as somebody else. Raises ClusterError with the refusal."""
+    words = ["-n", namespace, "patch", "pod", name, "--type=strategic", "-p", json.dumps(change)]
+    cluster.kubectl(*(["--as", user] if user else []), *words)
+
+
+def without(*gates: str) -> dict[str, Any]:
+    return {"spec": {"schedulingGates": [{"$patch": "delete", "name": gate} for gate in gates]}}
+
+
+@pytest.fixture(scope="module")
+def guarded(module_cluster: Cluster) -> Cluster:
+    """The shipped guards, and a sweeper that may patch pods."""
+    apply(module_cluster, MANIFESTS / "guards.yaml")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "test-sweeper"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch", "update"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "test-sweeper"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-sweeper"},
+        "subjects": [{"kind": "User", "name": SWEEPER}],
+    }
+    module_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([role, binding]))
+    namespace = create_namespace(module_cluster)
+
+    def is_enforced() -> bool:
+        name = create(module_cluster.api(), namespace, gated(""))["metadata"]["name"]
+        try:
+            patch(module_cluster, namespace, name, without(keys.GATE))
+        except ClusterError:
+            return True
+        return False
+
+    module_cluster.wait_for("the guards to be enforced", is_enforced, 30)
+    return module_cluster
+
+
+def gated(name: str, *gates: str) -> dict[str, Any]:
+    pod = gpu_pod(name)
+    pod["spec"]["schedulingGates"] = [{"name": gate} for gate in (gates or (keys.GATE,))]
+    pod["spec"]["initContainers"] = [{"name": "init", "image": "i"}]
+    return pod
+
+
+@pytest.fixture
+def pod(guarded: Cluster, namespace: str) -> tuple[str, str]:
+    """A pod with our gate and another's: its namespace and name."""
+    create(guarded.api(), namespace, gated("p", OTHER_GATE, keys.GATE))
+    return namespace, "p"
+
+
+def gates_of(cluster: Cluster, pod: tuple[str, str]) -> list[str]:
+    stored = cluster.api().json("GET", f"/api/v1/namespaces/{pod[0]}/pods/{pod[1]}")
+    return [gate["name"] for gate in stored["spec"].get("schedulingGates", [])]
+
+
+@pytest.mark.parametrize(
+    "change", [without(keys.GATE), {"spec": {"schedulingGates": None}}], ids=["one", "all"]
+)
+def test_not_even_an_administrator_removes_our_gate(
+    guarded: Cluster, pod: tuple[str, str], change: Any
+) -> None:
+    with pytest.raises(ClusterError, match="only the topogate sweeper removes"):
+        patch(guarded, *pod, change)
+    assert gates_of(guarded, pod) == [OTHER_GATE, keys.GATE]
+
+
+def test_a_gate_that_only_shares_our_prefix_is_guarded_too(guarded: Cluster, namespace: str) -> None:
+    create(guarded.api(), namespace, gated("own", keys.GATE_PREFIX + "mine"))
+    with pytest.raises(ClusterError, match="only the topogate sweeper removes"):
+        patch(guarded, namespace, "own", without(keys.GATE_PREFIX + "mine"))
+
+
+def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tuple[str, str]) -> None:
+    change = {**without(keys.GATE), "metadata": {"annotations": {"gas-ts": "1"}}}
+    change["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n"}
+    patch(guarded, *pod, change, user=SWEEPER)
+    assert gates_of(guarded, pod) == [OTHER_GATE]
+
+
+def test_others_remove_their_own_gates_from_our_pods(guarded: Cluster, pod: tuple[str, str]) -> None:
+    patch(guarded, *pod, without(OTHER_GATE))
+    assert gates_of(guarded, pod) == [keys.GATE]
+
+
+def test_a_gated_pod_may_be_labelled_and_deleted_by_anybody(guarded: Cluster, pod: tuple[str, str]) -> None:
+    patch(guarded, *pod, {"metadata": {"labels": {"a": "b"}}})
+    guarded.kubectl("-n", pod[0], "delete", "pod", pod[1])
+
+
+def test_the_sweeper_may_not_remove_somebody_elses_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
+    with pytest.raises(ClusterError, match="all others belong to somebody else"):
+        patch(guarded, *pod, without(OTHER_GATE), user=SWEEPER)
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_the_sweeper_may_not_change_an_image(guarded: Cluster, pod: tuple[str, str], field: str) -> None:
+    name = {"containers": "main", "initContainers": "init"}[field]
+    with pytest.raises(ClusterError, match="may not change images"):
+        patch(guarded, *pod, {"spec": {field: [{"name": name, "image": "evil"}]}}, user=SWEEPER)
+
+
+# --- the overlay "strict" ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def strict(guarded: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Webhook]]:
+    """Fail closed: the overlay's policy; the webhook is not even configured until a test does so."""
+    apply(guarded, STRICT / "gate-required.yaml")
+    install_classes(guarded)
+    namespace = create_namespace(guarded, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+
+    def is_enforced() -> bool:
+        try:
+            create(guarded.api(), namespace, gpu_pod())
+        except ApiError:
+            return True
+        return False
+
+    guarded.wait_for("the overlay to be enforced", is_enforced, 30)
+    with running(tmp_path_factory.mktemp("webhook"), guarded) as webhook:
+        yield guarded, webhook
+
+
+@pytest.fixture
+def opted_in(strict: tuple[Cluster, Webhook]) -> str:
+    return create_namespace(strict[0], {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+
+
+def of(**spec: Any) -> dict[str, Any]:
+    made = gpu_pod("p")
+    made["spec"] |= spec
+    return made
+
+
+LIMITED: Final = {"name": "x", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+REFUSED: Final = {
+    "a gpu": gpu_pod("p"),
+    "a mig profile": gpu_pod("p", resource="nvidia.com/mig-1g.10gb"),
+    "an intel gpu": gpu_pod("p", resource=keys.XE),
+    "a gpu in an init container": of(containers=[{"name": "c", "image": "x"}], initContainers=[LIMITED]),
+    "somebody else's gate": of(schedulingGates=[{"name": OTHER_GATE}]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_under_strict_a_gpu_pod_without_our_gate_is_refused(
+    strict: tuple[Cluster, Webhook], opted_in: str, case: str
+) -> None:
+    with pytest.raises(ApiError, match="must carry the gate") as caught:
+        create(strict[0].api(), opted_in, REFUSED[case])
+    assert caught.value.status == 403
+
+
+ALLOWED: Final = {
+    "no gpu": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    "zero gpus": of(containers=[{**LIMITED, "resources": {"limits": {"nvidia.com/gpu": "0"}}}]),
+    "our gate": gated("p"),
+    "opted out": gpu_pod("p", annotations={keys.INJECT_ANNOTATION: "false"}),
+    "bound by its author": of(nodeName="n"),
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_under_strict_other_pods_are_created(
+    strict: tuple[Cluster, Webhook], opted_in: str, case: str
+) -> None:
+    create(strict[0].api(), opted_in, ALLOWED[case])
+
+
+def test_under_strict_namespaces_that_have_not_opted_in_are_free(
+    strict: tuple[Cluster, Webhook], namespace: str
+) -> None:
+    create(strict[0].api(), namespace, gpu_pod("p"))
+
+
+def test_under_strict_a_gpu_pod_comes_through_the_webhook(
+    strict: tuple[Cluster, Webhook], opted_in: str
+) -> None:
+    cluster, webhook = strict
+    install(cluster, webhook, failurePolicy="Fail")
+    try:
+        stored = create(cluster.api(), opted_in, gpu_pod("p"))
+        assert stored["spec"]["schedulingGates"] == [{"name": keys.GATE}]
+    finally:
+        delete(cluster.api(), f"{WEBHOOKS}/topogate")
+
+
+# --- the manifests as a whole --------------------------------------------------------------------------
+
+
+def test_the_same_resources_are_gpus_for_the_strict_overlay_and_for_the_shipped_policy() -> None:
+    text = (STRICT / "gate-required.yaml").read_text()
+    for resource in yaml.safe_load(shipped_policy())["gpuResources"]:
+        assert f"'{resource.removesuffix('*')}'" in text
+
+
+def test_both_configurations_select_the_same_pods() -> None:
+    (hook,) = yaml.safe_load((MANIFESTS / "webhook-configuration.yaml").read_text())["webhooks"]
+    policy = next(yaml.safe_load_all((STRICT / "gate-required.yaml").read_text()))["spec"]
+    assert policy["matchConstraints"]["namespaceSelector"] == hook["namespaceSelector"]
+    assert policy["matchConditions"] == hook["matchConditions"]
+
+
+@pytest.mark.parametrize(
+    "file", ["webhook.yaml", "certificates.yaml", "webhook-configuration.yaml", "policy.yaml", "guards.yaml"]
+)
+def test_the_api_server_takes_the_manifest_without_a_warning(module_cluster: Cluster, file: str) -> None:
+    """Warnings name what the namespace's Pod Security level would refuse, and deprecated fields."""
+    objects = list(yaml.safe_load_all((MANIFESTS / file).read_text()))
+    namespace = next(yaml.safe_load_all((MANIFESTS / "webhook.yaml").read_text()))
+    module_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
+    result = module_cluster.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects)
+    )
+    assert "Warning" not in result.stderr
+
+
+def test_a_webhook_pod_of_the_shipped_deployment_is_admitted_in_its_restricted_namespace(
+    module_cluster: Cluster,
+) -> None:
+    objects = list(yaml.safe_load_all((MANIFESTS / "webhook.yaml").read_text()))
+    module_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    api = module_cluster.api()
+
+    def has_pods() -> bool:
+        path = "/api/v1/namespaces/topogate-system/pods"
+        query = {"labelSelector": "app.kubernetes.io/component=webhook"}
+        return len(api.json("GET", path, query=query)["items"]) == 2
+
+    module_cluster.wait_for("the Deployment's pods to be admitted", has_pods, 20)
+
+
+def test_the_overlay_strict_builds_and_fails_closed(module_cluster: Cluster) -> None:
+    built = module_cluster.kubectl("kustomize", str(STRICT)).stdout
+    objects = list(yaml.safe_load_all(built))
+    (hooks,) = [each["webhooks"] for each in objects if each["kind"] == "MutatingWebhookConfiguration"]
+    assert [hook["failurePolicy"] for hook in hooks] == ["Fail"]
+
+
+def test_the_cert_manager_component_replaces_our_own_certificates(module_cluster: Cluster) -> None:
+    overlay = ROOT / "manifests" / "overlays" / "cert-manager"
+    built = module_cluster.kubectl("kustomize", str(overlay))
+    objects = list(yaml.safe_load_all(built.stdout))
+    assert not [each for each in objects if each["metadata"]["name"].startswith(("certs", "topogate-certs"))]
+    (config,) = [each for each in objects if each["kind"] == "MutatingWebhookConfiguration"]
+    assert config["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "topogate-system/webhook"}
+    (certificate,) = [
+        each for each in objects if each["kind"] == "Certificate" and each["metadata"]["name"] == "webhook"
+    ]
+    (deployment,) = [
+        each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == "webhook"
+    ]
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert certificate["spec"]["secretName"] in [v.get("secret", {}).get("secretName") for v in volumes]
