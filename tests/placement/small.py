@@ -1,6 +1,7 @@
 """Small clusters in one line: block{subblock{host: free slots}}, a slot being the room for one pod."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from labeler.contract import keys
 from webhook.placement import Gang, Member, Node, PodClass, Snapshot, Usage, vector
@@ -34,10 +35,10 @@ def pod_class(cpu: int = 1, **amounts: int) -> PodClass:
     return PodClass(vector({"cpu": cpu * 1000, "pods": 1, **amounts}))
 
 
-def gang_of(count: int, kind: PodClass | None = None, **rules: object) -> Gang:
+def gang_of(count: int, kind: PodClass | None = None, **rules: Any) -> Gang:
     kind = kind or pod_class()
     members = tuple(Member(f"p-{rank}", rank, kind) for rank in range(count))
-    return Gang("g", members, **rules)  # type: ignore[arg-type]
+    return Gang("g", members, **rules)
 
 
 def taken(nodes: Mapping[str, str]) -> dict[str, int]:

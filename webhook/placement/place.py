@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from webhook.placement import cards, fallback
+from webhook.placement import cards, fallback, leastfree
 from webhook.placement.explain import no_fit, refused
 from webhook.placement.knapsack import Knapsack
 from webhook.placement.model import (
@@ -37,16 +37,15 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
     except Impossible as reason:
         return refused(gang, snapshot, str(reason))
     if not gang.members:
-        return Assignment(
-            (), Costs(question.levels).objective(0), True, spread(question, Costs(0).objective(0))
-        )
+        nothing = Costs(question.levels).objective(0)
+        return Assignment((), nothing, True, spread(nothing, snapshot))
     root = build(question, snapshot)
     counts, proven = _solve(question, root)
     if counts is None:
         return no_fit(gang, question, snapshot, root, proven)
     objective = _objective(question, root, counts)
     placed = _assign(question, members, snapshot, counts)
-    return Assignment(placed, objective, proven, spread(question, objective, snapshot, counts))
+    return Assignment(placed, objective, proven, spread(objective, snapshot))
 
 
 def _objective(question: Question, root: Vertex, counts: Mapping[str, State]) -> Objective:
@@ -65,10 +64,16 @@ def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, b
         knapsack = Knapsack(question)
         picks = knapsack.solve(root)
         return (None if picks is None else _filled(question, picks)), knapsack.proven
-    search = Search(question, None if alike else question.options.budget)
+    if alike and not question.slices and question.options.mode is Mode.LEAST_FREE:
+        return leastfree.distribute(question, root), True
+    balanced = question.options.mode is Mode.BALANCED
+    search = Search(question, question.options.budget if balanced or not alike else None)
     try:
         frontier = search.frontier(root)
     except OutOfSteps:
+        if alike and not question.slices:
+            picks = Knapsack(question).solve(root)
+            return (None if picks is None else _evened(question, picks)), picks is None
         return fallback.first_found(question, root), False
     found = frontier.get(question.counts)
     return (None if found is None else distribution(found[1], question.counts)), True
@@ -84,6 +89,18 @@ def _filled(question: Question, picks: Sequence[Vertex]) -> dict[str, State]:
             counts[node.state.name] = (min(left, node.room),)
             left -= min(left, node.room)
     return counts
+
+
+def _evened(question: Question, picks: Sequence[Vertex]) -> dict[str, State]:
+    """The chosen nodes filled as evenly as their rooms allow, the first ones taking what does not divide."""
+    counts: dict[str, State] = {}
+    left = question.counts[0]
+    for number, node in enumerate(sorted(picks, key=lambda vertex: vertex.room)):
+        assert node.state is not None
+        share = min(node.room, left // (len(picks) - number))
+        counts[node.state.name] = (share,)
+        left -= share
+    return {name: taken for name, taken in counts.items() if taken[0]}
 
 
 def _assign(
@@ -117,18 +134,10 @@ def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[S
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]
 
 
-def spread(
-    question: Question,
-    objective: Objective,
-    snapshot: Snapshot | None = None,
-    counts: Mapping[str, State] | None = None,
-) -> str:
+def spread(objective: Objective, snapshot: Snapshot) -> str:
     """How far the gang is spread, such as "1 block, 2 subblocks, 3 nodes"; anchors' domains not counted."""
-    del counts
-    names = (*(snapshot.topology.level_names if snapshot else ()), "node")
-    parts = [
+    names = (*snapshot.topology.level_names, "node")
+    return ", ".join(
         f"{count} {name}{'' if count == 1 else 's'}"
-        for name, count in zip(names, objective.domains, strict=False)
-    ]
-    del question
-    return ", ".join(parts)
+        for name, count in zip(names, objective.domains, strict=True)
+    )
