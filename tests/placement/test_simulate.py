@@ -1,0 +1,124 @@
+"""topogate simulate on files, as a person calls it."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from labeler.contract import keys
+from webhook.cli import simulate
+
+
+def node(name: str, block: str, gpus: int, **more: Any) -> dict[str, Any]:
+    labels = dict(zip(keys.GCE_TOPOLOGY, (block, "r0", name), strict=True))
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "labels": labels | more.pop("labels", {}), "creationTimestamp": None},
+        "status": {
+            "allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": str(gpus)} | more,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def job(pods: int, **annotations: str) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 4}, "requests": None}}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "creationTimestamp": None},
+        "spec": {"parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+def simulated(tmp_path: Path, cluster: object, manifest: object, *more: str) -> int:
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    (tmp_path / "job.yaml").write_text(manifest if isinstance(manifest, str) else yaml.safe_dump(manifest))
+    parser = argparse.ArgumentParser()
+    simulate.add_parser(parser.add_subparsers())
+    arguments = ["simulate", "--cluster", str(tmp_path / "cluster.json"), str(tmp_path / "job.yaml"), *more]
+    return simulate.run(parser.parse_args(arguments))
+
+
+def cluster(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "List", "apiVersion": "v1", "items": list(nodes)}
+
+
+def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = cluster(node("a", "b0", 4), node("b", "b1", 8), node("c", "b1", 8))
+    assert simulated(tmp_path, nodes, job(3)) == 0
+    assert capsys.readouterr().out == (
+        "Gang train: 3 pods on 1 block, 1 subblock, 2 hosts, 2 nodes\n"
+        "  train-0  b\n"
+        "  train-1  b\n"
+        "  train-2  c\n"
+    )
+
+
+def test_pods_of_the_dump_take_their_room(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    requests = {"requests": {"nvidia.com/gpu": "8"}}
+    bound = {"nodeName": "b", "containers": [{"name": "c", "resources": requests}]}
+    pod = {"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": bound}
+    done = {**pod, "status": {"phase": "Succeeded"}, "spec": {**bound, "nodeName": "c"}}
+    dump = cluster(node("b", "b0", 8), node("c", "b1", 8), pod, done)
+    assert simulated(tmp_path, dump, job(2), "--output", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {placed["node"] for placed in found["placed"]} == {"c"}
+
+
+def test_a_gang_without_place_is_told_why_and_the_status_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = cluster(node("a", "b0", 4), node("b", "b1", 8), node("c", "b2", 2))
+    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    assert simulated(tmp_path, nodes, job(3, **wish)) == 1
+    assert capsys.readouterr().out == (
+        "Gang train needs room for 3 pods in one block: block b1 has room for 2 of 3. "
+        'Of 3 nodes, excluded: resource "nvidia.com/gpu": 1.\n'
+    )
+
+
+def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {keys.GPU_NUMBERS_LABEL: "0.1"}
+    more: dict[str, Any] = {keys.I915: "20", keys.MILLICORES: "2000", "labels": labels}
+    wish = {"limits": {keys.I915: 1, keys.MILLICORES: 700}}
+    containers = [{"name": "a", "resources": wish}, {"name": "b"}, {"name": "c", "resources": wish}]
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
+    assert simulated(tmp_path, cluster(node("a", "b0", 0, **more)), pod) == 0
+    assert "  p  a  card0||card1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ("kind: [", "neither YAML nor JSON"),
+        ("a: b", "no Kubernetes object"),
+        ("kind: ConfigMap\nmetadata: {name: x}", "describes no pods"),
+        (
+            "kind: Job\nmetadata: {name: x}\nspec: {parallelism: many, template: {}}",
+            "'many' is no number of pods",
+        ),
+        ("kind: CronJob\nmetadata: {name: x}\nspec: {jobTemplate: {}}", "cannot count the pods of CronJob x"),
+        ("kind: Pod\nmetadata: {name: x, labels: 3}", "x: Expected `object`, got `int`"),
+    ],
+    ids=["broken", "foreign", "no pods", "no number", "unknown workload", "wrong type"],
+)
+def test_an_unusable_manifest_is_named_with_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], manifest: str, words: str
+) -> None:
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), manifest) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_unknown_level_is_an_error_that_names_the_levels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1), "--required", "zone") == 2
+    assert "'zone' is unknown; the levels here are block, subblock, host, node" in capsys.readouterr().err
