@@ -33,6 +33,9 @@ class Output(Protocol):
     def publish(self, want: Wanted) -> Change:
         """Make it so; returns what had to be changed. Raises ApiError or OSError."""
 
+    def close(self) -> None:
+        """The labeler ends for good."""
+
 
 class Agent:
     """One node's sources and one output."""
@@ -106,6 +109,7 @@ class Agent:
                 log.warning("not published, next try in %.1f s: %s", pause, error)
             if self._wake.wait(pause):
                 self._fold()
+        self._output.close()
 
     def _fold(self) -> None:
         """Let a storm of events pass, though not for ever."""

@@ -62,8 +62,14 @@ class NodeApi:
 
     def metadata(self) -> Mapping[str, Any]:
         """The Node's metadata. Raises ApiError, with status 404 where there is no such Node."""
-        answer = self._call("GET", "", None, {"Accept": _METADATA_ONLY})
-        return _metadata_of(answer, self._url)
+        metadata = _object(self._call("GET", "", None, {"Accept": _METADATA_ONLY}), self._url).get("metadata")
+        if not isinstance(metadata, Mapping):
+            raise ApiError(0, f"GET {self._url}: the answer's metadata is {metadata!r}")
+        return metadata
+
+    def node(self) -> Mapping[str, Any]:
+        """The whole Node. Raises ApiError."""
+        return _object(self._call("GET", "", None, {"Accept": "application/json"}), self._url)
 
     def patch(self, body: Mapping[str, object], subresource: str = "") -> None:
         """Merge-patch the Node, or a subresource such as ``status``. Raises ApiError."""
@@ -105,14 +111,14 @@ class NodeApi:
         return self._token
 
 
-def _metadata_of(answer: bytes, url: str) -> Mapping[str, Any]:
+def _object(answer: bytes, url: str) -> Mapping[str, Any]:
     try:
-        metadata = json.loads(answer)["metadata"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ApiError(0, f"GET {url}: the answer is no Kubernetes object: {error}") from error
-    if not isinstance(metadata, Mapping):
-        raise ApiError(0, f"GET {url}: the answer's metadata is {metadata!r}")
-    return metadata
+        found = json.loads(answer)
+    except ValueError as error:
+        raise ApiError(0, f"GET {url}: the answer is not JSON: {error}") from error
+    if not isinstance(found, Mapping):
+        raise ApiError(0, f"GET {url}: the answer is no Kubernetes object: {answer[:100]!r}")
+    return found
 
 
 def _refusal(method: str, url: str, response: urllib3.BaseHTTPResponse) -> ApiError:

@@ -36,8 +36,8 @@ class Health:
         return 404, "there are /healthz and /readyz"
 
 
-def serve(health: Health, port: int, host: str = "") -> int:
-    """Answer probes in a thread; returns the port (chosen by the system for 0). Raises OSError if taken."""
+def serve(health: Health, port: int, host: str = "") -> HTTPServer:
+    """Answer probes in a thread (port 0: any that is free). Raises OSError if the port is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         """Answers GET."""
@@ -59,4 +59,4 @@ def serve(health: Health, port: int, host: str = "") -> int:
 
     server = HTTPServer((host, port), Handler)
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
-    return server.server_port
+    return server

@@ -115,11 +115,26 @@ def _config(options: argparse.Namespace) -> Config:
 def _agent(options: argparse.Namespace, config: Config) -> Agent:
     if not options.node_name:
         raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
-    api = None if options.dry_run and not options.server else _api(options)
+    offline = options.dry_run or config.feature_file is not None
+    api = None if offline and not options.server else _api(options)
     context = Context(options.node_name, _reader(api)) if api else Context(options.node_name)
     sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
-    output: Output = NodePublisher(api, config.levels) if api and not options.dry_run else Printer()
+    output = Printer() if options.dry_run else _output(config, api)
     return Agent(sources, output, config.levels, config.pci_group_level)
+
+
+def _output(config: Config, api: NodeApi | None) -> Output:
+    if config.feature_file is not None:
+        from labeler.feature_file import FeatureFile
+
+        return FeatureFile(config.feature_file)
+    assert api is not None, "without a feature file there is a server"
+    publisher = NodePublisher(api, config.levels)
+    if config.extended_resources:
+        from labeler.resources import ResourcePublisher
+
+        return ResourcePublisher(api, publisher)
+    return publisher
 
 
 def _api(options: argparse.Namespace) -> NodeApi:
@@ -178,6 +193,9 @@ class Printer:
         for key, value in sorted(want.annotations.items()):
             print(f"annotation {key}={value}")
         return Change()
+
+    def close(self) -> None:
+        """Nothing was opened."""
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ class NodePublisher:
         log.info("wrote %s", describe(change))
         return change
 
+    def close(self) -> None:
+        """What was published stays: the node is what it is without a labeler, too."""
+
 
 def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str]) -> Change:
     """What to change on a Node with this metadata (pure)."""

@@ -50,6 +50,9 @@ class Teller:
         tell({"published": dict(want.labels)})
         return Change()
 
+    def close(self) -> None:
+        pass
+
 
 _lock = threading.Lock()
 

@@ -108,6 +108,9 @@ class Recorder:
             self._news.notify_all()
         return Change()
 
+    def close(self) -> None:
+        pass
+
     def wait_for(self, labels: dict[str, str], seconds: float = 10) -> None:
         with self._news:
             came = self._news.wait_for(

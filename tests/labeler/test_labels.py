@@ -37,7 +37,7 @@ def test_levels_of_any_names_and_number_can_be_configured() -> None:
 
 
 def test_a_place_of_another_depth_names_both() -> None:
-    with pytest.raises(SourceError, match="a place of 2 levels .*for 3 labels.*topology.gke.io/rack"):
+    with pytest.raises(SourceError, match=r"a place of 2 levels .*for 3 labels.*topology\.gke\.io/rack"):
         wanted(Facts(topology=("a", "b")), LEVELS)
 
 

@@ -1,0 +1,52 @@
+"""Labels through Node Feature Discovery: a feature file that NFD's worker reads, instead of writing the Node.
+
+``key=value`` lines in ``/etc/kubernetes/node-feature-discovery/features.d/``. NFD's master must allow our
+label namespaces (``extraLabelNs``), and it turns labels that are listed there into extended resources.
+https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html
+"""
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Final
+
+from labeler.labels import Wanted
+from labeler.publisher import Change, describe
+
+log: Final = logging.getLogger(__name__)
+
+
+class FeatureFile:
+    """One file, replaced as a whole, and only when it changes. Annotations do not go through NFD."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is written yet."""
+        self._path = path
+
+    def publish(self, want: Wanted) -> Change:
+        """Write the labels; lines of a kind of which nothing is known now stay. Raises OSError."""
+        now = self._read()
+        kept = {key: value for key, value in now.items() if key.startswith(want.unknown)}
+        goal = kept | dict(want.labels)
+        if now == goal and self._path.exists():
+            return Change()
+        # A name that opens with a dot is not read by NFD, so nobody sees half a file.
+        partial = self._path.with_name(f".{self._path.name}.partial")
+        partial.write_text("".join(f"{key}={value}\n" for key, value in sorted(goal.items())))
+        partial.replace(self._path)
+        changed = {key: value for key, value in goal.items() if now.get(key) != value}
+        change = Change(labels=changed | dict.fromkeys(now.keys() - goal.keys()))
+        log.info("wrote %s to %s", describe(change), self._path)
+        return change
+
+    def close(self) -> None:
+        """Take the file away: without a labeler nobody knows whether its lines still hold."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+    def _read(self) -> dict[str, str]:
+        try:
+            lines = self._path.read_text().splitlines()
+        except FileNotFoundError:
+            return {}
+        return {key: value for key, _, value in (line.partition("=") for line in lines if "=" in line)}

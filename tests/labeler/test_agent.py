@@ -1,0 +1,244 @@
+"""The loop: sources that fail alone, outputs that fail for a time, and probes that tell."""
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from labeler import agent as agent_module
+from labeler.agent import Agent
+from labeler.api import ApiError, NodeApi
+from labeler.contract import keys
+from labeler.facts import Facts, Gpu, SourceError
+from labeler.health import Health, serve
+from labeler.labels import Wanted
+from labeler.publisher import Change
+from tests.labeler.metadata_server import MetadataService, Reply
+
+PLACE = Facts(topology=("c", "r", "h"))
+CARD = Facts(gpus=(Gpu(0, "intel"),))
+GPUS = (keys.INTEL_PREFIX, keys.GPU_PREFIX)
+
+
+class Told:
+    """A source that says what the test wants; None is a failure."""
+
+    def __init__(self, word: Facts | None) -> None:
+        self.word = word
+        self.changed: Callable[[], None] | None = None
+
+    def discover(self) -> Facts:
+        if self.word is None:
+            raise SourceError("out of order")
+        return self.word
+
+    def watch(self, changed: Callable[[], None], stop: threading.Event) -> None:
+        self.changed = changed
+        stop.wait()
+
+
+class Recorder:
+    """An output that takes what it gets, or raises what the test wants."""
+
+    def __init__(self) -> None:
+        self.wanted: list[Wanted] = []
+        self.errors: list[Exception] = []
+        self.closed = False
+
+    def publish(self, want: Wanted) -> Change:
+        self.wanted.append(want)
+        if self.errors:
+            raise self.errors.pop(0)
+        return Change()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_source_that_fails_does_not_silence_the_others() -> None:
+    agent = Agent({"bad": Told(None), "good": Told(CARD)}, Recorder())
+    want = agent.look()
+    assert want.labels[keys.GPU_NUMBERS_LABEL] == "0"
+    assert dict(agent.failed) == {"bad": "out of order"}
+
+
+def test_what_nobody_told_is_unknown_only_while_a_source_has_never_spoken() -> None:
+    bad = Told(None)
+    agent = Agent({"bad": bad, "good": Told(CARD)}, Recorder())
+    assert set(agent.look().unknown) == {*keys.PRERELEASE_TOPOLOGY, keys.LABELER_PREFIX}
+    bad.word = Facts()
+    assert agent.look().unknown == ()
+    bad.word = None
+    assert agent.look().unknown == ()
+
+
+def test_the_earlier_source_wins_and_the_later_one_fills_in() -> None:
+    first, second = Told(PLACE), Told(Facts(topology=("x", "y", "z"), gpus=CARD.gpus))
+    labels = Agent({"first": first, "second": second}, Recorder()).look().labels
+    assert labels["topology.gke.io/rack"] == "r"
+    assert labels[keys.GPU_NUMBERS_LABEL] == "0"
+
+
+def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent({"bad": Told(None)}, Recorder())
+    agent.look()
+    agent.look()
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+
+
+def running(agent: Agent, beat: Callable[[str], None] = lambda _: None) -> threading.Thread:
+    thread = threading.Thread(target=agent.run, args=(3600.0, beat))
+    thread.start()
+    return thread
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent_module, "FIRST_RETRY_SECONDS", 0.01)
+    recorder, problems = Recorder(), list[str]()
+    answers = [(0, "away"), (403, "forbidden"), (404, "no node")]
+    recorder.errors = [*(ApiError(status, text) for status, text in answers), OSError("disk")]
+    agent = Agent({"a": Told(PLACE)}, recorder)
+    thread = running(agent, beat=problems.append)
+    until(lambda: "" in problems)
+    agent.stop()
+    thread.join(10)
+    assert problems == ["away", "forbidden", "no node", "disk", ""]
+    assert (recorder.closed, thread.is_alive()) == (True, False)
+
+
+def test_the_server_is_given_the_time_that_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "FIRST_RETRY_SECONDS", 0.01)
+    recorder = Recorder()
+    recorder.errors = [ApiError(429, "busy", retry_after=0.5)]
+    agent = Agent({"a": Told(PLACE)}, recorder)
+    began = time.monotonic()
+    thread = running(agent)
+    until(lambda: len(recorder.wanted) == 2)
+    agent.stop()
+    thread.join(10)
+    assert time.monotonic() - began >= 0.5
+
+
+def test_a_change_is_published_without_waiting_for_the_interval() -> None:
+    source, recorder = Told(PLACE), Recorder()
+    agent = Agent({"a": source}, recorder)
+    thread = running(agent)
+    until(lambda: source.changed is not None and recorder.wanted)
+    source.word = CARD
+    assert source.changed is not None
+    source.changed()
+    until(lambda: keys.CARDS_LABEL in recorder.wanted[-1].labels)
+    agent.stop()
+    thread.join(10)
+
+
+# --- the API server, played badly ------------------------------------------------------------------
+
+
+def node_api(service: MetadataService, token: Path) -> NodeApi:
+    token.write_text("secret\n")
+    return NodeApi(service.url, token, None, "n1")
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "sentence", "transient"),
+    [
+        (Reply(b'{"message": "nodes n1 not found"}', 404), 404, "HTTP 404: nodes n1 not found", False),
+        (Reply(b"<html>bad gateway</html>", 502), 502, "HTTP 502: <html>bad gateway", True),
+        (Reply(b'["x"]', 500), 500, 'HTTP 500: ["x"]', True),
+        (Reply(b"", 429, {"Retry-After": "7"}), 429, "HTTP 429", True),
+        (Reply(b"not json"), 0, "not JSON", True),
+        (Reply(b"[]"), 0, "no Kubernetes object", True),
+        (Reply(b'{"metadata": 5}'), 0, "metadata is 5", True),
+        (Reply(b"", 302, {"Location": "http://127.0.0.1:9/"}), 302, "HTTP 302", False),
+    ],
+    ids=["no node", "proxy's page", "odd error", "busy", "no JSON", "a list", "no metadata", "redirect"],
+)
+def test_an_answer_that_is_no_node_says_so(
+    tmp_path: Path, reply: Reply, status: int, sentence: str, transient: bool
+) -> None:
+    with MetadataService() as service:
+        service.set("/api/v1/nodes/n1", reply)
+        with pytest.raises(ApiError) as error:
+            node_api(service, tmp_path / "token").metadata()
+    assert (error.value.status, error.value.is_transient) == (status, transient)
+    assert sentence in str(error.value)
+    assert error.value.retry_after == (7.0 if status == 429 else None)
+
+
+def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_is_refused(tmp_path: Path) -> None:
+    seen: list[str] = []
+    now = 0.0
+
+    def demand(method: str, headers: Mapping[str, str]) -> bool:
+        seen.append(headers["Authorization"])
+        return True
+
+    token = tmp_path / "token"
+    with MetadataService(demand) as service:
+        service.set("/api/v1/nodes/n1", Reply(b'{"metadata": {}}'))
+        token.write_text("first")
+        api = NodeApi(service.url, token, None, "n1", clock=lambda: now)
+        api.metadata()
+        token.write_text("second")
+        api.metadata()
+        now = 61.0
+        api.metadata()
+        assert seen == ["Bearer first", "Bearer first", "Bearer second"]
+        token.write_text("third")
+        service.set("/api/v1/nodes/n1", Reply(b"", 401))
+        with pytest.raises(ApiError, match="HTTP 401"):
+            api.metadata()
+        assert seen[3:] == ["Bearer second", "Bearer third"]
+
+
+def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ApiError, match=f"token file {tmp_path / 'none'} cannot be read"):
+        NodeApi("http://127.0.0.1:1", tmp_path / "none", None, "n1").metadata()
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def probe(port: int, path: str) -> tuple[int, str]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_probes_tell_a_labeler_that_works_from_one_that_cannot_and_one_that_hangs() -> None:
+    now = 0.0
+    health = Health(longest_pause_seconds=100, clock=lambda: now)
+    server = serve(health, 0, "127.0.0.1")
+    try:
+        port = server.server_port
+        assert probe(port, "/readyz") == (503, "nothing published yet")
+        assert probe(port, "/healthz") == (200, "ok")
+        health.beat()
+        assert probe(port, "/readyz") == (200, "ok")
+        health.beat("the API server is away")
+        assert probe(port, "/readyz") == (503, "the API server is away")
+        assert probe(port, "/healthz") == (200, "ok")
+        now = 101.0
+        assert probe(port, "/healthz") == (503, "the loop has stood still for 101 s")
+        assert probe(port, "/metrics")[0] == 404
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,54 @@
+"""Labels for Node Feature Discovery: a file that is whole, current, and gone when its writer is."""
+
+from pathlib import Path
+
+import pytest
+
+from labeler.feature_file import FeatureFile
+from labeler.labels import Wanted
+
+LABELS = {"gpu.intel.com/cards": "card0", "gpu.intel.com/tiles": "1"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "topogate"
+
+
+def test_labels_are_lines_of_key_and_value(path: Path) -> None:
+    FeatureFile(path).publish(Wanted(LABELS, {"note": "left out"}))
+    assert path.read_text() == "gpu.intel.com/cards=card0\ngpu.intel.com/tiles=1\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_that_is_right_is_not_written(path: Path) -> None:
+    file = FeatureFile(path)
+    assert file.publish(Wanted(LABELS, {}))
+    before = path.stat()
+    assert not file.publish(Wanted(LABELS, {}))
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_labels_that_no_longer_hold_go_and_unknown_ones_stay(path: Path) -> None:
+    file = FeatureFile(path)
+    file.publish(Wanted(LABELS | {"topology.gke.io/rack": "r"}, {}))
+    file.publish(Wanted({}, {}, unknown=("gpu.intel.com/",)))
+    assert path.read_text() == "gpu.intel.com/cards=card0\ngpu.intel.com/tiles=1\n"
+
+
+def test_a_machine_without_labels_has_an_empty_file(path: Path) -> None:
+    FeatureFile(path).publish(Wanted({}, {}))
+    assert path.read_text() == ""
+
+
+def test_the_file_goes_with_its_writer(path: Path) -> None:
+    file = FeatureFile(path)
+    file.publish(Wanted(LABELS, {}))
+    file.close()
+    file.close()
+    assert not path.exists()
+
+
+def test_a_folder_that_is_not_there_is_an_error_that_the_loop_tries_again(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="none"):
+        FeatureFile(tmp_path / "none" / "file").publish(Wanted(LABELS, {}))

@@ -1,0 +1,188 @@
+"""The command as a person or a pod runs it: what it prints, how it ends, what it needs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from labeler.config import Config, ConfigError, load_config, parse_config
+from labeler.main import main
+from tests.labeler.installed import ROOT
+
+FACTS = '{"n1": {"topology": "/c/r 1/h", "cards": 2, "model": "Arc A770"}, "n2": {}}'
+
+
+@pytest.fixture
+def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A facts file; and no pod's environment."""
+    for name in ("NODE_NAME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "facts.json"
+    path.write_text(FACTS)
+    return str(path)
+
+
+def test_a_dry_run_prints_labels_and_needs_no_server(facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--source", "file", "--facts", facts, "--node-name", "n1", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "gpu.intel.com/cards=card0.card1",
+        "gpu.intel.com/gpu-numbers=0.1",
+        "gpu.intel.com/memory.max=0",
+        "gpu.intel.com/millicores=2000",
+        "gpu.intel.com/tiles=2",
+        "gpu.topogate.io/count=2",
+        "gpu.topogate.io/has.Arc-A770=true",
+        "gpu.topogate.io/model=Arc-A770",
+        "gpu.topogate.io/vendor.intel=2",
+        "topology.gke.io/cluster=c",
+        "topology.gke.io/host=h",
+        "topology.gke.io/rack=xbdb7cfb21ed7b2b29f744965d0a48fff",
+        'annotation labeler.topogate.io/original-values={"topology.gke.io/rack": "r 1"}',
+    ]
+
+
+def test_a_dry_run_of_a_node_that_has_nothing_prints_nothing(
+    facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--source", "file", "--facts", facts, "--node-name", "n2", "--dry-run"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_dry_run_whose_source_fails_says_why_and_ends_with_one(
+    facts: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(["--source", "file", "--facts", facts, "--node-name", "n9", "--dry-run"]) == 1
+    assert f"source file: {facts}: no entry for node n9 among 2 nodes" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--dry-run"], "give either --config FILE or --source NAME"),
+        (["--source", "file", "--config", "x", "--dry-run"], "give either --config FILE or --source NAME"),
+        (["--source", "udev", "--facts", "x", "--dry-run"], "--facts belongs to --source file"),
+        (["--source", "file", "--facts", "FACTS", "--dry-run"], "which node is this? give --node-name"),
+        (["--source", "file", "--node-name", "n1", "--dry-run"], "the option path must name the facts file"),
+        (["--source", "file", "--facts", "FACTS", "--node-name", "n1"], "this is no pod: give --server"),
+        (
+            [
+                "--source",
+                "file",
+                "--facts",
+                "FACTS",
+                "--node-name",
+                "n1",
+                "--server",
+                "https://x",
+                "--ca-file",
+                "/no",
+            ],
+            "there is no file /no",
+        ),
+        (["--config", "/nowhere.yaml", "--node-name", "n1"], "/nowhere.yaml: cannot be read"),
+    ],
+)
+def test_a_mistake_of_the_command_line_is_one_sentence_and_status_two(
+    facts: str, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main([facts if argument == "FACTS" else argument for argument in arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("topogate-labeler: ")
+    assert sentence in line
+
+
+@pytest.mark.parametrize("text", ["0", "0.5", "1d", "-5", "x", ""])
+def test_an_interval_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([f"--interval={text}"])
+    assert ended.value.code == 2
+    assert "is no time of at least 1 s" in capsys.readouterr().err
+
+
+def test_a_server_that_is_not_there_ends_a_single_run_with_one(
+    facts: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("labeler.main.ONESHOT_SECONDS", 0.0)
+    arguments = ["--source", "file", "--facts", facts, "--node-name", "n1", "--oneshot"]
+    assert main([*arguments, "--server", "http://127.0.0.1:1", "--token-file", facts]) == 1
+    assert "not published: GET http://127.0.0.1:1/api/v1/nodes/n1: no answer" in caplog.text
+
+
+def test_a_labeler_of_a_json_file_loads_no_parser_nor_library_that_it_does_not_need(facts: str) -> None:
+    script = (
+        "import sys, labeler.main as m\n"
+        f"m.main(['--source', 'file', '--facts', {facts!r}, '--node-name', 'n2', '--dry-run'])\n"
+        "print([name for name in ('yaml', 'pyudev', 'kubernetes', 'msgspec') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+# --- configuration --------------------------------------------------------------------------------
+
+
+def test_a_configuration_names_sources_in_order_with_their_options(tmp_path: Path) -> None:
+    path = tmp_path / "labeler.yaml"
+    path.write_text(
+        "sources:\n- udev\n- file: {path: /etc/facts}\n"
+        "levels: [a.io/x, a.io/y]\ninterval: 5\npci-group-level: 2\n"
+    )
+    assert load_config(path) == Config(
+        sources=(("udev", {}), ("file", {"path": "/etc/facts"})),
+        levels=("a.io/x", "a.io/y"),
+        interval_seconds=5,
+        pci_group_level=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        (None, "must be a mapping"),
+        ({}, "sources: must be a list"),
+        ({"sources": []}, "sources: must be a list"),
+        ({"sources": ["udev"], "levls": []}, "no field is called 'levls'; there are sources, levels"),
+        ({"sources": ["udev", "udev"]}, "udev is there twice"),
+        ({"sources": [{"a": {}, "b": {}}]}, "neither a name nor one name with options"),
+        ({"sources": [{"file": "path"}]}, "neither a name nor one name with options"),
+        ({"sources": [5]}, "neither a name nor one name with options"),
+        ({"sources": ["udev"], "levels": []}, "levels: must be a list"),
+        ({"sources": ["udev"], "levels": ["a.io/x", "a.io/x"]}, "levels: must be a list of different"),
+        ({"sources": ["udev"], "levels": ["rack"]}, "'rack' is no label key with a prefix"),
+        ({"sources": ["udev"], "interval": 0}, "interval: must be a number from 1 up"),
+        ({"sources": ["udev"], "interval": "60s"}, "interval: must be a number"),
+        ({"sources": ["udev"], "pci-group-level": -1}, "pci-group-level: must be a number from 0 up"),
+        ({"sources": ["udev"], "extended-resources": "yes"}, "extended-resources: must be true or false"),
+        ({"sources": ["udev"], "feature-file": "x"}, "feature-file: must be an absolute path"),
+        ({"sources": ["udev"], "feature-file": "/x", "extended-resources": True}, "NFD makes them itself"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_file_and_place(document: object, sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_config(document, "labeler.yaml")
+    assert str(error.value).startswith("labeler.yaml: ")
+    assert sentence in str(error.value)
+
+
+def test_the_shipped_configurations_are_right() -> None:
+    found = 0
+    files = [*ROOT.glob("manifests/base/labeler.yaml"), *ROOT.glob("manifests/components/labeler*/*.yaml")]
+    for file in files:
+        for text in _config_texts(file):
+            parse_config(yaml.safe_load(text), str(file))
+            found += 1
+    assert found >= 3
+
+
+def _config_texts(file: Path) -> list[str]:
+    texts = []
+    for document in yaml.safe_load_all(file.read_text()):
+        patches = [yaml.safe_load(patch["patch"]) for patch in document.get("patches", [])]
+        for each in [document, *patches]:
+            if isinstance(each, dict) and each.get("kind") == "ConfigMap":
+                texts.append(each["data"]["labeler.yaml"])
+    return texts
