@@ -95,11 +95,16 @@ class _Demand:
 def choose(states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH) -> list[Slots] | None:
     """Cards for all these pods together on one node, in the order of the pods; None if there are none."""
     demands = [demand for number, pod in enumerate(pods) for demand in _demands(number, pod)]
-    demands.sort(
-        key=lambda d: (-d.wish.count, [-amount for _, amount in d.wish.per_card], d.pod, d.containers)
-    )
+    demands.sort(key=_first_the_hard_ones)
     search = _Search(sorted(states, key=lambda s: natural(s.card.name)), demands, polish)
     return search.run(pods)
+
+
+def _first_the_hard_ones(demand: "_Demand") -> tuple[object, ...]:
+    """Linked wishes first, since they need particular tiles; then many cards, then large shares."""
+    wish = demand.wish
+    amounts = [-amount for _, amount in wish.per_card]
+    return not demand.pod_class.linked, -wish.count, amounts, demand.pod, demand.containers
 
 
 def fits(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
@@ -156,8 +161,8 @@ def _demands(number: int, pod: PodClass) -> Iterator[_Demand]:
             yield _Demand(number, (index,), wish, pod)
 
 
-_Choice = tuple[int, ...]
-"""Numbers of the cards that a demand takes, ascending."""
+_Choice = tuple[tuple[int, tuple[int, ...]], ...]
+"""The cards that a demand takes, by number, ascending, with the tiles of each."""
 
 _Key = tuple[int, int, tuple[_Choice, ...]]
 
@@ -235,21 +240,22 @@ class _Search:
                 if signature in seen:
                     continue
                 seen.add(signature)
-                if demand.pod_class.linked and linked_tiles(states, choice, wish.tiles) is None:
-                    continue
-                yield tuple(sorted(choice)), self._after(demand, states, choice, after)
+                yield from self._with_tiles(demand, states, sorted(choice), after)
 
-    def _after(
-        self, demand: _Demand, states: list[CardState], choice: Sequence[int], after: Mapping[int, CardState]
-    ) -> list[CardState]:
-        result = [after[n] if n in choice else state for n, state in enumerate(states)]
+    def _with_tiles(
+        self, demand: _Demand, states: list[CardState], cards: Sequence[int], after: Mapping[int, CardState]
+    ) -> Iterator[tuple[_Choice, list[CardState]]]:
+        """The ways to take tiles of these cards: one, as tiles are alike, unless links tell them apart."""
+        tiles = demand.wish.tiles
         if demand.pod_class.linked:
-            tiles = linked_tiles(states, choice, demand.wish.tiles) or {}
-            for n in choice:
-                result[n] = CardState(
-                    states[n].card, after[n].free, _without(states[n].tiles, tiles.get(n, ()))
-                )
-        return result
+            ways = list(linkings(states, cards, tiles))
+        else:
+            ways = [{n: tile_run(states[n].tiles, tiles) for n in cards}]
+        for way in ways:
+            result = list(states)
+            for n in cards:
+                result[n] = CardState(states[n].card, after[n].free, _without(states[n].tiles, way[n]))
+            yield tuple((n, way[n]) for n in cards), result
 
     def _alike(self, state: CardState, number: int) -> object:
         """What two cards must share to be interchangeable."""
@@ -274,7 +280,7 @@ class _Search:
             yield [n for n in order if states[n].card.numa == numa]
 
     def _key(self, states: list[CardState]) -> _Key:
-        touched = {n for choice in self.chosen for n in choice}
+        touched = {n for choice in self.chosen for n, _ in choice}
         opened = sum(self.whole[n] for n in touched)
         left = sum(
             amount * 1_000_000 // states[n].card.capacity[r]
@@ -285,21 +291,10 @@ class _Search:
         return opened, left, tuple(self.chosen)
 
     def _slots(self, choices: list[_Choice], pods: Sequence[PodClass]) -> list[Slots]:
-        """Cards and tiles by pod and container; tiles are named along the way of the search."""
+        """Cards and tiles by pod and container."""
         slots: list[list[tuple[CardShare, ...]]] = [[() for _ in pod.cards] for pod in pods]
-        free = [state.tiles for state in self.states]
-        states = self.states
         for demand, choice in zip(self.demands, choices, strict=True):
-            current = [CardState(s.card, s.free, tiles) for s, tiles in zip(states, free, strict=True)]
-            if demand.pod_class.linked:
-                tiles = linked_tiles(current, choice, demand.wish.tiles) or {}
-            else:
-                tiles = {n: tile_run(free[n], demand.wish.tiles) for n in choice}
-            shares = tuple(
-                CardShare(states[n].card.name, tiles.get(n, ()) if demand.wish.tiles else ()) for n in choice
-            )
-            for n in choice:
-                free[n] = _without(free[n], tiles.get(n, ()))
+            shares = tuple(CardShare(self.states[n].card.name, tiles) for n, tiles in choice)
             for container in demand.containers:
                 slots[demand.pod][container] = shares
         return [tuple(pod) for pod in slots]
@@ -313,35 +308,26 @@ def demands_name_cards(demands: Sequence[_Demand]) -> bool:
     )
 
 
-def linked_tiles(
-    states: Sequence[CardState], choice: Sequence[int], tiles: int
-) -> dict[int, tuple[int, ...]] | None:
-    """Tiles of each chosen card such that the cards fall into directly linked pairs; None if they do not.
+def linkings(
+    states: Sequence[CardState], cards: Sequence[int], tiles: int
+) -> Iterator[dict[int, tuple[int, ...]]]:
+    """The ways to part the cards into directly linked pairs, with `tiles` tiles of each card.
 
-    The linked tile is among the card's tiles; further ones are the lowest free.
+    A link counts when both its tiles are free; where tiles are asked for, they are among those taken.
     """
-    numbers = sorted(choice)
-    if not numbers:
-        return {}
-    first = numbers[0]
-    by_name = {states[n].card.name: n for n in numbers}
+    if not cards:
+        yield {}
+        return
+    first = cards[0]
+    by_name = {states[n].card.name: n for n in cards[1:]}
     for own, name, theirs in _links(states, first):
         other = by_name.get(name)
-        if (
-            other is None
-            or other == first
-            or own not in states[first].tiles
-            or theirs not in states[other].tiles
-        ):
+        if other is None or own not in states[first].tiles or theirs not in states[other].tiles:
             continue
-        rest = linked_tiles(states, [n for n in numbers[1:] if n != other], tiles)
-        if rest is not None:
-            pair = {
-                first: _with_tile(states[first], own, tiles),
-                other: _with_tile(states[other], theirs, tiles),
-            }
-            return rest | pair
-    return None
+        for rest in linkings(states, [n for n in cards[1:] if n != other], tiles):
+            for mine in _with_tile(states[first], own, tiles):
+                for its in _with_tile(states[other], theirs, tiles):
+                    yield rest | {first: mine, other: its}
 
 
 def _links(states: Sequence[CardState], number: int) -> list[tuple[int, str, int]]:
@@ -357,6 +343,10 @@ def _links(states: Sequence[CardState], number: int) -> list[tuple[int, str, int
     return sorted(set(own + reverse), key=lambda link: (natural(link[1]), link[0], link[2]))
 
 
-def _with_tile(state: CardState, tile: int, count: int) -> tuple[int, ...]:
-    others = [other for other in state.tiles if other != tile]
-    return tuple(sorted([tile, *others[: max(0, count - 1)]]))
+def _with_tile(state: CardState, tile: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Sets of `count` free tiles, this one among them; none of them when no tiles are asked for."""
+    if not count:
+        yield ()
+        return
+    for others in combinations([other for other in state.tiles if other != tile], count - 1):
+        yield tuple(sorted((tile, *others)))

@@ -1,0 +1,357 @@
+"""Choice of cards: against trying everything, and the cases known from GPU Aware Scheduling.
+
+Expected values differ from GPU Aware Scheduling where it takes the first card that fits and we keep cards
+whole, count cards by number (card2 before card10), and refuse what its node side would misread.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from webhook.kube import convert, objects
+from webhook.placement import CardWish, PodClass, Snapshot
+from webhook.placement.cards import CardState, card_state, choose, fits, room, tile_run
+from webhook.placement.model import Card
+
+MILLI, PLUGIN = keys.MILLICORES, keys.I915
+
+
+def states_of(dice: random.Random) -> list[CardState]:
+    cards = []
+    for number in range(dice.randint(1, 4)):
+        capacity = {PLUGIN: 4, MILLI: 10}
+        links = tuple((0, f"card{n}", 0) for n in range(number + 1, 4) if dice.random() < 0.5)
+        card = Card(
+            f"card{number}", capacity, 2, dice.choice((0, 1)), dice.random() < 0.1, frozenset(), links
+        )
+        used = {MILLI: dice.choice((0, 0, 3, 5, 8)), PLUGIN: dice.choice((0, 1, 3))}
+        cards.append(card_state(card, used, frozenset(dice.sample((0, 1), dice.randint(0, 1)))))
+    return cards
+
+
+def pod_of(dice: random.Random) -> PodClass:
+    wishes = tuple(
+        CardWish(dice.choice((0, 1, 1, 2)), ((PLUGIN, 1), (MILLI, dice.choice((1, 3, 5, 7)))))
+        for _ in range(dice.randint(1, 3))
+    )
+    singles = tuple(number for number, wish in enumerate(wishes) if wish.count == 1)
+    return PodClass(
+        (),
+        cards=wishes,
+        same_card=singles if len(singles) > 1 and dice.random() < 0.3 else (),
+        allowed_cards=("card0", "card2") if dice.random() < 0.15 else None,
+        denied_cards=("card1",) if dice.random() < 0.15 else (),
+        single_numa=dice.random() < 0.3,
+        linked=all(wish.count in (0, 2) for wish in wishes) and dice.random() < 0.5,
+    )
+
+
+def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
+    """By trying every set of cards for every container."""
+    demands: list[tuple[PodClass, list[CardWish]]] = []
+    for pod in pods:
+        if pod.same_card:
+            demands.append((pod, [pod.cards[i] for i in pod.same_card]))
+        demands += [(pod, [w]) for i, w in enumerate(pod.cards) if w.count and i not in pod.same_card]
+    free = [dict(state.free) for state in states]
+
+    def usable(pod: PodClass, number: int) -> bool:
+        card = states[number].card
+        allowed = pod.allowed_cards is None or card.name in pod.allowed_cards
+        return allowed and not card.disabled and card.name not in pod.denied_cards
+
+    def linked(first: int, second: int) -> bool:
+        a, b = states[first], states[second]
+        ends = [(x, y) for x, name, y in a.card.links if name == b.card.name]
+        ends += [(y, x) for x, name, y in b.card.links if name == a.card.name]
+        return any(x in a.tiles and y in b.tiles for x, y in ends)
+
+    def descend(depth: int) -> bool:
+        if depth == len(demands):
+            return True
+        pod, wishes = demands[depth]
+        for chosen in combinations(range(len(states)), wishes[0].count):
+            if not all(usable(pod, number) for number in chosen):
+                continue
+            if pod.single_numa and len({states[number].card.numa for number in chosen}) > 1:
+                continue
+            if pod.linked and not linked(*chosen):
+                continue
+            for number in chosen:
+                for wish in wishes:
+                    for resource, amount in wish.per_card:
+                        free[number][resource] -= amount
+            good = all(amount >= 0 for number in chosen for amount in free[number].values())
+            if good and descend(depth + 1):
+                return True
+            for number in chosen:
+                for wish in wishes:
+                    for resource, amount in wish.per_card:
+                        free[number][resource] += amount
+        return False
+
+    return descend(0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_feasible_choice_of_cards_is_never_missed(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(60):
+        states = states_of(dice)
+        pods = [pod_of(dice) for _ in range(dice.randint(1, 3))]
+        assert fits(states, pods) == feasible(states, pods)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_room_for_like_pods_is_the_most_that_fit_together(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(40):
+        states, pod = states_of(dice), pod_of(dice)
+        if not pod.wants_cards:
+            continue
+        expected = 0
+        while expected < 4 and feasible(states, [pod] * (expected + 1)):
+            expected += 1
+        assert room(states, pod, 4) == expected
+
+
+# --- cases in the words of nodes and pods -----------------------------------------------------------
+
+
+def gpu_node(numbers: str, **amounts: str) -> objects.Node:
+    labels = {keys.GPU_NUMBERS_LABEL: numbers} if numbers else {}
+    names = {name.replace("_", "."): text for name, text in amounts.items() if not name.startswith("label_")}
+    labels |= {
+        keys.INTEL_PREFIX + name.removeprefix("label_").replace("_", "-"): text
+        for name, text in amounts.items()
+        if name.startswith("label_")
+    }
+    allocatable: dict[str, Any] = {keys.INTEL_PREFIX + name: text for name, text in names.items()}
+    return objects.Node(
+        metadata=objects.Metadata(name="n", labels=labels),
+        status=objects.NodeStatus(allocatable={"pods": "110", **allocatable}),
+    )
+
+
+def gpu_pod(*containers: dict[str, int], **annotations: str) -> objects.Pod:
+    made = [
+        objects.Container(
+            name=f"c{number}",
+            resources=objects.Resources(
+                requests={keys.INTEL_PREFIX + name.replace("_", "."): n for name, n in wants.items()}
+            ),
+        )
+        for number, wants in enumerate(containers, start=1)
+    ]
+    texts = {name.replace("_", "-"): value for name, value in annotations.items()}
+    return objects.Pod(
+        metadata=objects.Metadata(name="p", annotations=texts), spec=objects.PodSpec(containers=made)
+    )
+
+
+def text_of(node: objects.Node, pod: objects.Pod, used: Sequence[objects.Pod] = ()) -> str:
+    """The cards in the annotation's form, or why there are none."""
+    kind = convert.pod_class_of(pod)
+    if kind.problem:
+        return kind.problem
+    usage = [("n", convert.usage_of(other)) for other in used]
+    snapshot = Snapshot.build([convert.node_of(node)], usage)
+    found = choose(snapshot.nodes["n"].cards, [kind])
+    if found is None:
+        return "no"
+    return "|".join(",".join(s.card + "".join(f":gt{t}" for t in s.tiles) for s in slot) for slot in found[0])
+
+
+TWO = gpu_node("0.1", i915="20", millicores="2000", memory_max="17")
+
+
+def in_turn(node: objects.Node, pods: Sequence[objects.Pod]) -> Iterator[str]:
+    """Each pod's cards, with those before it running."""
+    running: list[objects.Pod] = []
+    for pod in pods:
+        text = text_of(node, pod, running)
+        yield text
+        if text != "no":
+            annotations = {**pod.metadata.annotations, keys.GAS_CARDS_ANNOTATION: text}
+            metadata = objects.Metadata(name=f"p{len(running)}", annotations=annotations)
+            running.append(objects.Pod(metadata=metadata, spec=pod.spec))
+
+
+def one(milli: int) -> objects.Pod:
+    return gpu_pod({"i915": 1, "millicores": milli})
+
+
+def test_shares_fill_cards_until_nothing_fits() -> None:
+    pods = [one(500), one(600), one(500), one(401), one(400)]
+    assert list(in_turn(TWO, pods)) == ["card0", "card1", "card0", "no", "card1"]
+
+
+def test_whole_cards_and_what_is_left_of_them() -> None:
+    pods = [gpu_pod({"i915": 2, "millicores": 2000}), gpu_pod({"i915": 1}), one(1)]
+    assert list(in_turn(TWO, pods)) == ["card0,card1", "card0", "no"]
+
+
+def test_card_memory_is_the_node_s_shared_out_and_rounded_down() -> None:
+    pods = [gpu_pod({"i915": 1, "memory_max": amount}) for amount in (9, 8, 8, 1)]
+    assert list(in_turn(TWO, pods)) == ["no", "card0", "card1", "no"]
+
+
+def test_cards_go_by_number_not_by_text() -> None:
+    node = gpu_node("0.1.10.2", i915="4")
+    pods = [gpu_pod({"i915": 1}) for _ in range(5)]
+    assert list(in_turn(node, pods)) == ["card0", "card1", "card2", "card10", "no"]
+
+
+CASES: list[tuple[str, objects.Node, objects.Pod, str]] = [
+    ("a container without cards", TWO, gpu_pod({}, {"i915": 1, "millicores": 10}), "|card0"),
+    ("sums suffice but no card does", TWO, gpu_pod(*[{"i915": 1, "millicores": 700}] * 3), "no"),
+    (
+        "an empty slot between",
+        TWO,
+        gpu_pod({"i915": 1, "millicores": 700}, {}, {"i915": 1, "millicores": 700}),
+        "card0||card1",
+    ),
+    ("more cards than there are", TWO, gpu_pod({"i915": 3}), "no"),
+    (
+        "shares that do not divide",
+        TWO,
+        gpu_pod({"i915": 2, "millicores": 3}),
+        f"container c1 asks for 3 {MILLI} on 2 cards, which does not divide; ask for a multiple",
+    ),
+    ("xe", gpu_node("0.1", xe="20", millicores="2000"), gpu_pod({"xe": 2, "millicores": 100}), "card0,card1"),
+    ("malformed card numbers", gpu_node("0.x", i915="2"), gpu_pod({"i915": 1}), "no"),
+    (
+        "one NUMA node",
+        gpu_node("0.1.2.3", i915="4", millicores="4000", label_numa_gpu_map="0-0.1_1-2.3"),
+        gpu_pod({"i915": 2, "millicores": 800}, gas_allocate_single_numa="true"),
+        "card0,card1",
+    ),
+    ("allowed and denied", TWO, gpu_pod({"i915": 1}, gas_allow="card0, card1", gas_deny="card0"), "card1"),
+    ("nothing allowed", TWO, gpu_pod({"i915": 1}, gas_allow=""), "no"),
+    ("denied on a one-card node", gpu_node("0", i915="1"), gpu_pod({"i915": 1}, gas_deny="card0"), "no"),
+    (
+        "tiles side by side",
+        gpu_node("0", i915="4", tiles="4"),
+        gpu_pod({"i915": 1, "tiles": 2}),
+        "card0:gt0:gt1",
+    ),
+    (
+        "tiles of two containers are disjoint",
+        gpu_node("0", i915="4", tiles="4"),
+        gpu_pod({"i915": 1, "tiles": 2}, {"i915": 1, "tiles": 2}),
+        "card0:gt0:gt1|card0:gt2:gt3",
+    ),
+    (
+        "linked pairs",
+        gpu_node("0.1.2.3", i915="16", tiles="16", label_xe_links="0.0-1.0_2.1-3.2"),
+        gpu_pod({"i915": 2, "tiles": 2}, {"i915": 2, "tiles": 2}, gas_allocate_xelink="true"),
+        "card0:gt0,card1:gt0|card2:gt1,card3:gt2",
+    ),
+    (
+        "no link within a NUMA node",
+        gpu_node(
+            "0.1.2.3",
+            i915="16",
+            tiles="16",
+            label_xe_links="0.0-2.0_2.1-3.2",
+            label_numa_gpu_map="0-0.1_1-2.3",
+        ),
+        gpu_pod(*[{"i915": 2, "tiles": 8}] * 2, gas_allocate_xelink="true", gas_allocate_single_numa="true"),
+        "no",
+    ),
+    (
+        "containers on one card",
+        TWO,
+        gpu_pod({"i915": 1, "millicores": 400}, {"i915": 1, "millicores": 500}, gas_same_gpu="c1,c2"),
+        "card0|card0",
+    ),
+    (
+        "too much for one card",
+        TWO,
+        gpu_pod({"i915": 1, "millicores": 600}, {"i915": 1, "millicores": 500}, gas_same_gpu="c1, c2"),
+        "no",
+    ),
+    (
+        "tiles in some containers only, which the node side would give to the wrong one",
+        gpu_node("0.1", i915="4", tiles="8"),
+        gpu_pod({"i915": 1}, {"i915": 1, "tiles": 4}),
+        "container c1 asks for a card without tiles while others of the pod ask for tiles; "
+        "the node would hand the tiles to the wrong container: ask for tiles in all of them or in none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "pod", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_known_case_has_its_known_cards(node: objects.Node, pod: objects.Pod, expected: str) -> None:
+    assert text_of(node, pod) == expected
+
+
+@pytest.mark.parametrize("names", ["c1", "c1,c1", "c1,zz", ""], ids=["one", "twice", "unknown", "none"])
+def test_a_malformed_wish_for_one_card_is_refused_in_words(names: str) -> None:
+    problem = text_of(TWO, gpu_pod({"i915": 1}, {"i915": 1}, gas_same_gpu=names))
+    assert (
+        problem == f"annotation gas-same-gpu: {names!r} must name two or more different containers of the pod"
+    )
+
+
+def test_one_card_and_linked_cards_exclude_each_other() -> None:
+    pod = gpu_pod({"i915": 1}, {"i915": 1}, gas_same_gpu="c1,c2", gas_allocate_xelink="true")
+    assert "exclude each other" in text_of(TWO, pod)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"telemetry.aware.scheduling.p/gas-disable-card0": "true"}, "card1"),
+        ({"telemetry.aware.scheduling.p/gas-disable-card0": "PCI_GROUP"}, "card2"),
+        ({"telemetry.aware.scheduling.p/gas-disable-carrd0": "true"}, "card0"),
+        ({"telemetry.aware.scheduling.p/x/gas-disable-card0": "true"}, "card0"),
+    ],
+    ids=["one card", "its PCI group", "no such card", "no such key"],
+)
+def test_a_policy_s_labels_take_cards_out_of_use(labels: dict[str, str], expected: str) -> None:
+    base = gpu_node("0.1.2", i915="3", label_pci_groups="0.1_2")
+    metadata = objects.Metadata(name="n", labels=base.metadata.labels | labels)
+    assert text_of(objects.Node(metadata=metadata, status=base.status), gpu_pod({"i915": 1})) == expected
+
+
+@pytest.mark.parametrize(
+    ("tile", "expected"), [("gt0", "no"), ("gt6", "card0:gt0")], ids=["its tile", "another"]
+)
+@pytest.mark.parametrize("word", ["disable", "deschedule"])
+def test_a_disabled_tile_is_not_used(word: str, tile: str, expected: str) -> None:
+    base = gpu_node("0", i915="1", tiles="1")
+    labels = base.metadata.labels | {f"telemetry.aware.scheduling.p/gas-tile-{word}-card0_{tile}": "true"}
+    node = objects.Node(metadata=objects.Metadata(name="n", labels=labels), status=base.status)
+    assert text_of(node, gpu_pod({"i915": 1, "tiles": 1})) == expected
+
+
+def test_usage_is_divided_by_the_cards_in_the_slot_and_rounded_down() -> None:
+    pod = gpu_pod({"i915": 2, "millicores": 100}, gas_container_cards="card0,card1,card2")
+    assert convert.usage_of(pod).cards == {f"card{n}": {PLUGIN: 0, MILLI: 33} for n in range(3)}
+
+
+def test_usage_with_a_slot_too_few_books_no_cards() -> None:
+    pod = gpu_pod({"i915": 1}, {"i915": 1}, gas_container_cards="card0")
+    usage = convert.usage_of(pod)
+    assert (usage.cards, usage.requests) == ({}, {PLUGIN: 2, "pods": 1})
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"),
+    [((0, 2, 3), 2, (2, 3)), ((0, 1, 2, 4, 5), 2, (4, 5)), ((0, 2, 4), 2, (0, 2)), ((0, 1), 0, ())],
+    ids=["a run", "the tightest run", "no run", "none"],
+)
+def test_tiles_lie_side_by_side_where_they_can(
+    free: tuple[int, ...], count: int, expected: tuple[int, ...]
+) -> None:
+    assert tile_run(free, count) == expected
+
+
+def test_a_used_card_is_preferred_to_a_whole_one() -> None:
+    running = gpu_pod({"i915": 1, "millicores": 500}, gas_container_cards="card1")
+    assert text_of(TWO, one(500), [running]) == "card1"
