@@ -68,7 +68,9 @@ class Installation:
                 self.programs[name].start("--bind", f"127.0.0.1:{self.webhook_port}")
                 self.cluster.wait_for("the webhook to be ready", self._webhook_is_ready)
             else:
-                self.programs[name].start()
+                self.programs[name].start(
+                    "--metrics-address", "127.0.0.1", "--metrics-port", str(free_port())
+                )
 
     def label(
         self, simulated: Sequence[SimulatedNode], progress: Callable[[int], None] = lambda _: None

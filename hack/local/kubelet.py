@@ -31,12 +31,14 @@ class Program:
     log: Path
     tied: bool
     process: Started | None = None
+    more: tuple[str, ...] = ()
 
     def start(self, *more: str) -> Started:
-        """Start it (again), with further arguments at the end; one that still runs is stopped first."""
+        """Start it (again); further arguments go to the end and stay for later starts."""
         self.stop()
+        self.more = more or self.more
         self.process = processes.start(
-            [*self.command, *more], self.log, environment=self.environment, tied=self.tied
+            [*self.command, *self.more], self.log, environment=self.environment, tied=self.tied
         )
         return self.process
 

@@ -165,6 +165,7 @@ class PodSpec(Struct, frozen=True):
     scheduling_group: msgspec.Raw | None = None
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
 
 
 class PodStatus(Struct, frozen=True):

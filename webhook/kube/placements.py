@@ -33,22 +33,31 @@ class PlannedPod(Struct, frozen=True, omit_defaults=True):
 
 
 class PlacementSpec(Struct, frozen=True, omit_defaults=True):
-    """The plan. gang: what people call it ("Job/train"); gangId tells it from a later one of that name."""
+    """The plan. gang: what people call it ("Job/train"); gangId tells it from a later one of that name.
+
+    proven: nothing better existed by the objective. preempts: pods of lower priority stand in the way of
+    the plan, and kube-scheduler is to preempt them.
+    """
 
     gang: str = ""
     gang_id: str = ""
+    proven: bool = True
+    preempts: bool = False
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
 
 
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):
-    """Progress. pods is the gang's size as far as known; spread and reason are sentences."""
+    """Progress. pods is the number of members there are; spread and reason are sentences.
+
+    complete: all of them have been bound at some time, so that the gang is never taken back again.
+    """
 
     state: str = ""
     pods: int = 0
     released: int = 0
     bound: int = 0
     spread: str = ""
-    proven: bool = True
+    complete: bool = False
     reason: str = ""
 
 

@@ -7,6 +7,7 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 import logging
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from webhook.kube import objects, placements
@@ -66,6 +67,18 @@ class ClusterCache:
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
+        self._expected: dict[str, str] = {}
+        self._usage_version = 0
+
+    @property
+    def usage_version(self) -> int:
+        """Grows with every change of nodes or of what pods take that is not one of our own releases."""
+        return self._usage_version
+
+    def expect(self, places: Mapping[str, str]) -> None:
+        """uid -> node of pods that we release: their arrival there changes nothing that is not known."""
+        with self._lock:
+            self._expected.update(places)
 
     @property
     def informers(
@@ -83,6 +96,26 @@ class ClusterCache:
     def synced(self) -> bool:
         """Whether everything has been read once; before that nobody may act."""
         return all(informer.synced for informer in self.informers)
+
+    def silences(self) -> dict[str, float]:
+        """Seconds since the API server last said anything, by resource."""
+        return {
+            "pods": self.pods.silence_seconds,
+            "nodes": self.nodes.silence_seconds,
+            "jobs": self.jobs.silence_seconds,
+            "placements": self.placements.silence_seconds,
+        }
+
+    def oldest_gated_seconds(self, prefix: str) -> float:
+        """Age of the oldest pod that waits for us, 0 without any."""
+        created = [
+            pod.metadata.creation_timestamp
+            for pod in self.pods.items().values()
+            if pod.metadata.creation_timestamp and patches.is_gated(pod, prefix)
+        ]
+        if not created:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(min(created))).total_seconds())
 
     def gang_size(self, key: GangKey, pod: objects.Pod) -> int | None:
         """How many pods a gang's controller makes, None where that is not known."""
@@ -122,11 +155,21 @@ class ClusterCache:
         # What a running pod's status says from minute to minute concerns nobody here.
         if before is not None and after is not None and _same_to_us(before, after):
             return
+        there = occupied_node(after) if after is not None else None
+        pod = after or before
+        with self._lock:
+            expected = self._expected.get(pod.metadata.uid) if pod is not None else None
+            if there != (occupied_node(before) if before is not None else None) and there != expected:
+                self._usage_version += 1
+            if pod is not None and (after is None or after.spec.node_name):
+                self._expected.pop(pod.metadata.uid, None)
         self.changed.set()
 
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if before is not None and after is not None and _node_facts(before) == _node_facts(after):
             return  # a heartbeat
+        with self._lock:
+            self._usage_version += 1
         self.changed.set()
 
     def _event(self, before: object, after: object) -> None:

@@ -1,20 +1,65 @@
-"""topogate-sweeper: watches gated pods, places their gangs and releases them."""
+"""topogate-sweeper: watches gated pods, places their gangs and releases them. One of its replicas leads."""
 
 import argparse
 import logging
+import os
 import signal
-import sys
+import socket
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
+from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
+from webhook.kube.lease import Elector
+from webhook.kube.objects import Pod
+from webhook.placement import Mode, Options
 from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.settings import Settings
+from webhook.sweeper.metrics import Metrics, serve
+from webhook.sweeper.report import Reporter
+from webhook.sweeper.settings import Settings, SettingsError, load
 from webhook.sweeper.sweep import Sweeper
 
-_COALESCE_SECONDS = 0.02
+LEASE: Final = "topogate-sweeper"
+NAMESPACE: Final = "topogate-system"
+_COALESCE_SECONDS: Final = 0.02
+_STUCK_SECONDS: Final = 300.0
+
 logger = logging.getLogger("webhook.sweeper")
+
+
+@dataclass
+class _Pulse:
+    """When the loop last came round, for the liveness probe."""
+
+    at: float = 0.0
+
+    def beat(self) -> None:
+        self.at = time.monotonic()
+
+    def complaint(self) -> str:
+        silent = time.monotonic() - self.at
+        return f"no pass has ended for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
+
+
+class _Events:
+    """Says it on the pod and on the pod's controller."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        kind = WARNING if warning else NORMAL
+        about = Reference.of("v1", "Pod", pod.metadata)
+        self._recorder.event(about, reason, "Place", note, kind=kind)
+        owner = pod.metadata.controller
+        if owner is not None:
+            of_owner = Reference.owner(owner, pod.metadata.namespace)
+            self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,92 +70,150 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
+        settings = _settings(options)
         api = Api.connect(options.kubeconfig, user_agent="topogate-sweeper")
-    except ConnectError as error:
+    except (SettingsError, ConnectError) as error:
         logger.error("cannot_start reason=%r", str(error))
         return 2
-    settings = Settings(
-        settle_seconds=options.settle,
-        patience_seconds=options.patience,
-        interval_seconds=options.interval,
-        ignored_namespaces=frozenset(options.ignored_namespace),
-    )
-    run(api, settings, stopping)
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    elector = None
+    if options.leader_election:
+        # Renewals have a connection pool of their own: they must not wait behind releases.
+        own = Api.connect(options.kubeconfig, user_agent="topogate-sweeper-lease")
+        elector = Elector(own, options.namespace, LEASE, identity)
+    run(api, settings, stopping, elector, options.metrics_address, options.metrics_port, identity)
     return 0
 
 
-def run(api: Api, settings: Settings, stopping: threading.Event) -> None:
-    """Sweep whenever something changes, until `stopping` is set."""
+def run(
+    api: Api,
+    settings: Settings,
+    stopping: threading.Event,
+    elector: Elector | None = None,
+    metrics_address: str = "127.0.0.1",
+    metrics_port: int | None = None,
+    identity: str = "sweeper",
+) -> None:
+    """Sweep whenever something changes and this process leads, until `stopping` is set."""
+    metrics, pulse = Metrics(), _Pulse()
+    pulse.beat()
     cache = ClusterCache(api)
+    recorder = Recorder(api, "topogate.io/sweeper", identity)
+
+    def leads() -> bool:
+        return not stopping.is_set() and (elector is None or elector.is_leader)
+
+    if metrics_port is not None:
+        checks = {
+            "/healthz": pulse.complaint,
+            "/readyz": lambda: "" if cache.synced else "the caches are not complete yet",
+        }
+        serve(
+            metrics_address, metrics_port, metrics, lambda: _refresh(metrics, cache, settings, leads), checks
+        )
     cache.start()
+    recorder.start()
     logger.info("started server=%s", api.host)
-    while not cache.synced:
-        if stopping.wait(0.05):
-            return
-    logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
-    sweeper = Sweeper(api, cache, settings, stopping)
+    reporter = Reporter(api, cache, settings, metrics, _Events(recorder), leads)
+    sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics, leads)
+    if elector is not None:
+        elector.start()
     try:
-        while not stopping.is_set():
-            cache.changed.clear()
-            try:
-                due = sweeper.sweep()
-            except Exception:  # a pass that fails is tried again: every pod of the cluster waits for us
-                logger.exception("pass_failed")
-                due = 1.0
-            _wait(cache.changed, stopping, due)
+        _loop(sweeper, cache, stopping, leads, pulse)
     finally:
         sweeper.close()
+        if elector is not None:
+            elector.release()
+        recorder.close()
     logger.info("stopped")
 
 
-def _wait(changed: threading.Event, stopping: threading.Event, seconds: float) -> None:
+def _loop(
+    sweeper: Sweeper, cache: ClusterCache, stopping: threading.Event, leads: Callable[[], bool], pulse: _Pulse
+) -> None:
+    synced = False
+    while not stopping.is_set():
+        pulse.beat()
+        if not cache.synced or not leads():
+            stopping.wait(0.05)
+            continue
+        if not synced:
+            synced = True
+            logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
+        cache.changed.clear()
+        try:
+            due = sweeper.sweep()
+        except Exception:  # a pass that fails is tried again: every gated pod of the cluster waits for us
+            logger.exception("pass_failed")
+            due = 1.0
+        _wait(cache.changed, stopping, due, pulse)
+
+
+def _wait(changed: threading.Event, stopping: threading.Event, seconds: float, pulse: _Pulse) -> None:
     """Wait for a change (and a moment more, for its siblings), for the time that is due, or for the end."""
-    waited = 0.0
-    while waited < seconds and not stopping.is_set():
-        if changed.wait(min(0.5, seconds - waited)):
+    deadline = time.monotonic() + seconds
+    while not stopping.is_set() and (remaining := deadline - time.monotonic()) > 0:
+        pulse.beat()
+        if changed.wait(min(0.5, remaining)):
             stopping.wait(_COALESCE_SECONDS)
             return
-        waited += 0.5
+
+
+def _refresh(metrics: Metrics, cache: ClusterCache, settings: Settings, leads: Callable[[], bool]) -> None:
+    """Bring the gauges up to date that are read, not counted."""
+    metrics.leading.set(leads())
+    for name, seconds in cache.silences().items():
+        metrics.silence.labels(name).set(seconds)
+    metrics.oldest.set(cache.oldest_gated_seconds(settings.gate_prefix))
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The file's choices, with the flags' over them."""
+    chosen: dict[str, Any] = load(options.config) if options.config else {}
+    flags = {
+        "gate_prefix": options.gate,
+        "settle_seconds": options.settle,
+        "patience_seconds": options.patience,
+        "interval_seconds": options.interval,
+        "ignored_namespaces": frozenset(options.ignored_namespace) if options.ignored_namespace else None,
+        "options": Options(mode=Mode(options.mode)) if options.mode else None,
+    }
+    return Settings(**chosen | {name: value for name, value in flags.items() if value is not None})
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="topogate-sweeper", description=__doc__)
-    parser.add_argument(
-        "--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount"
+    add = parser.add_argument
+    add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
+    add("--config", type=Path, metavar="FILE", help="settings (YAML); flags come before it")
+    add(
+        "--gate",
+        metavar="PREFIX",
+        help="gates with this prefix are served (default gke.io/topology-aware-auto-)",
     )
-    parser.add_argument(
+    add(
         "--settle",
         type=float,
-        default=5.0,
         metavar="SECONDS",
-        help="a gang whose size nobody tells is complete after this long without a new pod (default 5)",
+        help="quiet after which a gang of unknown size is complete (5)",
     )
-    parser.add_argument(
+    add(
         "--patience",
         type=float,
-        default=60.0,
         metavar="SECONDS",
-        help="a gang whose pods do not all come is placed as it is after this long (default 60)",
+        help="quiet after which an incomplete gang is placed (60)",
     )
-    parser.add_argument(
-        "--interval",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="a pass at least this often (default 30)",
-    )
-    parser.add_argument(
-        "--ignored-namespace",
-        nargs="*",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="namespaces whose pods are left alone",
-    )
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    parser.add_argument("--log-format", default="text", choices=logs.FORMATS)
+    add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
+    add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")
+    add("--mode", choices=[str(mode) for mode in Mode], help="how gangs are laid out (best-fit)")
+    add("--leader-election", action=argparse.BooleanOptionalAction, default=True, help="one of several leads")
+    add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
+    add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
+    add("--metrics-port", type=int, metavar="PORT", help="none without it")
+    add("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    add("--log-format", default="text", choices=logs.FORMATS)
     return parser
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

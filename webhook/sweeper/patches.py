@@ -19,21 +19,18 @@ class UnpinnableError(Exception):
     """This pod can be pinned to no node at all; the message says why."""
 
 
-def is_ours(gate: str) -> bool:
-    """Whether a gate is one that the sweeper serves."""
-    return gate.startswith(keys.GATE_PREFIX)
-
-
-def is_gated(pod: Pod) -> bool:
+def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
     """Whether a pod waits for us (the condition SchedulingGated lags behind; only the spec counts)."""
-    return any(is_ours(gate.name) for gate in pod.spec.scheduling_gates)
+    return any(gate.name.startswith(prefix) for gate in pod.spec.scheduling_gates)
 
 
-def release_patch(pod: Pod, node: str, annotations: dict[str, str]) -> list[Operation]:
-    """The patch for `pod` as it was last seen. Raises UnpinnableError."""
+def release_patch(
+    pod: Pod, node: str, annotations: dict[str, str], prefix: str = keys.GATE_PREFIX
+) -> list[Operation]:
+    """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        *_remove_gates(pod),
+        *_remove_gates(pod, prefix),
         *_pin(pod, node),
         *_annotate(pod, annotations),
     ]
@@ -45,8 +42,12 @@ def pinned_node(pod: Pod) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _remove_gates(pod: Pod) -> list[Operation]:
-    gates = [(index, gate.name) for index, gate in enumerate(pod.spec.scheduling_gates) if is_ours(gate.name)]
+def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:
+    gates = [
+        (index, gate.name)
+        for index, gate in enumerate(pod.spec.scheduling_gates)
+        if gate.name.startswith(prefix)
+    ]
     tests = [
         {"op": "test", "path": f"/spec/schedulingGates/{index}/name", "value": name} for index, name in gates
     ]

@@ -1,5 +1,6 @@
 """From a gang of pods to a question for the placement core, and from its answer to a plan. Pure."""
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ from labeler.contract import annotations, keys
 from webhook.kube import convert
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.placement import Anchor, Assignment, Gang, Member, Placed
+from webhook.placement import Anchor, Assignment, Gang, Member, Placed, Topology
 from webhook.sweeper.gangs import PodGang
 
 
@@ -18,18 +19,21 @@ class Timestamps:
     def __init__(self) -> None:
         """Nothing has been seen yet."""
         self._last = 0
+        self._lock = threading.Lock()
 
     def saw(self, pods: Iterable[Pod]) -> None:
         """Never go below what is written on these pods."""
         for pod in pods:
             value = pod.metadata.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
             if value.isascii() and value.isdigit():
-                self._last = max(self._last, int(value))
+                with self._lock:
+                    self._last = max(self._last, int(value))
 
     def next(self, now_ns: int) -> int:
         """The next one, not before now_ns (nanoseconds since 1970)."""
-        self._last = max(self._last + 1, now_ns)
-        return self._last
+        with self._lock:
+            self._last = max(self._last + 1, now_ns)
+            return self._last
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,12 @@ class Question:
     pods: Mapping[str, Pod]
 
 
-def question(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -> Question:
+def question(
+    gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str], avoid: frozenset[str] = frozenset()
+) -> Question:
     """Ask for places for `pods`; the gang's other pods anchor them where they are.
 
-    placed_on: uid -> node of the members that have a node already.
+    placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
     """
     by_name = {pod.metadata.uid: pod for pod in pods}
     members = tuple(
@@ -61,6 +67,7 @@ def question(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -
             required_level=gang.required_level,
             preferred_level=gang.preferred_level,
             anchors=anchors,
+            excluded_nodes=avoid,
         ),
         by_name,
     )
@@ -82,11 +89,40 @@ def planned_pods(
     ]
 
 
-def plan_spec(gang: PodGang, before: Placement | None, added: list[PlannedPod]) -> PlacementSpec:
+def plan_spec(
+    gang: PodGang,
+    before: Placement | None,
+    added: list[PlannedPod],
+    *,
+    proven: bool = True,
+    preempts: bool = False,
+) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out."""
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
     kept = [planned for planned in (before.spec.pods if before else []) if planned.uid in present]
-    return PlacementSpec(gang=f"{gang.key.kind}/{gang.key.name}", gang_id=gang.key.id, pods=kept + added)
+    return PlacementSpec(
+        gang=f"{gang.key.kind}/{gang.key.name}",
+        gang_id=gang.key.id,
+        proven=proven,
+        preempts=preempts,
+        pods=kept + added,
+    )
+
+
+def spread(nodes: Iterable[str], labels: Mapping[str, Mapping[str, str]], topology: Topology) -> str:
+    """How a gang lies over the levels, as "1 block, 2 subblocks, 16 hosts, 16 nodes".
+
+    labels: node name -> its labels; nodes without a full set of topology labels are domains of their own.
+    """
+    names = set(nodes)
+    paths = [
+        topology.path(labels.get(name, {})) or (name,) * (len(topology.level_names) + 1) for name in names
+    ]
+    counts = [
+        (len({path[: level + 2] for path in paths}), name) for level, name in enumerate(topology.level_names)
+    ]
+    counts.append((len(names), "node"))
+    return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts)
 
 
 def plan_metadata(gang: PodGang) -> dict[str, Any]:

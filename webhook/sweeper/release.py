@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from labeler.contract import keys
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
@@ -47,10 +48,14 @@ class Release:
 class Releaser:
     """A bounded pool of releases."""
 
-    def __init__(self, api: Api, stopping: threading.Event) -> None:
-        """stopping ends the waits, so that a shutdown is not held up."""
+    def __init__(
+        self, api: Api, stopping: threading.Event, may_act: Callable[[], bool], prefix: str = keys.GATE_PREFIX
+    ) -> None:
+        """stopping ends the waits; may_act is asked before every write (another may lead by now)."""
         self._api = api
         self._stopping = stopping
+        self._may_act = may_act
+        self._prefix = prefix
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
 
     def release(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
@@ -72,10 +77,10 @@ class Releaser:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
         detail = ""
         for attempt in range(_ATTEMPTS):
-            if self._stopping.is_set():
-                return Release(planned, Outcome.FAILED, "the sweeper is stopping")
+            if self._stopping.is_set() or not self._may_act():
+                return Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
             try:
-                body = patches.release_patch(pod, planned.node, planned.annotations)
+                body = patches.release_patch(pod, planned.node, planned.annotations, self._prefix)
                 self._api.request("PATCH", path, body=body, content_type=JSON_PATCH)
                 return Release(planned, Outcome.RELEASED)
             except patches.UnpinnableError as error:
@@ -93,7 +98,7 @@ class Releaser:
                         continue
                     if fresh is None or fresh.metadata.uid != planned.uid:
                         return Release(planned, Outcome.GONE, detail)
-                    if not patches.is_gated(fresh):
+                    if not patches.is_gated(fresh, self._prefix):
                         return Release(planned, Outcome.RELEASED)
                     if fresh.spec == pod.spec and fresh.metadata.annotations == pod.metadata.annotations:
                         return Release(planned, Outcome.REFUSED, detail)

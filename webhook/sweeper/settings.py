@@ -1,23 +1,121 @@
-"""What an operator can set of the sweeper."""
+"""What an operator can set of the sweeper: by file, by flags, flags last."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
-from webhook.placement import Options, Topology
+import yaml
+
+from labeler.contract import keys
+from webhook.placement import Mode, Options, PlacementError, Topology
+
+
+class SettingsError(ValueError):
+    """The configuration is wrong; the message names file, field and what would do."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All choices, with defaults that need no thought.
+    """All choices, with defaults that need no thought. Times are in seconds.
 
     settle_seconds: a gang whose size nobody tells is complete after this long without a new pod.
     patience_seconds: a gang whose size is told, but whose pods do not all come, is placed as it is after
     this long without a new pod (controllers that make pods only after others run would wait for ever).
-    interval_seconds: a pass happens at least this often, whatever is heard. ignored_namespaces: left alone.
+    interval_seconds: a pass happens at least this often, whatever is heard.
+    bind_seconds: a released pod that kube-scheduler has not bound by then counts as failed.
+    not_ready_seconds: a node may be not ready for this long before pods that never ran there are replaced.
+    undo_seconds: a gang that is partly released and whose rest finds no place is taken back after this.
+    reserve_seconds: a gang that does not fit holds nodes for itself once it has waited this long.
+    repair: whether pods that a controller makes again may be deleted, to place them anew.
+    preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
     """
 
+    gate_prefix: str = keys.GATE_PREFIX
     settle_seconds: float = 5.0
     patience_seconds: float = 60.0
     interval_seconds: float = 30.0
+    bind_seconds: float = 120.0
+    not_ready_seconds: float = 60.0
+    undo_seconds: float = 300.0
+    reserve_seconds: float = 300.0
+    repair: bool = True
+    preempt: bool = True
     ignored_namespaces: frozenset[str] = frozenset()
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
+
+
+_NESTED = ("topology", "options")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The choices of a file, by the names of Settings' fields. Raises SettingsError."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(f"{path}: must be a mapping of settings")
+    kinds = {each.name: each.type for each in fields(Settings) if each.name not in _NESTED}
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        if name == "levels":
+            found["topology"] = _topology(path, value)
+        elif name == "mode":
+            found["options"] = Options(mode=_mode(path, value))
+        elif name in kinds:
+            found[name] = _value(path, name, value)
+        else:
+            known = ", ".join(sorted([*kinds, "levels", "mode"]))
+            raise SettingsError(f"{path}: {name} is no setting; there are {known}")
+    return found
+
+
+def _value(path: Path, name: str, value: Any) -> Any:
+    default = getattr(Settings(), name)
+    if isinstance(default, bool) and isinstance(value, bool):
+        return value
+    if (
+        isinstance(default, float)
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value >= 0
+    ):
+        return float(value)
+    if isinstance(default, str) and isinstance(value, str) and value:
+        return value
+    if (
+        isinstance(default, frozenset)
+        and isinstance(value, list)
+        and all(isinstance(each, str) for each in value)
+    ):
+        return frozenset(value)
+    wanted = {
+        bool: "true or false",
+        float: "a number of seconds",
+        str: "a text",
+        frozenset: "a list of names",
+    }
+    raise SettingsError(f"{path}: {name}: {value!r} is not {wanted[type(default)]}")
+
+
+def _mode(path: Path, value: Any) -> Mode:
+    try:
+        return Mode(value)
+    except ValueError as error:
+        raise SettingsError(f"{path}: mode: {value!r} is none of {', '.join(Mode)}") from error
+
+
+def _topology(path: Path, value: Any) -> Topology:
+    """levels: a mapping of level names, coarsest first, to the label key of each family."""
+    if not isinstance(value, dict) or not value:
+        raise SettingsError(f"{path}: levels: must map each level's name to its label keys, coarsest first")
+    columns = [keys_ if isinstance(keys_, list) else [keys_] for keys_ in value.values()]
+    if len({len(column) for column in columns}) != 1:
+        raise SettingsError(f"{path}: levels: each level needs one label key for each family")
+    try:
+        return Topology(tuple(zip(*columns, strict=True)), tuple(map(str, value)))
+    except PlacementError as error:
+        raise SettingsError(f"{path}: levels: {error}") from error

@@ -1,4 +1,4 @@
-"""One pass: finish what is planned, place what is complete, say why the rest waits.
+"""One pass: finish what is planned, repair what is lost, place what is complete, say why the rest waits.
 
 A pass reads levels, not events: it looks at everything that is there and moves it one step on. It may
 stop anywhere; the next one, of this process or of another, goes on from what the API server holds.
@@ -7,127 +7,224 @@ stop anywhere; the next one, of this process or of another, goes on from what th
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
 
-from webhook.kube import convert, placements
+from labeler.contract import keys
+from webhook.kube import placements
 from webhook.kube.client import Api, ApiError
-from webhook.kube.objects import Node, Pod
-from webhook.kube.placements import Placement, PlacementStatus, PlannedPod
-from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
-from webhook.sweeper import patches, plan
+from webhook.kube.objects import Pod
+from webhook.kube.placements import PlannedPod
+from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, Usage, check, place
+from webhook.sweeper import claims, plan, repair
 from webhook.sweeper.cache import ClusterCache, occupied_node
-from webhook.sweeper.gangs import GangKey, PodGang, gather
+from webhook.sweeper.gangs import GangKey, PodGang, gather, key_of
+from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.release import Outcome, Release, Releaser
+from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import Looker, View
+
+AVOID_SECONDS: Final = 600.0
+"""How long a gang does not go again to a node that did not take one of its pods."""
+_PARALLEL_COMMITS: Final = 8
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class View:
-    """The cluster at the beginning of a pass. planned: uid -> entry of a plan for a pod still gated."""
+class _Record:
+    """What this process remembers of a gang between passes; losing it only delays."""
 
-    gated: list[Pod]
-    others: list[Pod]
-    nodes: dict[str, Node]
-    placements: dict[str, Placement]
-    planned: dict[str, PlannedPod] = field(default_factory=dict)
+    members: frozenset[str] = frozenset()
+    grown_at: float = 0.0
+    unfinishable_since: float | None = None
+    avoid: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class _Growth:
-    """When a gang was last seen to grow, so that quiet can be told."""
+@dataclass(frozen=True)
+class _Commit:
+    """A gang that has been given its place in this pass, and the snapshot before it."""
 
-    members: frozenset[str]
-    since: float
+    gang: PodGang
+    asked: plan.Question
+    answer: Assignment
+    preempts: bool
+    usage_version: int
 
 
 class Sweeper:
     """The passes of one process."""
 
-    def __init__(self, api: Api, cache: ClusterCache, settings: Settings, stopping: threading.Event) -> None:
-        """cache must be started; stopping ends waits inside a pass."""
+    def __init__(
+        self,
+        api: Api,
+        cache: ClusterCache,
+        settings: Settings,
+        stopping: threading.Event,
+        reporter: Reporter,
+        metrics: Metrics,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """cache must be started; stopping ends waits inside a pass; may_act is asked before each write."""
         self._api = api
         self._cache = cache
         self._settings = settings
-        self._releaser = Releaser(api, stopping)
+        self._reporter = reporter
+        self._metrics = metrics
+        self._may_act = may_act
+        self._looker = Looker(cache, settings)
+        self._releaser = Releaser(api, stopping, may_act, settings.gate_prefix)
+        self._watchman = repair.Watchman(settings)
         self._timestamps = plan.Timestamps()
-        self._growth: dict[GangKey, _Growth] = {}
-        self._snapshot: Snapshot | None = None
-        self._said: dict[GangKey, str] = {}
+        self._records: dict[GangKey, _Record] = {}
+        self._reservations: dict[GangKey, frozenset[str]] = {}
+        self._pool = ThreadPoolExecutor(_PARALLEL_COMMITS, thread_name_prefix="commit")
+        self._cards_lock = threading.Lock()
+        self._cards_under_way: set[str] = set()
+        self._fresh_lock = threading.Lock()
 
     def close(self) -> None:
         """End the threads."""
         self._releaser.close()
+        self._pool.shutdown(cancel_futures=True)
 
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
-        view = self._look()
+        version = self._cache.usage_version
+        with self._timed("look"):
+            view = self._looker.look()
         self._timestamps.saw(view.others)
-        self._finish(view)
+        self._cards_under_way = _nodes_with_cards_under_way(view)
+        with self._timed("snapshot"):
+            snapshot = self._looker.snapshot(view)
+            if self._drop_overbooked(view, snapshot):
+                snapshot = self._looker.snapshot(view)
+        with self._timed("finish"):
+            self._finish(view)
+        with self._timed("repair"):
+            repaired = self._repair(view)
         gangs = gather(view.gated, view.others, self._cache.gang_size)
-        self._growth = {gang.key: self._grown(gang) for gang in gangs}
-        due = self._settings.interval_seconds
-        for gang in gangs:
-            waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-            if not waiting:
-                continue
-            remaining = self._seconds_to_completion(gang)
-            if remaining > 0:
-                due = min(due, remaining)
-                continue
-            try:
-                self._place(gang, waiting, view)
-            except (ApiError, PlacementError) as error:
-                self._say(gang, f"not placed in this pass: {error}")
-            except Exception:  # one bad gang never stops the others
-                logger.exception("gang_failed gang=%s", gang.key)
-        self._report(view)
-        return due
+        self._remember(gangs)
+        with self._timed("place"):
+            due, commits = self._place_all(gangs, view, snapshot, version)
+        with self._timed("commit"):
+            list(self._pool.map(lambda commit: self._commit(commit, view), commits))
+        with self._timed("report"):
+            self._reporter.report(view, gangs)
+        return min(due, 1.0) if repaired else due
 
-    # --- what is there --------------------------------------------------------------------------
+    # --- what is planned already ----------------------------------------------------------------
 
-    def _look(self) -> View:
-        ignored = self._settings.ignored_namespaces
-        gated: list[Pod] = []
-        others: list[Pod] = []
-        for pod in self._cache.pods.items().values():
-            mine = patches.is_gated(pod) and pod.metadata.namespace not in ignored
-            if mine and not pod.metadata.deletion_timestamp:
-                gated.append(pod)
-            else:
-                others.append(pod)
-        view = View(gated, others, dict(self._cache.nodes.items()), dict(self._cache.current_placements()))
-        uids = {pod.metadata.uid for pod in gated}
-        for placement in view.placements.values():
-            for planned in placement.spec.pods:
-                if planned.uid in uids and planned.node in view.nodes:
-                    view.planned[planned.uid] = planned
-        return view
-
-    def _take_snapshot(self, view: View) -> Snapshot:
-        nodes = {name: convert.node_of(node) for name, node in view.nodes.items()}
-        usage = [
-            (node, convert.usage_of(pod))
-            for pod in view.others
-            if (node := occupied_node(pod)) is not None and node in nodes
+    def _drop_overbooked(self, view: View, snapshot: Snapshot) -> bool:
+        """Unreleased parts of plans on nodes that others have filled meanwhile do not hold any more."""
+        preempting = {
+            planned.uid
+            for placement in view.placements.values()
+            if placement.spec.preempts
+            for planned in placement.spec.pods
+        }
+        dropped = [
+            uid
+            for uid, planned in view.planned.items()
+            if uid not in preempting and _is_overbooked(snapshot, planned.node)
         ]
-        for pod in view.gated:
-            planned = view.planned.get(pod.metadata.uid)
-            if planned is not None:
-                usage.append((planned.node, convert.usage_of(pod, annotations=planned.annotations)))
-        self._snapshot = Snapshot.build(
-            nodes.values(), usage, self._settings.topology, previous=self._snapshot
+        for uid in dropped:
+            logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
+            del view.planned[uid]
+        return bool(dropped)
+
+    def _finish(self, view: View) -> None:
+        """Release what an earlier pass, or an earlier leader, planned and did not come to release."""
+        pairs = [
+            (pod, view.planned[pod.metadata.uid]) for pod in view.gated if pod.metadata.uid in view.planned
+        ]
+        if pairs:
+            self._release(view, pairs)
+
+    def _in_turn(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[tuple[Pod, PlannedPod]]:
+        """Leave out pods with cards whose node has another such pod released and not bound yet.
+
+        The device plugin hands cards to the pending pod with the lowest gas-ts, whichever pod kubelet has
+        admitted: so kubelet must see them one after the other, in that order. The rest has its turn when
+        the one before has been bound.
+        """
+        chosen = []
+        with self._cards_lock:
+            for pod, planned in sorted(pairs, key=lambda pair: _timestamp(pair[1])):
+                if planned.annotations and planned.node in self._cards_under_way:
+                    continue
+                if planned.annotations:
+                    self._cards_under_way.add(planned.node)
+                chosen.append((pod, planned))
+        return chosen
+
+    def _release(self, view: View, pairs: list[tuple[Pod, PlannedPod]]) -> None:
+        pairs = self._in_turn(pairs)
+        pods = {planned.uid: pod for pod, planned in pairs}
+        self._cache.expect({planned.uid: planned.node for _, planned in pairs})
+        for release in self._releaser.release(pairs):
+            self._metrics.releases.labels(release.outcome).inc()
+            if release.outcome in (Outcome.REFUSED, Outcome.FAILED):
+                self._not_released(view, pods[release.planned.uid], release)
+
+    def _not_released(self, view: View, pod: Pod, release: Release) -> None:
+        planned = release.planned
+        logger.warning(
+            "release_%s pod=%s/%s node=%s detail=%r",
+            release.outcome, pod.metadata.namespace, planned.name, planned.node, release.detail,
+        )  # fmt: skip
+        if release.outcome is Outcome.REFUSED:
+            view.planned.pop(planned.uid, None)
+            self._avoid(key_of(pod), planned.node)
+            self._reporter.warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
+
+    # --- released pods that will not run --------------------------------------------------------
+
+    def _repair(self, view: View) -> int:
+        planned = {entry.uid for placement in view.placements.values() for entry in placement.spec.pods}
+        released = [pod for pod in view.others if pod.metadata.uid in planned]
+        count = 0
+        for lost in self._watchman.lost(released, view.nodes):
+            if lost.cause == "not-bound":
+                self._avoid(key_of(lost.pod), lost.node)
+            count += self._take_back(lost.pod, lost.cause, lost.reason)
+        return count
+
+    def _take_back(self, pod: Pod, cause: str, reason: str) -> bool:
+        """Delete a released pod whose controller will make it again; returns whether it went."""
+        if not (self._settings.repair and repair.can_come_again(pod)):
+            why = "no controller would make it again" if self._settings.repair else "repair is switched off"
+            self._reporter.warn(pod, "NotRepaired", f"{reason}; {why}: delete it and create it anew")
+            return False
+        if not self._may_act() or not repair.delete(self._api, pod):
+            return False
+        self._metrics.repairs.labels(cause).inc()
+        logger.info(
+            "taken_back pod=%s/%s cause=%s reason=%r",
+            pod.metadata.namespace,
+            pod.metadata.name,
+            cause,
+            reason,
         )
-        return self._snapshot
+        self._reporter.warn(pod, "TakenBack", f"deleted to be placed anew: {reason}")
+        return True
 
     # --- when a gang is complete ----------------------------------------------------------------
 
-    def _grown(self, gang: PodGang) -> _Growth:
-        members = frozenset(pod.metadata.uid for pod in gang.pods)
-        known = self._growth.get(gang.key)
-        return known if known and known.members == members else _Growth(members, time.monotonic())
+    def _remember(self, gangs: Iterable[PodGang]) -> None:
+        records: dict[GangKey, _Record] = {}
+        for gang in gangs:
+            record = records[gang.key] = self._records.get(gang.key) or _Record()
+            members = frozenset(pod.metadata.uid for pod in gang.pods)
+            if members != record.members:
+                record.members, record.grown_at = members, time.monotonic()
+        self._records = records
+        self._reservations = {key: nodes for key, nodes in self._reservations.items() if key in records}
 
     def _seconds_to_completion(self, gang: PodGang) -> float:
         """0 for a gang that is complete, else how long its present pods must stay the only ones."""
@@ -135,125 +232,190 @@ class Sweeper:
             return 0.0
         settings = self._settings
         wanted = settings.settle_seconds if gang.size is None else settings.patience_seconds
-        return max(0.0, self._growth[gang.key].since + wanted - time.monotonic())
+        return max(0.0, self._records[gang.key].grown_at + wanted - time.monotonic())
 
-    # --- place and commit -----------------------------------------------------------------------
+    # --- place ----------------------------------------------------------------------------------
 
-    def _place(self, gang: PodGang, waiting: list[Pod], view: View) -> None:
-        placed_on = {
-            pod.metadata.uid: node for pod in gang.released if (node := occupied_node(pod)) is not None
-        } | {uid: planned.node for uid, planned in view.planned.items()}
-        asked = plan.question(gang, waiting, placed_on)
-        snapshot = self._take_snapshot(view)
-        answer = place(asked.gang, snapshot, self._settings.options)
-        if isinstance(answer, NoFit):
-            self._say(gang, answer.sentence)
-            self._note(
-                gang, view, PlacementStatus(placements.WAITING, len(gang.pods), reason=answer.sentence)
-            )
-            return
-        faults = check(answer, asked.gang, snapshot)
-        if faults:
-            raise PlacementError(f"the assignment does not hold: {'; '.join(faults)}")
-        self._commit(gang, asked, answer, view)
-
-    def _commit(self, gang: PodGang, asked: plan.Question, answer: Assignment, view: View) -> None:
-        added = plan.planned_pods(gang, asked, answer, self._timestamps, time.time_ns())
-        key = f"{gang.key.namespace}/{gang.key.placement_name}"
-        before = view.placements.get(key)
-        written = placements.write_plan(
-            self._api, before, plan.plan_metadata(gang), plan.plan_spec(gang, before, added)
-        )
-        self._cache.written(written)
-        view.placements[key] = written
-        view.planned |= {planned.uid: planned for planned in added}
-        logger.info(
-            "placed gang=%s pods=%d spread=%r proven=%s", gang.key, len(added), answer.spread, answer.proven
-        )
-        status = PlacementStatus(
-            placements.RELEASING,
-            len(gang.pods),
-            spread=answer.spread,
-            proven=answer.proven,
-            reason="; ".join(gang.problems),
-        )
-        self._note(gang, view, status)
-        self._release((asked.pods[planned.uid], planned) for planned in added)
-
-    def _finish(self, view: View) -> None:
-        """Release what an earlier pass, or an earlier leader, planned and did not come to release."""
-        self._release(
-            (pod, view.planned[pod.metadata.uid]) for pod in view.gated if pod.metadata.uid in view.planned
-        )
-
-    def _release(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
-        releases = self._releaser.release(pairs)
-        for release in releases:
-            if release.outcome in (Outcome.REFUSED, Outcome.FAILED):
-                logger.warning(
-                    "release_%s pod=%s node=%s detail=%r",
-                    release.outcome,
-                    release.planned.name,
-                    release.planned.node,
-                    release.detail,
-                )
-        return releases
-
-    # --- say why --------------------------------------------------------------------------------
-
-    def _say(self, gang: PodGang, sentence: str) -> None:
-        if self._said.get(gang.key) != sentence:
-            self._said[gang.key] = sentence
-            logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), sentence)
-
-    def _note(self, gang: PodGang, view: View, status: PlacementStatus) -> None:
-        """Write a gang's state into its Placement, made without a plan if there is none yet."""
-        key = f"{gang.key.namespace}/{gang.key.placement_name}"
-        placement = view.placements.get(key)
-        if placement is None:
-            placement = placements.write_plan(
-                self._api, None, plan.plan_metadata(gang), plan.plan_spec(gang, None, [])
-            )
-        if placement.status != status:
-            placement = placements.write_status(self._api, placement, status)
-            self._cache.written(placement)
-        view.placements[key] = placement
-
-    def _report(self, view: View) -> None:
-        """Bring the status of every plan up to date and remove Placements whose gang is gone."""
-        pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
-        living = {f"{gang.namespace}/{gang.placement_name}" for gang in self._growth}
-        for key, placement in view.placements.items():
-            if placement.metadata.namespace in self._settings.ignored_namespaces:
+    def _place_all(
+        self, gangs: Iterable[PodGang], view: View, snapshot: Snapshot, version: int
+    ) -> tuple[float, list[_Commit]]:
+        """Places for all complete gangs, the most urgent first, each on what the earlier ones leave."""
+        due = self._settings.interval_seconds
+        commits: list[_Commit] = []
+        held: frozenset[str] = frozenset()  # reserved by gangs that come first
+        for gang in gangs:
+            waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+            if not waiting:
                 continue
-            members = [pods[planned.uid] for planned in placement.spec.pods if planned.uid in pods]
+            remaining = self._seconds_to_completion(gang)
+            if remaining > 0:
+                due = min(due, remaining)
+                expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
+                self._reporter.settling(gang, f"{len(gang.pods)} pods are there, {expected}")
+                continue
             try:
-                if not members and key not in living:
-                    placements.delete(self._api, placement)
-                    self._cache.forgotten(placement)
-                elif placement.spec.pods:
-                    self._progress(placement, members)
-            except ApiError as error:
-                if error.status not in (404, 409):  # gone, or written by somebody since: look again later
-                    logger.warning("status_failed placement=%s error=%r", key, str(error))
+                placed = self._place(gang, waiting, view, snapshot, held)
+            except PlacementError as error:
+                self._reporter.waits(gang, str(error))
+            except Exception:  # one bad gang never stops the others
+                logger.exception("gang_failed gang=%s", gang.key)
+                self._reporter.waits(gang, "an error of topogate's own; see the sweeper's log")
+            else:
+                if placed is not None:
+                    asked, answer, preempts = placed
+                    snapshot = snapshot.assume(answer, asked.gang)
+                    commits.append(_Commit(gang, asked, answer, preempts, version))
+            held |= self._reservations.get(gang.key, frozenset())
+        return due, commits
 
-    def _progress(self, placement: Placement, members: list[Pod]) -> None:
-        released = sum(not patches.is_gated(pod) for pod in members)
-        bound = sum(bool(pod.spec.node_name) for pod in members)
-        state = placements.RELEASING
-        if bound == len(members):
-            state = placements.BOUND
-        elif released == len(members):
-            state = placements.RELEASED
-        before = placement.status
-        status = PlacementStatus(
-            state,
-            max(before.pods, len(members)),
-            released,
-            bound,
-            before.spread,
-            before.proven,
-            before.reason,
-        )
-        if status != before:
-            self._cache.written(placements.write_status(self._api, placement, status))
+    def _place(
+        self, gang: PodGang, waiting: list[Pod], view: View, snapshot: Snapshot, held: frozenset[str]
+    ) -> tuple[plan.Question, Assignment, bool] | None:
+        avoid = self._avoided(gang.key) | held
+        asked = plan.question(gang, waiting, view.placed_on(gang.pods), avoid)
+        answer = place(asked.gang, snapshot, self._settings.options)
+        if not isinstance(answer, NoFit):
+            self._reservations.pop(gang.key, None)
+            self._records[gang.key].unfinishable_since = None
+            return asked, answer, False
+        claimed = self._preemption(gang, asked, snapshot)
+        if claimed is not None:
+            logger.info("preempts gang=%s victims=%s", gang.key, ",".join(claimed.victims[:10]))
+            return asked, claimed.assignment, True
+        self._reserve(gang, asked, snapshot)
+        self._undo_if_unfinishable(gang, view, answer.sentence)
+        self._reporter.waits(gang, answer.sentence)
+        return None
+
+    def _preemption(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot) -> claims.Claim | None:
+        """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
+        if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
+            return None
+        lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
+        return claims.claim(asked.gang, snapshot, self._settings.options, lambda use: use.priority < lowest)
+
+    def _reserve(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot) -> None:
+        """A gang that has waited long holds the nodes that are easiest to become free for it."""
+        kept = self._reservations.get(gang.key)
+        if kept is not None and all(name in snapshot.nodes for name in kept):
+            return
+        if _age_seconds(gang) < self._settings.reserve_seconds:
+            return
+
+        def may_end(use: Usage) -> bool:
+            return use.gang != asked.gang.name
+
+        claimed = claims.claim(asked.gang, snapshot, self._settings.options, may_end)
+        if claimed is not None:
+            self._reservations[gang.key] = claimed.nodes
+            logger.info("reserves gang=%s nodes=%d", gang.key, len(claimed.nodes))
+
+    def _undo_if_unfinishable(self, gang: PodGang, view: View, sentence: str) -> None:
+        """Take a gang back that is partly released and whose rest has found no place for too long."""
+        placement = view.placements.get(f"{gang.key.namespace}/{gang.key.placement_name}")
+        record = self._records[gang.key]
+        if not gang.released or placement is None or placement.status.complete:
+            record.unfinishable_since = None
+            return
+        if record.unfinishable_since is None:
+            record.unfinishable_since = time.monotonic()
+        elif time.monotonic() - record.unfinishable_since >= self._settings.undo_seconds:
+            for pod in gang.released:
+                self._take_back(pod, "undone", f"the rest of its gang found no place: {sentence}")
+            record.unfinishable_since = None
+
+    def _avoid(self, key: GangKey, node: str) -> None:
+        self._records.setdefault(key, _Record()).avoid[node] = time.monotonic() + AVOID_SECONDS
+
+    def _avoided(self, key: GangKey) -> frozenset[str]:
+        record = self._records[key]
+        record.avoid = {node: until for node, until in record.avoid.items() if until > time.monotonic()}
+        return frozenset(record.avoid)
+
+    # --- commit ---------------------------------------------------------------------------------
+
+    def _commit(self, commit: _Commit, view: View) -> None:
+        """Write the plan, then release. Runs in the pool, for several gangs at once."""
+        gang, asked, answer = commit.gang, commit.asked, commit.answer
+        try:
+            if not self._may_act():
+                return
+            if self._cache.usage_version == commit.usage_version:
+                added = self._write(commit, view)  # nothing has moved but what this pass assumed itself
+            else:
+                with self._fresh_lock:  # the next one is to see what this one writes
+                    faults = self._faults(commit)
+                    added = [] if faults else self._write(commit, view)
+                if faults:
+                    self._reporter.waits(gang, f"planned anew, since the cluster changed: {faults[0]}")
+                    self._cache.changed.set()
+                    return
+            self._metrics.placed.inc()
+            logger.info(
+                "placed gang=%s pods=%d spread=%r proven=%s",
+                gang.key,
+                len(added),
+                answer.spread,
+                answer.proven,
+            )
+            self._reporter.placed(gang, f"{len(added)} pods placed on {answer.spread}")
+            self._release(view, [(asked.pods[entry.uid], entry) for entry in added])
+        except ApiError as error:
+            self._metrics.errors.labels(str(error.status)).inc()
+            self._reporter.waits(gang, f"not committed in this pass: {error}")
+            self._cache.changed.set()
+        except Exception:  # one bad gang never stops the others
+            logger.exception("commit_failed gang=%s", gang.key)
+
+    def _write(self, commit: _Commit, view: View) -> list[PlannedPod]:
+        """Make the plan durable; returns its new entries."""
+        gang, answer = commit.gang, commit.answer
+        added = plan.planned_pods(gang, commit.asked, answer, self._timestamps, time.time_ns())
+        before = view.placements.get(f"{gang.key.namespace}/{gang.key.placement_name}")
+        spec = plan.plan_spec(gang, before, added, proven=answer.proven, preempts=commit.preempts)
+        self._cache.written(placements.write_plan(self._api, before, plan.plan_metadata(gang), spec))
+        return added
+
+    def _faults(self, commit: _Commit) -> list[str]:
+        """What speaks against the plan right before it is written, by the newest that is known."""
+        view = self._looker.look()
+        present = {pod.metadata.uid for pod in view.gated}
+        gone = [pod.metadata.name for uid, pod in commit.asked.pods.items() if uid not in present]
+        if gone:
+            return [f"pod {gone[0]} is gone"]
+        if commit.preempts:
+            return []  # the pods in the way are still there, as they must be
+        return check(commit.answer, commit.asked.gang, self._looker.snapshot(view))
+
+    def _timed(self, phase: str) -> AbstractContextManager[object]:
+        return self._metrics.passes.labels(phase).time()
+
+
+def _timestamp(planned: PlannedPod) -> str:
+    return planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+
+
+def _nodes_with_cards_under_way(view: View) -> set[str]:
+    return {
+        node
+        for pod in view.others
+        if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
+        and not pod.spec.node_name
+        and (node := occupied_node(pod)) is not None
+    }
+
+
+def _is_overbooked(snapshot: Snapshot, node: str) -> bool:
+    state = snapshot.nodes.get(node)
+    if state is None:
+        return True
+    short = any(amount < 0 for amount in state.free.values())
+    return short or any(amount < 0 for card in state.cards for _, amount in card.free)
+
+
+def _age_seconds(gang: PodGang) -> float:
+    try:
+        created = datetime.fromisoformat(gang.created)
+    except ValueError:
+        return 0.0
+    return (datetime.now(UTC) - created).total_seconds()

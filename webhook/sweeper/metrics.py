@@ -1,0 +1,109 @@
+"""What the sweeper counts and measures, and the small HTTP server that shows it."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+PHASES: Final = ("look", "finish", "snapshot", "place", "commit", "release", "repair", "report")
+
+
+class Metrics:
+    """All series, in a registry of their own."""
+
+    def __init__(self) -> None:
+        """Every series starts at 0."""
+        self.registry = CollectorRegistry()
+        self.gangs = Gauge("topogate_gangs", "Gangs by state.", ["state"], registry=self.registry)
+        self.oldest = Gauge(
+            "topogate_oldest_gated_pod_seconds",
+            "Age of the oldest pod that waits for us: alert on it.",
+            registry=self.registry,
+        )
+        self.passes = Histogram(
+            "topogate_pass_seconds",
+            "Duration of a pass by phase.",
+            ["phase"],
+            buckets=(0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30),
+            registry=self.registry,
+        )
+        self.releases = Counter(
+            "topogate_releases_total",
+            "Pods by what became of their release.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.placed = Counter("topogate_gangs_placed_total", "Plans written.", registry=self.registry)
+        self.repairs = Counter(
+            "topogate_repairs_total",
+            "Released pods deleted to be placed anew.",
+            ["cause"],
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "topogate_api_errors_total",
+            "Requests that the API server refused.",
+            ["status"],
+            registry=self.registry,
+        )
+        self.leading = Gauge("topogate_leader", "1 while this process leads.", registry=self.registry)
+        self.silence = Gauge(
+            "topogate_watch_silence_seconds",
+            "Seconds since the API server last said anything on a watch.",
+            ["resource"],
+            registry=self.registry,
+        )
+        for phase in PHASES:
+            self.passes.labels(phase)
+
+    def count_gangs(self, states: Iterable[str]) -> None:
+        """Replace the number of gangs in each state."""
+        counts: dict[str, int] = dict.fromkeys(
+            ("Settling", "Waiting", "Releasing", "Released", "Bound", "Failed"), 0
+        )
+        for state in states:
+            counts[state] = counts.get(state, 0) + 1
+        for state, count in counts.items():
+            self.gangs.labels(state).set(count)
+
+
+def serve(
+    address: str,
+    port: int,
+    metrics: Metrics,
+    refresh: Callable[[], None],
+    checks: Mapping[str, Callable[[], str]],
+) -> ThreadingHTTPServer:
+    """Answer /metrics and each path of `checks`, whose functions return "" or what is wrong (503)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 10
+
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                refresh()
+                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+            elif self.path in checks:
+                wrong = checks[self.path]()
+                self._answer(503 if wrong else 200, "text/plain", (wrong or "ok").encode())
+            else:
+                self._answer(404, "text/plain", b"there are /metrics, /healthz and /readyz")
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Probes every few seconds are no news."""
+
+    server = ThreadingHTTPServer((address, port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server

@@ -1,0 +1,101 @@
+"""Released pods that will not run where they were sent: found, and deleted so that they can be placed anew.
+
+A pin is for good: a released pod whose node is gone, or that kube-scheduler will not bind, can only be
+made again, by the controller that made it. Its successor comes gated and joins its gang where it is.
+A pod that nobody would make again is never deleted; the user is told.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.cache import occupied_node
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import is_ready, is_usable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A released pod that needs another place. cause is a word for metrics, reason a sentence."""
+
+    pod: Pod
+    node: str
+    cause: str
+    reason: str
+
+
+class Watchman:
+    """Remembers since when something has been wrong, so that a short trouble is not acted upon."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: seconds from anywhere; after a restart all times begin anew, which only delays."""
+        self._settings = settings
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+        self._seen: set[tuple[str, str]] = set()
+
+    def lost(self, released: Iterable[Pod], nodes: dict[str, Node]) -> list[Lost]:
+        """Which of these released pods have been in trouble for too long."""
+        self._seen = set()
+        found = [lost for pod in released if (lost := self._examine(pod, nodes)) is not None]
+        self._since = {key: since for key, since in self._since.items() if key in self._seen}
+        return found
+
+    def _examine(self, pod: Pod, nodes: dict[str, Node]) -> Lost | None:
+        name = occupied_node(pod)
+        if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
+            return None
+        bound = bool(pod.spec.node_name)
+        node = nodes.get(name)
+        settings = self._settings
+        if node is None:
+            return self._after(0.0, pod, name, "node-gone", f"its node {name} is gone")
+        if not is_ready(node) or (not bound and not is_usable(node)):
+            what = "not ready" if not is_ready(node) else "closed to new pods"
+            return self._after(
+                settings.not_ready_seconds, pod, name, "node-unusable", f"its node {name} is {what}"
+            )
+        if not bound:
+            # kube-scheduler has chosen victims and waits for them to end: that may take their grace period.
+            patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
+            reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s"
+            return self._after(patience, pod, name, "not-bound", reason)
+        return None
+
+    def _after(self, seconds: float, pod: Pod, node: str, cause: str, reason: str) -> Lost | None:
+        key = (pod.metadata.uid, cause)
+        self._seen.add(key)
+        since = self._since.setdefault(key, self._clock())
+        return Lost(pod, node, cause, reason) if self._clock() - since >= seconds else None
+
+
+def can_come_again(pod: Pod) -> bool:
+    """Whether a controller would make this pod again."""
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind != "Node"
+
+
+def delete(api: Api, pod: Pod) -> bool:
+    """Delete a pod if it is still the one that was seen; returns whether it is (or was) gone."""
+    metadata = pod.metadata
+    try:
+        api.request(
+            "DELETE",
+            f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}",
+            body={
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "preconditions": {"uid": metadata.uid},
+            },
+        )
+    except ApiError as error:
+        if error.status in (404, 409):  # gone, or another pod by now
+            return True
+        logger.warning("delete_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error))
+        return False
+    return True

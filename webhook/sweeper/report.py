@@ -1,0 +1,184 @@
+"""Tell people: a gang's state and reason in its Placement, Events on its owner and its first pod, a log line.
+
+What is told twice is told once: a status is written when it differs, an Event when its sentence is new.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from webhook.kube import placements
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement, PlacementStatus
+from webhook.sweeper import patches, plan
+from webhook.sweeper.cache import ClusterCache
+from webhook.sweeper.gangs import GangKey, PodGang
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import View
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer(Protocol):
+    """What is needed of an event recorder: say something about a pod and about the pod's controller."""
+
+    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        """reason: a word in PascalCase; note: a sentence."""
+
+
+class Silent:
+    """Says nothing, for tests and for clusters that want no Events."""
+
+    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        """Say nothing."""
+
+
+class Reporter:
+    """Collects what a pass finds out and writes what has changed at its end."""
+
+    def __init__(
+        self,
+        api: Api,
+        cache: ClusterCache,
+        settings: Settings,
+        metrics: Metrics,
+        announcer: Announcer,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """may_act is asked before each write."""
+        self._api = api
+        self._cache = cache
+        self._settings = settings
+        self._metrics = metrics
+        self._announcer = announcer
+        self._may_act = may_act
+        self._reasons: dict[GangKey, str] = {}
+        self._settling: set[GangKey] = set()
+
+    # --- during a pass --------------------------------------------------------------------------
+
+    def waits(self, gang: PodGang, reason: str) -> None:
+        """A complete gang has no place, and why."""
+        reason = "; ".join([reason, *gang.problems])
+        if self._reasons.get(gang.key) != reason:
+            logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
+            self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
+        self._reasons[gang.key] = reason
+        self._settling.discard(gang.key)
+
+    def settling(self, gang: PodGang, reason: str) -> None:
+        """A gang is not complete yet."""
+        self._settling.add(gang.key)
+        self._reasons[gang.key] = reason
+
+    def placed(self, gang: PodGang, note: str) -> None:
+        """A gang has its plan."""
+        self._reasons[gang.key] = "; ".join(gang.problems)
+        self._settling.discard(gang.key)
+        self._announcer.say(gang.gated[0], "GangPlaced", note, warning=False)
+
+    def warn(self, pod: Pod, reason: str, note: str) -> None:
+        """Something of one pod that somebody should know."""
+        self._announcer.say(pod, reason, note, warning=True)
+
+    # --- at its end -----------------------------------------------------------------------------
+
+    def report(self, view: View, gangs: Sequence[PodGang]) -> None:
+        """Write what differs: states, progress, reasons; remove Placements whose gang is gone."""
+        view.placements = dict(self._cache.current_placements())
+        by_name = {f"{gang.key.namespace}/{gang.key.placement_name}": gang for gang in gangs}
+        pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
+        labels = {name: node.metadata.labels for name, node in view.nodes.items()}
+        states = [
+            self._report_gang(gang, placement)
+            for name, gang in by_name.items()
+            if not ((placement := view.placements.get(name)) and placement.spec.pods)
+        ]
+        for name, placement in view.placements.items():
+            if placement.metadata.namespace in self._settings.ignored_namespaces:
+                continue
+            members = [pods[planned.uid] for planned in placement.spec.pods if planned.uid in pods]
+            if not members and name not in by_name:
+                self._try(placement, self._remove)
+            elif members:
+                gang = by_name.get(name)
+                status = self._progress(placement, members, gang, labels)
+                states.append(status.state)
+                self._write(placement, status)
+        living = {gang.key for gang in gangs}
+        self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
+        self._settling &= living
+        self._metrics.count_gangs(states)
+
+    def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
+        """The state of a gang that has nothing planned; one with a plan is told by its progress."""
+        if gang.key in self._settling or gang.key not in self._reasons:
+            return "Settling"
+        status = PlacementStatus(placements.WAITING, len(gang.pods), reason=self._reasons[gang.key])
+        if placement is not None:
+            self._write(placement, status)
+        elif self._may_act():
+            self._create(gang, status)
+        return placements.WAITING
+
+    def _create(self, gang: PodGang, status: PlacementStatus) -> None:
+        """A Placement without a plan, which says why the gang waits."""
+        try:
+            spec = plan.plan_spec(gang, None, [])
+            made = placements.write_plan(self._api, None, plan.plan_metadata(gang), spec)
+            self._cache.written(made)
+            self._cache.written(placements.write_status(self._api, made, status))
+        except ApiError as error:
+            logger.warning("status_failed gang=%s error=%r", gang.key, str(error))
+
+    def _progress(
+        self,
+        placement: Placement,
+        members: list[Pod],
+        gang: PodGang | None,
+        labels: Mapping[str, Mapping[str, str]],
+    ) -> PlacementStatus:
+        released = [pod for pod in members if not patches.is_gated(pod, self._settings.gate_prefix)]
+        bound = sum(bool(pod.spec.node_name) for pod in released)
+        count = max(len(members), len(gang.pods) if gang else 0)
+        if bound == count:
+            state = placements.BOUND
+        elif len(released) == count:
+            state = placements.RELEASED
+        else:
+            state = placements.RELEASING
+        nodes = {planned.uid: planned.node for planned in placement.spec.pods}
+        before = placement.status
+        return PlacementStatus(
+            state,
+            count,
+            len(released),
+            bound,
+            plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
+            before.complete or bound == count,
+            self._reasons.get(gang.key, "") if gang else "",
+        )
+
+    def _write(self, placement: Placement, status: PlacementStatus) -> None:
+        if status != placement.status:
+            self._try(
+                placement, lambda each: self._cache.written(placements.write_status(self._api, each, status))
+            )
+
+    def _remove(self, placement: Placement) -> None:
+        placements.delete(self._api, placement)
+        self._cache.forgotten(placement)
+
+    def _try(self, placement: Placement, action: Callable[[Placement], None]) -> None:
+        if not self._may_act():
+            return
+        try:
+            action(placement)
+        except ApiError as error:
+            if error.status in (404, 409):  # gone, or written since: the watch will show it
+                self._cache.forgotten(placement)
+            else:
+                self._metrics.errors.labels(str(error.status)).inc()
+                logger.warning("status_failed placement=%s error=%r", placement.metadata.name, str(error))

@@ -1,0 +1,132 @@
+"""What the sweeper sees at one moment, and the placement core's snapshot of it.
+
+Converted objects are kept as long as the API server's object behind them is the same one, so that a pass
+over a cluster in which little has changed converts little.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from webhook.kube import convert
+from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlannedPod
+from webhook.placement import Node as PlacementNode
+from webhook.placement import Snapshot, Usage
+from webhook.sweeper import patches
+from webhook.sweeper.cache import ClusterCache, occupied_node
+from webhook.sweeper.settings import Settings
+
+
+class _HasMetadata(Protocol):
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+A = TypeVar("A", bound=_HasMetadata)
+B = TypeVar("B")
+
+
+class Converted(Generic[A, B]):
+    """Results of a conversion, by uid, for as long as the object is the very same."""
+
+    def __init__(self, convert_one: Callable[[A], B]) -> None:
+        """convert_one must depend on nothing but its argument."""
+        self._convert = convert_one
+        self._known: dict[str, tuple[A, B]] = {}
+        self._used: dict[str, tuple[A, B]] = {}
+
+    def get(self, item: A) -> B:
+        """The conversion of an object."""
+        uid = item.metadata.uid
+        known = self._known.get(uid)
+        if known is None or known[0] is not item:
+            known = (item, self._convert(item))
+        self._used[uid] = known
+        return known[1]
+
+    def end_round(self) -> None:
+        """Forget what was not asked for since the last round."""
+        self._known, self._used = self._used, {}
+
+
+@dataclass
+class View:
+    """The cluster at one moment.
+
+    gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
+    still holds, for pods still gated.
+    """
+
+    gated: list[Pod]
+    others: list[Pod]
+    nodes: dict[str, Node]
+    placements: dict[str, Placement]
+    planned: dict[str, PlannedPod] = field(default_factory=dict)
+
+    def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
+        """uid -> node of those pods that have one, released or only planned."""
+        found: dict[str, str] = {}
+        for pod in pods:
+            uid = pod.metadata.uid
+            node = self.planned[uid].node if uid in self.planned else occupied_node(pod)
+            if node is not None:
+                found[uid] = node
+        return found
+
+
+class Looker:
+    """Makes views and snapshots of a cache."""
+
+    def __init__(self, cache: ClusterCache, settings: Settings) -> None:
+        """Nothing is looked at yet."""
+        self._cache = cache
+        self._settings = settings
+        self._nodes: Converted[Node, PlacementNode] = Converted(convert.node_of)
+        self._usages: Converted[Pod, Usage] = Converted(convert.usage_of)
+        self._snapshot: Snapshot | None = None
+
+    def look(self) -> View:
+        """The cluster now. A plan for a node that cannot take pods any more does not hold."""
+        ignored, prefix = self._settings.ignored_namespaces, self._settings.gate_prefix
+        gated: list[Pod] = []
+        others: list[Pod] = []
+        for pod in self._cache.pods.items().values():
+            mine = patches.is_gated(pod, prefix) and pod.metadata.namespace not in ignored
+            (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
+        nodes = dict(self._cache.nodes.items())
+        view = View(gated, others, nodes, dict(self._cache.current_placements()))
+        waiting = {pod.metadata.uid for pod in gated}
+        for placement in view.placements.values():
+            for planned in placement.spec.pods:
+                node = nodes.get(planned.node)
+                if planned.uid in waiting and node is not None and is_usable(node):
+                    view.planned[planned.uid] = planned
+        return view
+
+    def snapshot(self, view: View) -> Snapshot:
+        """Nodes, and what bound, pinned and planned pods take on them."""
+        usage: list[tuple[str, Usage]] = []
+        for pod in view.others:
+            name = occupied_node(pod)
+            if name is not None and name in view.nodes:
+                usage.append((name, self._usages.get(pod)))
+        for pod in view.gated:
+            planned = view.planned.get(pod.metadata.uid)
+            if planned is not None:
+                usage.append((planned.node, convert.usage_of(pod, annotations=planned.annotations)))
+        nodes = [self._nodes.get(node) for node in view.nodes.values()]
+        self._snapshot = Snapshot.build(nodes, usage, self._settings.topology, previous=self._snapshot)
+        self._nodes.end_round()
+        self._usages.end_round()
+        return self._snapshot
+
+
+def is_ready(node: Node) -> bool:
+    """Whether the kubelet says that it is ready; a node that says nothing is believed to be."""
+    return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
+
+
+def is_usable(node: Node) -> bool:
+    """Whether a plan may still be carried out on this node."""
+    return is_ready(node) and not node.spec.unschedulable and not node.metadata.deletion_timestamp
