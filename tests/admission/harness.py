@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -52,6 +52,8 @@ def free_port() -> int:
 @dataclass
 class Webhook:
     """`topogate-webhook` on loopback, with a certificate and a policy in a folder of its own."""
+
+    module: ClassVar[str] = "webhook.admission.serve"
 
     folder: Path
     kubeconfig: Path
@@ -91,7 +93,7 @@ class Webhook:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "webhook.admission.serve"),
+                    *(sys.executable, "-m", self.module),
                     *("--bind", f"127.0.0.1:{self.port}", "--cert-dir", str(self.folder)),
                     *("--policy", str(self.policy_file), "--kubeconfig", str(self.kubeconfig)),
                 ],

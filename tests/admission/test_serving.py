@@ -160,6 +160,40 @@ def test_a_body_above_the_cap_is_refused_with_413_unread(webhook: Webhook) -> No
     connection.close()
 
 
+def chunked(*chunks: bytes) -> bytes:
+    parts = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in (*chunks, b"")]
+    return b"".join(parts)
+
+
+_WHOLE = json.dumps(review(gpu_pod("a"))).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (chunked(_WHOLE[:100], _WHOLE[100:]), 200),
+        (chunked(*[b" " * (1 << 20)] * 9), 413),
+        (b"zz\r\n{}\r\n0\r\n\r\n", 400),
+        (chunked(_WHOLE[:100])[:-2] + b"\r\n", 400),
+    ],
+    ids=["in two chunks", "above the cap", "with a bad chunk", "cut short"],
+)
+def test_a_body_without_a_length_is_held_to_the_same_rules(
+    webhook: Webhook, body: bytes, status: int
+) -> None:
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=10)
+    with contextlib.closing(connection):
+        connection.putrequest("POST", "/mutate")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders()
+        with contextlib.suppress(OSError):  # it may answer before all is sent
+            connection.send(body)
+        with connection.getresponse() as response:
+            assert response.status == status
+    assert "Traceback" not in webhook.log
+
+
 def test_a_review_of_three_mebibytes_is_answered(webhook: Webhook) -> None:
     pod = gpu_pod("a", annotations={"big": "x" * (3 << 20)})
     assert post(webhook, review(pod))[0] == 200

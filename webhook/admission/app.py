@@ -13,15 +13,17 @@ from typing import Final
 
 import msgspec
 from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
+from gunicorn.http.errors import ParseException
+from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
 
 from webhook.admission import patch
-from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, Decision, decide
+from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.metrics import ERROR, Metrics
 from webhook.admission.review import ReviewError, decode_pod, decode_request, encode_response
 from webhook.admission.store import Certificate, PolicyStore
 from webhook.kube.objects import PriorityClass
 
+JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 """The API server takes objects of up to 3 MiB, and a review holds one with its envelope."""
 
@@ -52,10 +54,10 @@ def create_app(dependencies: Dependencies) -> Flask:
 
     @app.post("/mutate")
     def mutate() -> Response:
-        if request.mimetype != "application/json":
+        if request.environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
             metrics.count(ERROR, "content-type")
-            return _text(415, "Content-Type must be application/json")
-        body = request.get_data(cache=False)
+            return _text(415, f"Content-Type must be {JSON}")
+        body = _body()
         started = time.perf_counter()
         response = _answer(body, dependencies, metrics)
         metrics.latency.observe(time.perf_counter() - started)
@@ -81,6 +83,24 @@ def create_app(dependencies: Dependencies) -> Flask:
         return _text(error.code or 500, error.name)
 
     return app
+
+
+def _body() -> bytes:
+    """The whole body, at most LARGEST_BODY_BYTES; what the API server sends has a length."""
+    length = request.environ.get("CONTENT_LENGTH", "")
+    try:
+        if not length.isdecimal():
+            body = request.get_data(cache=False)  # chunked: Flask stops reading at the cap
+            if len(body) >= LARGEST_BODY_BYTES:
+                raise RequestEntityTooLarge
+            return body
+        if int(length) > LARGEST_BODY_BYTES:
+            raise RequestEntityTooLarge
+        # Straight from gunicorn: Flask's stream in between costs as much as decoding the review.
+        body = request.environ["wsgi.input"].read(int(length))
+    except (OSError, ParseException):  # the client stalled or left, or its chunks are none
+        raise ClientDisconnected from None
+    return bytes(body)
 
 
 def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Response:
@@ -109,7 +129,8 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Respon
     metrics.count(decision.outcome, decision.reason)
     if decision.warnings:
         metrics.warnings.inc(len(decision.warnings))
-    if decision.outcome in (MUTATED, DENIED):
+    if decision.outcome == DENIED or logger.isEnabledFor(logging.DEBUG):
+        # A line for each pod would cost more than deciding on it, and the audit log has the patch.
         logger.info(
             "review uid=%s namespace=%s outcome=%s reason=%s operations=%d warnings=%d",
             review.uid,
@@ -119,7 +140,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Respon
             len(decision.operations),
             len(decision.warnings),
         )
-    return Response(answer, content_type="application/json")
+    return Response(answer, content_type=JSON)
 
 
 def _where() -> str:
@@ -144,7 +165,7 @@ def _readiness(dependencies: Dependencies) -> Response:
     return Response(
         msgspec.json.encode({"ready": ready, **detail}),
         status=200 if ready else 503,
-        content_type="application/json",
+        content_type=JSON,
     )
 
 

@@ -1,0 +1,270 @@
+"""What admission costs: ratios, each of two measurements taken in turns within one run.
+
+1. CPU and requests a second of the webhook against a Flask app that does nothing, both under the same
+   gunicorn, TLS, body and clients. CPU is the worker's own time from /proc, so the clients do not count.
+2. Pod creations a second through a real API server, in a namespace with and one without the webhook.
+
+Absolute figures belong to the machine; only the ratios are meant to be compared.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flask import Flask, Response, request
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.admission.harness import HOSTS, Webhook, create, gpu_pod, install, install_classes
+from tests.support import create_namespace
+from webhook.admission import certificates, serve
+
+CONNECTIONS: Final = 8
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class NoOpServer(serve.Server):
+    """The webhook's server around an app that reads the body and gives a fixed answer."""
+
+    def load(self) -> Flask:
+        super().load()  # the same threads in the background
+        app = Flask("no-op", static_folder=None)
+        answer = json.dumps(
+            {
+                "apiVersion": "admission.k8s.io/v1",
+                "kind": "AdmissionReview",
+                "response": {"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": True},
+            }
+        ).encode()
+
+        @app.post("/mutate")
+        def mutate() -> Response:
+            request.get_data(cache=False)
+            return Response(answer, content_type="application/json")
+
+        @app.get("/readyz")
+        def readyz() -> Response:
+            return Response("ok")
+
+        return app
+
+
+class NoOp(Webhook):
+    """Started like the webhook, by this file instead of webhook.admission.serve."""
+
+    module = "hack.benchmarks.admission"
+
+
+def usual_review() -> bytes:
+    """A review of about 6 KB: a worker of a Job, with the managed fields that the API server sends."""
+    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high", keys.GPU_MODEL_ANNOTATION: "rtx-4090"})
+    pod["metadata"] |= {
+        "generateName": "train-workers-0-0-",
+        "labels": {f"batch.kubernetes.io/label-{number}": "value-of-a-label" for number in range(8)},
+        "creationTimestamp": None,
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}],
+        "managedFields": [
+            {
+                "manager": "kube-controller-manager",
+                "operation": "Update",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {f"f:field-{number}": {".": {}, "f:value": {}} for number in range(40)},
+            }
+        ],
+    }
+    environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(30)]
+    side = {"name": "side", "image": "registry.example.com/side:1", "env": environment[:8]}
+    pod["spec"]["containers"][0] |= {"env": environment, "command": ["torchrun", "train.py"]}
+    pod["spec"]["containers"].append(side)
+    pod["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
+    review_request = {
+        "uid": uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+        "namespace": "team",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:serviceaccount:kube-system:job-controller"},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review_request}
+    return json.dumps(review).encode()
+
+
+@dataclass(frozen=True)
+class Round:
+    """One measurement: requests a second and the server's CPU microseconds a request."""
+
+    per_second: float
+    cpu_microseconds: float
+
+
+def worker_cpu_seconds(server: Webhook) -> float:
+    """CPU time of gunicorn's worker, user and system."""
+    assert server.process is not None
+    pid = server.process.pid
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    fields = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def load(server: Webhook, body: bytes, seconds: float) -> Round:
+    """Post the body over kept-alive connections for so long."""
+    counts = [0] * CONNECTIONS
+    stop = threading.Event()
+
+    def post(index: int) -> None:
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=server.tls())
+        while not stop.is_set():
+            connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
+            with connection.getresponse() as response:
+                response.read()
+                if response.status != 200:
+                    raise RuntimeError(f"HTTP {response.status}")
+            counts[index] += 1
+        connection.close()
+
+    threads = [threading.Thread(target=post, args=(index,)) for index in range(CONNECTIONS)]
+    before, started = worker_cpu_seconds(server), time.perf_counter()
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - started
+    return Round(sum(counts) / took, (worker_cpu_seconds(server) - before) / sum(counts) * 1e6)
+
+
+@contextlib.contextmanager
+def started(kind: type[Webhook], cluster: Cluster, folder: Path) -> Iterator[Webhook]:
+    """A server that is ready, and stopped afterwards."""
+    folder.mkdir(parents=True)
+    server = kind(folder, cluster.kubeconfig, pair=certificates.issue(HOSTS))
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float) -> float:
+    """Measure both in turns; returns the ratio of the medians of CPU."""
+    body = usual_review()
+    found: dict[str, list[Round]] = {"no-op": [], "webhook": []}
+    with started(NoOp, cluster, folder / "noop") as noop, started(Webhook, cluster, folder / "own") as own:
+        for server in (noop, own):
+            load(server, body, 1.0)  # warm up
+        for _ in range(rounds):
+            found["no-op"].append(load(noop, body, seconds))
+            found["webhook"].append(load(own, body, seconds))
+    print(f"\n1. The app under its server: {len(body)} bytes a review, {CONNECTIONS} kept-alive connections,")
+    print(f"   {rounds} rounds of {seconds:g} s each in turns; medians (lowest to highest)")
+    for name, measured in found.items():
+        cpu, rate = [r.cpu_microseconds for r in measured], [r.per_second for r in measured]
+        print(f"   {name:8} CPU {_spread(cpu)} us a request; {_spread(rate)} requests/s")
+    ratios = [
+        own.cpu_microseconds / noop.cpu_microseconds
+        for own, noop in zip(found["webhook"], found["no-op"], strict=True)
+    ]
+    print(f"   webhook / no-op: CPU {_spread(ratios, 2)}")
+    return statistics.median(ratios)
+
+
+def compare_creations(cluster: Cluster, folder: Path, rounds: int, pods: int) -> float:
+    """Create pods with and without the webhook in turns; returns the ratio of the medians."""
+    found: dict[str, list[float]] = {"without": [], "with": []}
+    paused = ("kube-scheduler", "kube-controller-manager", "kwok")
+    with started(Webhook, cluster, folder / "cluster") as webhook:
+        install(cluster, webhook, failurePolicy="Fail", timeoutSeconds=10)
+        opted = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
+        namespaces = {"without": create_namespace(cluster), "with": create_namespace(cluster, opted)}
+        with contextlib.ExitStack() as stack:
+            for program in paused:
+                stack.enter_context(cluster.paused(program))
+            for namespace in namespaces.values():
+                creations(cluster, namespace, 100)  # warm up
+            for _ in range(rounds):
+                for name, namespace in namespaces.items():
+                    found[name].append(creations(cluster, namespace, pods))
+    print(f"\n2. Pods through a real API server: {CONNECTIONS} clients, {rounds} rounds of {pods} in turns,")
+    print("   scheduler, controllers and kwok held still, everything on the same cores")
+    for name, rates in found.items():
+        print(f"   {name:8} the webhook: {_spread(rates)} pods/s")
+    ratios = [a / b for a, b in zip(found["with"], found["without"], strict=True)]
+    print(f"   with / without: {_spread(ratios, 2)}")
+    return statistics.median(ratios)
+
+
+def creations(cluster: Cluster, namespace: str, count: int) -> float:
+    """Create so many pods from several threads; returns pods a second."""
+    api = cluster.api()
+    share = count // CONNECTIONS
+
+    def work() -> None:
+        for _ in range(share):
+            create(api, namespace, gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"}))
+
+    threads = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
+    started_at = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rate = share * CONNECTIONS / (time.perf_counter() - started_at)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=60)
+    return rate
+
+
+def _spread(values: list[float], digits: int = 0) -> str:
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run both comparisons; 1 if the webhook costs more than --limit times the no-op's CPU."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if "--cert-dir" in arguments:  # started by this file as the no-op server
+        serve.Server = NoOpServer  # type: ignore[misc]
+        return serve.main(arguments)
+    parser = argparse.ArgumentParser(prog="hack/bench admission", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of a round of part 1")
+    parser.add_argument("--pods", type=int, default=800, help="pods of a round of part 2")
+    parser.add_argument("--part", type=int, choices=(1, 2), help="only one of the two comparisons")
+    parser.add_argument("--limit", type=float, default=1.25, help="most CPU against the no-op's")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cluster = Cluster.up(folder / "cluster", tied=True)
+        try:
+            install_classes(cluster)
+            ratio = 0.0
+            if options.part != 2:
+                ratio = compare_servers(cluster, folder / "servers", options.rounds, options.seconds)
+            if options.part != 1:
+                compare_creations(cluster, folder / "creations", options.rounds, options.pods)
+        finally:
+            cluster.down()
+    if ratio > options.limit:
+        print(f"\nFAILED: {ratio:.2f} times the CPU of the no-op app, more than {options.limit}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
