@@ -1,8 +1,8 @@
-"""A live copy of one collection of the API server: list in pages, then watch, for ever.
+"""A live copy of one collection of the API server: list, then watch, for ever.
 
 Level-based: what it holds is what the API server held at some recent version. Nobody may act on a
 copy that is not `synced`. A version that has expired (410) is answered by a fresh list, every other
-trouble by trying again after a growing, jittered pause.
+trouble by trying again after a growing, jittered pause; a watch that fails again and again by a list.
 """
 
 import logging
@@ -14,15 +14,25 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.objects import Metadata, ObjectList, Struct
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 290
 """How long one watch lasts: under the API server's own 30 to 60 minutes, so that we choose the moment."""
 _SILENCE_SECONDS: Final = WATCH_SECONDS + 20
+_LIST_SECONDS: Final = 60.0
+"""The longest silence within a list."""
 _MAX_PAUSE_SECONDS: Final = 30.0
+_SHORT_SECONDS: Final = 1.0
+"""A watch that ends sooner than this without an event has failed, whatever the server calls it."""
+_WATCH_FAILURES: Final = 3
+"""So many in a row, and the version itself is doubted: an API server restored from a backup has never
+heard of it, and says so as a time-out."""
 _GONE: Final = 410
+_NO_STREAM: Final = (400, 405, 422)
+"""How servers refuse a list as a stream that do not know it, or do not offer it."""
+_END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 logger = logging.getLogger(__name__)
 
@@ -68,17 +78,20 @@ class Informer(Generic[T]):
         on_event: OnEvent[T] | None = None,
         field_selector: str = "",
         label_selector: str = "",
+        stream_lists: bool = True,
     ) -> None:
         """Prepare; nothing is read before start().
 
-        path: the collection's, e.g. "/api/v1/pods". decoder: the struct of one object. on_event runs
-        in the informer's thread and must be quick; an exception from it ends nothing but is logged.
+        path: the collection's, e.g. "/api/v1/pods". decoder: the struct of one object; what it does not
+        name is never kept. on_event runs in the informer's thread and must be quick; an exception from
+        it ends nothing but is logged. stream_lists: ask for lists as streams where the server has them.
         """
         self._api = api
         self._path = path
         self._event_decoder = msgspec.json.Decoder(_Event)
         self._object_decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(decoder)
         self._list_decoder = msgspec.json.Decoder(ObjectList[decoder])  # type: ignore[valid-type]
+        self._raw_list_decoder = msgspec.json.Decoder(ObjectList[msgspec.Raw])
         self._envelope_decoder = msgspec.json.Decoder(_Envelope)
         self._on_event = on_event
         self._query = {
@@ -88,9 +101,14 @@ class Informer(Generic[T]):
         }
         self._lock = threading.Lock()
         self._items: dict[str, T] = {}
+        self._undecodable: dict[str, str] = {}
         self._synced = threading.Event()
         self._stop = threading.Event()
         self._heard = time.monotonic()
+        self._stream: Stream | None = None
+        self._stream_lists = stream_lists
+        self._stream_next = True
+        self._watch_failures = 0
         self._thread = threading.Thread(target=self._run, name=f"informer {path}", daemon=True)
 
     @property
@@ -108,8 +126,13 @@ class Informer(Generic[T]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end; a watch under way ends with its process."""
+        """Cut a watch under way and wait for the thread to end; what was read stays."""
         self._stop.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.cut()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_LIST_SECONDS)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first complete list."""
@@ -125,57 +148,138 @@ class Informer(Generic[T]):
         with self._lock:
             return self._items.get(key)
 
+    @property
+    def undecodable(self) -> Mapping[str, str]:
+        """Objects that could not be read, and why. The copy has their last readable version, or none."""
+        with self._lock:
+            return dict(self._undecodable)
+
+    # --- the thread -----------------------------------------------------------------------------
+
     def _run(self) -> None:
         failures = 0
         version = ""
         while not self._stop.is_set():
+            retry_after = 0.0
             try:
                 if not version:
                     version = self._list()
-                    failures = 0
+                    self._watch_failures = 0
                 version = self._watch(version)
                 failures = 0
                 continue
             except ExpiredError:
                 version = ""
-                continue
+                if not failures:  # the first time is nothing to wait for; again and again is
+                    failures = 1
+                    continue
             except ApiError as error:
-                if error.status == _GONE:
+                retry_after = error.retry_after or 0.0
+                if error.status == _GONE or self._is_version_doubtful():
                     version = ""
-                logger.warning("watch_failed path=%s error=%r", self._path, str(error))
+                if not self._stop.is_set():
+                    logger.warning("watch_failed path=%s error=%r", self._path, str(error))
             except msgspec.DecodeError as error:
-                version = ""  # cannot be skipped safely: what was missed is unknown, so list again
+                version = ""  # not even a name: what was missed is unknown, so list again
                 logger.error("undecodable path=%s error=%r", self._path, str(error))
             except Exception:
                 version = ""  # a defect of ours must not end the copy silently
                 logger.exception("informer_failed path=%s", self._path)
             failures += 1
-            pause = min(_MAX_PAUSE_SECONDS, 0.25 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)
-            self._stop.wait(pause)
+            self._stop.wait(max(retry_after, pause_seconds(failures)))
+
+    def _is_version_doubtful(self) -> bool:
+        self._watch_failures += 1
+        return self._watch_failures >= _WATCH_FAILURES
+
+    # --- lists ----------------------------------------------------------------------------------
 
     def _list(self) -> str:
         """Read the whole collection; returns the version that it stands for."""
         fresh: dict[str, T] = {}
+        undecodable: dict[str, str] = {}
+        version = ""
+        if self._stream_lists and self._stream_next:
+            self._stream_next = False  # if it breaks, the next list is in pages
+            version = self._list_as_stream(fresh, undecodable)
+        if not version:
+            fresh.clear()
+            undecodable.clear()
+            version = self._list_in_pages(fresh, undecodable)
+        self._stream_next = True
+        self._replace(fresh, undecodable)
+        self._synced.set()
+        return version
+
+    def _list_as_stream(self, fresh: dict[str, T], undecodable: dict[str, str]) -> str:
+        """The list as the first events of a watch (KEP-3157): one object in memory at a time, here and there.
+
+        A watch of its own, so that a silent server is found out sooner than in the long one. Returns ""
+        where the API server offers no such list.
+        """
+        query = {
+            **self._query,
+            "watch": "1",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(_LIST_SECONDS)),
+        }
+        try:
+            stream = self._open(query, _LIST_SECONDS)
+        except ApiError as error:
+            if error.status not in _NO_STREAM:
+                raise
+            self._stream_lists = False
+            logger.info("no_streaming_list path=%s reason=%r", self._path, str(error))
+            return ""
+        with stream:
+            for line in stream:
+                self._heard = time.monotonic()
+                event = self._decode_event(line)
+                if event.type == "BOOKMARK":
+                    metadata = self._envelope_decoder.decode(event.object).metadata
+                    if _END_OF_LIST in metadata.annotations:
+                        return metadata.resource_version
+                    continue
+                item, key, why = self._decode(event.object)
+                _put(fresh, undecodable, key, None if event.type == "DELETED" else item, why)
+        raise ApiError(0, "Incomplete", f"the list of {self._path} ended before it was complete")
+
+    def _list_in_pages(self, fresh: dict[str, T], undecodable: dict[str, str]) -> str:
         query = {**self._query, "limit": str(PAGE_SIZE)}
-        while True:
-            body = self._api.request("GET", self._path, query=query, timeout_seconds=60)
-            page = self._list_decoder.decode(body)
-            for item in page.items:
-                fresh[_key(item)] = item
+        while not self._stop.is_set():
+            body = self._api.request("GET", self._path, query=query, timeout_seconds=_LIST_SECONDS)
             self._heard = time.monotonic()
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
+            try:
+                page = self._list_decoder.decode(body)
+                fresh.update((_key(item), item) for item in page.items)
+                metadata = page.metadata
+            except msgspec.ValidationError:  # one of them: which?
+                raw = self._raw_list_decoder.decode(body)
+                for each in raw.items:
+                    item, key, why = self._decode(each)
+                    _put(fresh, undecodable, key, item, why)
+                metadata = raw.metadata
+            if not metadata.continue_:
+                return metadata.resource_version
+            query["continue"] = metadata.continue_
+        raise ApiError(0, "Stopped", f"the list of {self._path} was given up: the informer stops")
+
+    def _replace(self, fresh: dict[str, T], undecodable: dict[str, str]) -> None:
         with self._lock:
+            for key in undecodable.keys() & self._items.keys():
+                fresh[key] = self._items[key]
             before, self._items = self._items, fresh
+            self._undecodable = undecodable
         for key in before.keys() - fresh.keys():
             self._tell(before[key], None)
         for key, item in fresh.items():
             old = before.get(key)
             if old is None or old.metadata.resource_version != item.metadata.resource_version:
                 self._tell(old, item)
-        self._synced.set()
-        return str(page.metadata.resource_version)
+
+    # --- watches --------------------------------------------------------------------------------
 
     def _watch(self, version: str) -> str:
         """Follow the changes after `version` until the server ends the watch; returns the last version."""
@@ -186,33 +290,82 @@ class Informer(Generic[T]):
             "resourceVersion": version,
             "timeoutSeconds": str(int(WATCH_SECONDS * random.uniform(0.8, 1.0))),
         }
-        for line in self._api.lines(self._path, query=query, timeout_seconds=_SILENCE_SECONDS):
-            self._heard = time.monotonic()
-            event = self._event_decoder.decode(line)
-            if event.type == "ERROR":
-                status = self._envelope_decoder.decode(event.object)
-                if status.code == _GONE:
-                    raise ExpiredError
-                raise ApiError(status.code, status.reason, f"watch of {self._path}: {status.message}")
-            if event.type == "BOOKMARK":
-                version = self._envelope_decoder.decode(event.object).metadata.resource_version
-                continue
-            item = self._object_decoder.decode(event.object)
-            version = item.metadata.resource_version
-            self._apply(event.type, item)
-            if self._stop.is_set():
-                break
+        began = time.monotonic()
+        heard_nothing = True
+        with self._open(query, _SILENCE_SECONDS) as stream:
+            for line in stream:
+                self._heard = time.monotonic()
+                event = self._decode_event(line)
+                heard_nothing = False
+                self._watch_failures = 0
+                if event.type == "BOOKMARK":
+                    version = self._envelope_decoder.decode(event.object).metadata.resource_version
+                    continue
+                item, key, why = self._decode(event.object)
+                if item is None:
+                    version = self._set_aside(event, key, why)
+                else:
+                    version = item.metadata.resource_version
+                    self._apply(event.type, key, item)
+                if self._stop.is_set():
+                    break
+        if heard_nothing and time.monotonic() - began < _SHORT_SECONDS and not self._stop.is_set():
+            raise ApiError(0, "Ended", f"the watch of {self._path} ended as soon as it began")
         return version
 
-    def _apply(self, kind: str, item: T) -> None:
-        key = _key(item)
+    def _apply(self, kind: str, key: str, item: T) -> None:
         with self._lock:
             before = self._items.get(key)
+            if self._undecodable:
+                self._undecodable.pop(key, None)
             if kind == "DELETED":
                 self._items.pop(key, None)
             else:
                 self._items[key] = item
         self._tell(before, None if kind == "DELETED" else item)
+
+    def _set_aside(self, event: _Event, key: str, why: str) -> str:
+        """Note an event whose object cannot be read; one that is deleted is gone all the same."""
+        before = None
+        with self._lock:
+            if event.type == "DELETED":
+                before = self._items.pop(key, None)
+                self._undecodable.pop(key, None)
+            else:
+                self._undecodable[key] = why
+        if before is not None:
+            self._tell(before, None)
+        return self._envelope_decoder.decode(event.object).metadata.resource_version
+
+    # --- pieces ---------------------------------------------------------------------------------
+
+    def _open(self, query: Mapping[str, str], silence_seconds: float) -> Stream:
+        stream = self._api.stream(self._path, query=query, timeout_seconds=silence_seconds)
+        with self._lock:
+            self._stream = stream
+            if self._stop.is_set():
+                stream.cut()
+        return stream
+
+    def _decode_event(self, line: bytes) -> _Event:
+        """One line of a watch. Raises what an ERROR event says."""
+        event = self._event_decoder.decode(line)
+        if event.type == "ERROR":
+            status = self._envelope_decoder.decode(event.object)
+            if status.code == _GONE:
+                raise ExpiredError
+            raise ApiError(status.code, status.reason, f"watch of {self._path}: {status.message}")
+        return event
+
+    def _decode(self, raw: msgspec.Raw) -> tuple[T | None, str, str]:
+        """An object, its key, and why there is none. Raises DecodeError where there is not even a name."""
+        try:
+            item = self._object_decoder.decode(raw)
+            return item, _key(item), ""
+        except msgspec.ValidationError as error:
+            key = _key(self._envelope_decoder.decode(raw))
+            logger.error("undecodable path=%s object=%s error=%r", self._path, key, str(error))
+            return None, key, str(error)
 
     def _tell(self, before: T | None, after: T | None) -> None:
         if self._on_event is None:
@@ -226,3 +379,18 @@ class Informer(Generic[T]):
 def _key(item: HasMetadata) -> str:
     metadata = item.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def pause_seconds(failures: int) -> float:
+    """How long to wait after so many failures in a row: growing, capped, and never in step with others."""
+    return min(_MAX_PAUSE_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.0)
+
+
+def _put(fresh: dict[str, T], undecodable: dict[str, str], key: str, item: T | None, why: str) -> None:
+    """Enter one object of a list, which may be read twice while the list goes on."""
+    fresh.pop(key, None)
+    undecodable.pop(key, None)
+    if item is not None:
+        fresh[key] = item
+    elif why:
+        undecodable[key] = why

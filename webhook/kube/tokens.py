@@ -58,14 +58,15 @@ class TokenFile:
 def token_file_of(kubeconfig: Path, context: str | None) -> Path | None:
     """The tokenFile that a kubeconfig's context names, None if it names none.
 
-    Only that is read here; what else may be wrong with a kubeconfig is for its loader to say.
+    Only that is read here; what else may be wrong with a kubeconfig is for its loader to say. Raises
+    OSError, or ValueError if it is no YAML mapping.
     """
     try:
         content = yaml.safe_load(kubeconfig.expanduser().read_text())
-    except yaml.YAMLError:
-        return None
+    except yaml.YAMLError as error:
+        raise ValueError(f"no YAML: {error}") from error
     if not isinstance(content, dict):
-        return None
+        raise ValueError("it holds no mapping, so it is no kubeconfig")
     chosen = _named(content, "contexts", context or content.get("current-context")).get("context") or {}
     user = _named(content, "users", chosen.get("user")).get("user") or {}
     path = user.get("tokenFile")
