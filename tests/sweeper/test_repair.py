@@ -1,0 +1,117 @@
+"""Which released pods are given up, and when: never for a short trouble, never a pod that runs."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.repair import Watchman, can_come_again
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def node(name: str = "n1", *, ready: str = "True", **spec: Any) -> dict[str, Node]:
+    body = {
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+    return {name: msgspec.convert(body, Node)}
+
+
+def released(*, bound: bool = False, phase: str = "Pending", nominated: str = "", **metadata: Any) -> Pod:
+    """A pod pinned to n1, bound there or not."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    pod = pod_json(
+        schedulingGates=[],
+        affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+        metadata=metadata,
+        **({"nodeName": "n1"} if bound else {}),
+    )
+    pod["status"] = {"phase": phase, "nominatedNodeName": nominated}
+    return decode(pod)
+
+
+def causes(pod: Pod, nodes: dict[str, Node], seconds: float) -> list[str]:
+    """What is lost after a trouble has lasted for some time."""
+    clock = Clock()
+    watchman = Watchman(SETTINGS, clock)
+    watchman.lost([pod], nodes)
+    clock.now = seconds
+    return [lost.cause for lost in watchman.lost([pod], nodes)]
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
+def test_a_pod_whose_node_is_gone_is_lost_at_once(bound: bool) -> None:
+    assert causes(released(bound=bound), {}, 0) == ["node-gone"]
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
+@pytest.mark.parametrize("ready", ["False", "Unknown"])
+def test_a_pod_is_lost_when_its_node_stays_not_ready(bound: bool, ready: str) -> None:
+    assert causes(released(bound=bound), node(ready=ready), 49) == []
+    assert causes(released(bound=bound), node(ready=ready), 50) == ["node-unusable"]
+
+
+def test_a_cordon_concerns_only_a_pod_that_is_not_bound_yet() -> None:
+    assert causes(released(), node(unschedulable=True), 50) == ["node-unusable"]
+    assert causes(released(bound=True), node(unschedulable=True), 1000) == []
+
+
+def test_a_pod_that_is_not_bound_in_time_is_lost() -> None:
+    assert causes(released(), node(), 99) == []
+    assert causes(released(), node(), 100) == ["not-bound"]
+
+
+def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
+    assert causes(released(nominated="n1"), node(), 299) == []
+    assert causes(released(nominated="n1"), node(), 300) == ["not-bound"]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(released(bound=True, phase="Running"), id="it runs"),
+        pytest.param(released(deletionTimestamp="2026-01-01T00:00:00Z"), id="it is being deleted"),
+        pytest.param(decode(pod_json()), id="it is still gated"),
+    ],
+)
+def test_a_pod_is_left_alone_when(pod: Pod) -> None:
+    assert causes(pod, {}, 1000) == []
+
+
+def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
+    clock = Clock()
+    watchman = Watchman(SETTINGS, clock)
+    watchman.lost([released()], node(ready="False"))
+    clock.now = 40
+    watchman.lost([released()], node())
+    clock.now = 60
+    assert watchman.lost([released()], node(ready="False")) == []
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        ([], False),
+        ([{"kind": "Job", "name": "j", "uid": "u", "controller": True}], True),
+        ([{"kind": "Job", "name": "j", "uid": "u"}], False),
+        ([{"kind": "Node", "name": "n", "uid": "u", "controller": True}], False),
+    ],
+    ids=["nobody's", "a Job's", "owned but not controlled", "a mirror pod"],
+)
+def test_only_a_pod_that_a_controller_makes_again_may_be_deleted(owners: list[Any], expected: bool) -> None:
+    assert can_come_again(decode(pod_json(metadata={"ownerReferences": owners}))) is expected

@@ -1,0 +1,60 @@
+"""The sweeper's configuration file: what it may say, and that a mistake is told with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from webhook.placement import Mode
+from webhook.sweeper.settings import Settings, SettingsError, load
+
+
+def read(tmp_path: Path, text: str) -> Settings:
+    file = tmp_path / "sweeper.yaml"
+    file.write_text(text)
+    return Settings(**load(file))
+
+
+def test_an_empty_file_leaves_every_default(tmp_path: Path) -> None:
+    assert read(tmp_path, "# nothing yet\n") == Settings()
+
+
+def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        "settle_seconds: 2\nrepair: false\nignored_namespaces: [a, b]\nmode: balanced\n"
+        "gate_prefix: example.com/wait-\n"
+        "levels: {pod: [example.com/pod], rack: [example.com/rack]}\n",
+    )
+    assert (found.settle_seconds, found.repair, found.ignored_namespaces) == (2.0, False, frozenset("ab"))
+    assert found.options.mode is Mode.BALANCED
+    assert found.gate_prefix == "example.com/wait-"
+    assert found.topology.level_names == ("pod", "rack")
+    assert found.topology.families == (("example.com/pod", "example.com/rack"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("setle_seconds: 2", "setle_seconds is no setting; there are"),
+        ("settle_seconds: soon", "settle_seconds: 'soon' is not a number of seconds"),
+        ("settle_seconds: -1", "settle_seconds: -1 is not a number of seconds"),
+        ("settle_seconds: true", "settle_seconds: True is not a number of seconds"),
+        ("repair: 'no'", "repair: 'no' is not true or false"),
+        ("ignored_namespaces: a", "ignored_namespaces: 'a' is not a list of names"),
+        ("mode: widest", "mode: 'widest' is none of best-fit, least-free, balanced"),
+        ("levels: {a: [x, y], b: [z]}", "levels: each level needs one label key for each family"),
+        ("- a", "must be a mapping of settings"),
+        ("a: [", "cannot be read"),
+    ],
+    ids=lambda value: value,
+)
+def test_a_mistake_is_told_with_file_and_field(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, text)
+    assert complaint in str(caught.value)
+    assert "sweeper.yaml" in str(caught.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
