@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from labeler.contract.labels import decode_cards, decode_numa_map
+
 PLAYER: Final = Path(__file__).with_name("device_player.py")
 ROOT: Final = Path(__file__).resolve().parents[2]
 WRAPPER: Final = shutil.which("umockdev-wrapper")
@@ -131,8 +133,16 @@ class Machine:
         self._ask(do="event", path=f"/sys{card.path}", action=action)
 
     def labels(self) -> dict[str, str]:
-        """The labels that the labeler would write now."""
-        return dict(self._ask(do="look"))
+        """The labels that the labeler would write now; their readers must find just what was discovered."""
+        labels = dict(self._ask(do="look"))
+        used = [gpu for gpu in self.gpus() if gpu["vendor"] == "intel" and not gpu["skipped"]]
+        assert decode_cards(labels) == tuple(sorted(gpu["card"] for gpu in used))
+        numa_nodes = {gpu["numa_node"] for gpu in used if (gpu["numa_node"] or 0) <= 32767} - {None}
+        assert decode_numa_map(labels) == {
+            node: tuple(sorted(gpu["card"] for gpu in used if gpu["numa_node"] == node))
+            for node in sorted(numa_nodes)
+        }
+        return labels
 
     def gpus(self) -> list[dict[str, Any]]:
         """The GPUs as the source describes them."""

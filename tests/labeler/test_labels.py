@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from labeler.contract import keys
-from labeler.contract.values import legal_value
+from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups
+from labeler.contract.values import is_legal_value, legal_value
 from labeler.facts import Facts, Gpu, SourceError, merge
 from labeler.labels import model_labels, wanted
 
@@ -39,6 +42,36 @@ def test_levels_of_any_names_and_number_can_be_configured() -> None:
 def test_a_place_of_another_depth_names_both() -> None:
     with pytest.raises(SourceError, match=r"a place of 2 levels .*for 3 labels.*topology\.gke\.io/rack"):
         wanted(Facts(topology=("a", "b")), LEVELS)
+
+
+GPUS = st.builds(
+    Gpu,
+    card=st.integers(0, 200),
+    vendor=st.sampled_from(["intel", "nvidia"]),
+    numa_node=st.none() | st.integers(-1, 40000),
+    tiles=st.integers(1, 4),
+    memory_bytes=st.integers(0, 2**64),
+    skipped=st.sampled_from(["", "why"]),
+    pci_path=st.lists(st.sampled_from("ab"), max_size=4).map(tuple),
+)
+
+
+@given(st.lists(GPUS, unique_by=lambda gpu: gpu.card, max_size=40), st.integers(0, 4))
+def test_readers_find_exactly_the_cards_that_were_discovered(gpus: list[Gpu], level: int) -> None:
+    labels = wanted(Facts(gpus=tuple(gpus)), LEVELS, level).labels
+    used = sorted(
+        (gpu for gpu in gpus if gpu.vendor == "intel" and not gpu.skipped), key=lambda gpu: gpu.card
+    )
+    assert decode_cards(labels) == tuple(gpu.card for gpu in used)
+    node_of = {card: node for node, cards in decode_numa_map(labels).items() for card in cards}
+    assert node_of == {gpu.card: gpu.numa_node for gpu in used if gpu.numa_node in range(32768)}
+    group_of = {card: group for group in decode_pci_groups(labels) for card in group}
+    ancestors = {gpu.card: gpu.pci_path[:level] for gpu in used if 0 < level <= len(gpu.pci_path)}
+    assert group_of == {
+        card: tuple(other for other in ancestors if ancestors[other] == path)
+        for card, path in ancestors.items()
+    }
+    assert all(is_legal_value(value) for value in labels.values())
 
 
 def test_the_first_source_that_says_something_wins_and_identities_are_joined() -> None:

@@ -70,6 +70,13 @@ def test_a_labeler_sets_and_removes_what_is_its_own(
     assert not metadata[kind].keys() & installed.node("n0")["metadata"][kind].keys()
 
 
+def test_a_write_meant_for_a_node_that_was_replaced_is_refused(api: NodeApi) -> None:
+    other = "11111111-2222-3333-4444-555555555555"
+    with pytest.raises(ApiError, match=r"metadata\.uid"):
+        api.patch({"metadata": {"uid": other, "labels": {"topology.gke.io/rack": "r"}}})
+    assert "topology.gke.io/rack" not in api.metadata()["labels"]
+
+
 def test_a_labeler_reads_its_node(api: NodeApi) -> None:
     assert api.metadata()["name"] == "n0"
 
