@@ -1,0 +1,288 @@
+"""The policy file: what it means, and that every fault is named by its path."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeler.contract import keys
+from tests.admission.harness import MANIFESTS, shipped_policy
+from webhook.admission.policy import Policy, normal_model_name
+from webhook.admission.policy_file import PolicyError, parse_policy
+from webhook.admission.store import PolicyStore
+from webhook.cli import policy as command
+
+HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+TIERS = (
+    "tiers: [{name: low, priorityClassName: l}, {name: mid, priorityClassName: m},"
+    " {name: high, priorityClassName: h}]\n"
+)
+MODEL = "gpuModels: [{name: H100, labels: {a.io/b: c}}]\n"
+
+
+def faults_of(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text)
+    return caught.value.faults
+
+
+def test_the_shipped_policy_is_whole() -> None:
+    policy = parse_policy(shipped_policy())
+    assert [tier.name for tier in policy.tiers] == ["low", "medium", "high"]
+    assert policy.gate == keys.GATE
+    shipped = {
+        item["metadata"]["name"]
+        for item in yaml.safe_load_all((MANIFESTS / "priorityclasses.yaml").read_text())
+    }
+    assert {tier.priority_class_name for tier in policy.tiers} == shipped
+
+
+def test_the_shortest_policy_gates_the_usual_gpus_and_does_nothing_else() -> None:
+    policy = parse_policy(HEAD)
+    assert policy == Policy()
+    for resource in ("nvidia.com/gpu", "amd.com/gpu", keys.I915, keys.XE, "nvidia.com/mig-1g.10gb"):
+        assert policy.is_gpu_resource(resource)
+    assert not policy.is_gpu_resource("nvidia.com/gpu.shared.other")
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "empty file": ("", "document: is empty"),
+    "a list": ("- a", "must be a mapping, not a list"),
+    "no yaml": ("a: [", "line 1, column 5"),
+    "a key written twice": (HEAD + "gate: a\ngate: b\n", "line 4, column 1: key 'gate' is written twice"),
+    "another version": (
+        "apiVersion: v1\nkind: AdmissionPolicy\n",
+        "apiVersion: must be topogate.io/v1alpha1, not 'v1'",
+    ),
+    "no kind": ("apiVersion: topogate.io/v1alpha1\n", "kind: must be AdmissionPolicy, not None"),
+    "a misspelt key": (HEAD + "namespace: {}\n", "namespace: unknown key; did you mean namespaces?"),
+    "a gate that nobody removes": (HEAD + "gate: mine.io/gate\n", "gate: 'mine.io/gate' must start with"),
+    "a gate that is no name": (HEAD + "gate: 'a b'\n", "gate: 'a b' is no qualified name"),
+    "no gpu resource at all": (HEAD + "gpuResources: []\n", "gpuResources: must name at least one"),
+    "a gpu resource without a domain": (
+        HEAD + "gpuResources: [gpu]\n",
+        "gpuResources[0]: 'gpu' is no resource name",
+    ),
+    "a tier without a class": (HEAD + "tiers: [{name: a}]\n", "tiers[0].priorityClassName: is missing"),
+    "two tiers of one name": (HEAD + TIERS.replace("mid", "low"), "tiers[1].name: tier 'low' is there twice"),
+    "two tiers of one class": (
+        HEAD + TIERS.replace(": m}", ": l}"),
+        "tiers[1].priorityClassName: 'l' already stands",
+    ),
+    "a system class": (
+        HEAD + "tiers: [{name: a, priorityClassName: system-node-critical}]\n",
+        "tiers[0].priorityClassName: 'system-node-critical' is for the cluster's own pods",
+    ),
+    "a model without labels": (
+        HEAD + "gpuModels: [{name: a}]\n",
+        "gpuModels[0].labels: must name at least one",
+    ),
+    "a model of punctuation": (
+        HEAD + "gpuModels: [{name: '--', labels: {a: b}}]\n",
+        "neither letters nor digits",
+    ),
+    "two models that normalise to one": (
+        HEAD
+        + "gpuModels: [{name: RTX 4090, labels: {a: b}}, {name: x, aliases: [rtx4090], labels: {a: b}}]\n",
+        "gpuModels[1].aliases: 'rtx4090' is the same name as 'RTX 4090'",
+    ),
+    "a number for a name": (
+        HEAD + "gpuModels: [{name: 4090, labels: {a: b}}]\n",
+        "gpuModels[0].name: must be text, not a number; quote it",
+    ),
+    "a number for a label": (
+        HEAD + "gpuModels: [{name: a, labels: {a: 1}}]\n",
+        "gpuModels[0].labels[a]: must be text",
+    ),
+    "a label key with a tilde": (
+        HEAD + "gpuModels: [{name: a, labels: {a~b: c}}]\n",
+        "'a~b' is no label key",
+    ),
+    "a label value with a blank": (
+        HEAD + "gpuModels: [{name: a, labels: {a: b c}}]\n",
+        "'b c' is no label value",
+    ),
+    "an unknown tier": (
+        HEAD + TIERS + "namespaces: {a: {defaultTier: top}}\n",
+        "namespaces.a.defaultTier: no tier 'top'; known are low, mid, high",
+    ),
+    "an unknown model": (
+        HEAD + MODEL + "namespaces: {a: {defaultGpuModel: B200}}\n",
+        "namespaces.a.defaultGpuModel: no GPU model 'B200'; known are H100",
+    ),
+    "a default above the maximum": (
+        HEAD + TIERS + "namespaces: {a: {defaultTier: high, maximumTier: mid}}\n",
+        "namespaces.a.defaultTier: 'high' is above maximumTier 'mid'",
+    ),
+    "a namespace that is no name": (
+        HEAD + "namespaces: {A_b: {}}\n",
+        "namespaces.A_b: 'A_b' is no namespace name",
+    ),
+    "a bare number as namespace": (
+        HEAD + "namespaces: {7: {}}\n",
+        "namespaces: key 7 must be text; quote it",
+    ),
+    "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' is there twice"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_fault_is_named_by_its_path(case: str) -> None:
+    text, words = WRONG[case]
+    assert words in "\n".join(faults_of(text))
+
+
+def test_all_faults_are_named_at_once() -> None:
+    found = faults_of(HEAD + "gate: x\ntiers: [{name: a}]\nnamespaces: {b: {maximumTier: c}}\nlevels: []\n")
+    assert [fault.split(":")[0] for fault in found] == [
+        "levels",
+        "tiers[0].priorityClassName",
+        "gate",
+        "namespaces.b.maximumTier",
+    ]
+
+
+def test_models_are_found_whatever_the_case_and_punctuation() -> None:
+    policy = parse_policy(HEAD + "gpuModels: [{name: RTX 4090, aliases: [Ada-24G], labels: {a: b}}]\n")
+    for name in ("RTX 4090", "rtx-4090", "rtx_4090", "RTX4090", "ada 24g"):
+        found = policy.gpu_model(name)
+        assert found is not None
+        assert found.name == "RTX 4090"
+    assert policy.gpu_model("RTX 4080") is None
+    assert policy.nearest_model_names("RTX 4080") == ["RTX 4090"]
+
+
+def test_a_namespace_without_an_entry_follows_the_star() -> None:
+    policy = parse_policy(
+        HEAD + TIERS + 'namespaces: {"*": {maximumTier: low}, a: {maximumTier: mid}, b: {}}\n'
+    )
+    assert policy.allowed_tiers("other") == ("low",)
+    assert policy.allowed_tiers("a") == ("low", "mid")
+    assert policy.allowed_tiers("b") == ("low", "mid", "high")
+
+
+def test_a_namespaces_default_model_may_be_written_like_a_wish() -> None:
+    policy = parse_policy(HEAD + MODEL + "namespaces: {a: {defaultGpuModel: h-100}}\n")
+    assert policy.rules("a").default_gpu_model == "H100"
+
+
+def is_policy_or_faults(text: str | bytes) -> bool:
+    try:
+        parse_policy(text)
+    except PolicyError as error:
+        return bool(error.faults) and all(fault.strip() for fault in error.faults)
+    return True
+
+
+_leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates()
+_documents = st.recursive(
+    _leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["apiVersion", "kind", "gate", "tiers", "name", "labels", "gpuModels", "namespaces", "*"]
+            )
+            | st.text(max_size=4),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(_documents)
+def test_any_document_is_a_policy_or_a_list_of_faults(document: Any) -> None:
+    assert is_policy_or_faults(yaml.safe_dump(document))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.binary(max_size=60) | st.text(max_size=60))
+def test_any_bytes_are_a_policy_or_a_list_of_faults(text: bytes | str) -> None:
+    assert is_policy_or_faults(text)
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_normalising_a_name_again_changes_nothing(name: str) -> None:
+    once = normal_model_name(name)
+    assert normal_model_name(once) == once
+
+
+# --- the store and the command ----------------------------------------------------------------------
+
+
+def test_a_store_keeps_the_old_policy_while_the_file_is_broken_or_gone(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(HEAD + TIERS)
+    store = PolicyStore(path)
+    for content in ("gate: x", None):
+        path.unlink() if content is None else path.write_text(content)
+        store.refresh()
+        assert store.faults
+        assert (store.generation, len(store.policy.tiers)) == (1, 3)
+    path.write_text(HEAD)
+    store.refresh()
+    assert (store.faults, store.generation, store.policy) == ([], 2, Policy())
+
+
+def test_a_file_that_comes_back_unchanged_clears_the_fault(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(HEAD)
+    store = PolicyStore(path)
+    path.unlink()
+    store.refresh()
+    assert store.faults
+    path.write_text(HEAD)
+    store.refresh()
+    assert store.faults == []
+
+
+def test_a_file_that_is_set_back_to_the_version_in_force_clears_the_fault(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(HEAD)
+    store = PolicyStore(path)
+    for content in ("broken: [", HEAD):
+        path.write_text(content)
+        store.refresh()
+    assert store.faults == []
+
+
+def check(*files: Path) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    return command.run(parser.parse_args(["policy", "check", *map(str, files)]))
+
+
+def test_policy_check_accepts_the_shipped_configmap(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MANIFESTS / "policy.yaml") == 0
+    assert "ok: 3 tiers, 5 GPU models, 5 GPU resources" in capsys.readouterr().out
+
+
+def test_policy_check_names_every_fault_of_every_file_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = tmp_path / "bad.yaml", tmp_path / "good.yaml"
+    bad.write_text(HEAD + "gate: x\nlevels: []\n")
+    good.write_text(HEAD)
+    assert check(bad, good, tmp_path / "none.yaml") == 1
+    said = capsys.readouterr()
+    assert f"{bad}: levels: unknown key" in said.err
+    assert f"{bad}: gate: 'x' must start with" in said.err
+    assert f"{tmp_path / 'none.yaml'}: cannot be read: No such file" in said.err
+    assert f"{good}: ok" in said.out
+
+
+def test_policy_check_of_a_configmap_without_a_policy_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("kind: ConfigMap\ndata: {other: x}\n")
+    assert check(path) == 1
+    assert "the ConfigMap has no policy.yaml" in capsys.readouterr().err
