@@ -1,0 +1,178 @@
+"""Our verdict on "may and can this pod run on this node" against the real kube-scheduler's, at random.
+
+Each pair is a node of its own and a pod that is pinned to it, so the scheduler judges that pair alone.
+"""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from hack.local.cluster import Cluster
+from hack.local.nodes import SimulatedNode
+from tests.support import wait_for_pods
+from webhook.kube import convert, objects
+from webhook.placement import Snapshot, capacity
+
+PAIRS = 300
+LABELS = {"zone": ("a", "b"), "size": ("1", "5", "05", "x", "10"), "odd": ("",)}
+EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+def node_body(dice: random.Random, name: str) -> dict[str, Any]:
+    body = SimulatedNode(name, ("b", "s", name), False, dice.choice((0, 1, 4))).manifest()
+    body["metadata"]["labels"] |= {k: dice.choice(v) for k, v in LABELS.items() if dice.random() < 0.6}
+    resources = {"cpu": dice.choice(("2", "1500m")), "memory": "1Gi", "pods": dice.choice(("1", "2", "110"))}
+    body["status"]["allocatable"] = body["status"]["allocatable"] | resources
+    body["spec"] = {"taints": taints(dice), "unschedulable": dice.random() < 0.1}
+    return body
+
+
+def taints(dice: random.Random) -> list[dict[str, str]]:
+    if dice.random() < 0.6:
+        return []
+    value, effect = dice.choice(("", "v", "7")), dice.choice(EFFECTS)
+    return [{"key": dice.choice(("k", "l")), "value": value, "effect": effect}]
+
+
+def toleration(dice: random.Random) -> dict[str, str]:
+    operator = dice.choice(("", "Equal", "Exists"))
+    key = dice.choice(("k", "l", "node.kubernetes.io/unschedulable", ""))
+    wish = {"operator": "Exists" if not key else operator, "effect": dice.choice(("", *EFFECTS))}
+    if key:
+        wish["key"] = key
+    if wish["operator"] != "Exists":
+        wish["value"] = dice.choice(("", "v", "7"))
+    return wish
+
+
+def requirement(dice: random.Random) -> dict[str, Any]:
+    key = dice.choice((*LABELS, "absent"))
+    operator = dice.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    values: list[str] = []
+    if operator in ("In", "NotIn"):
+        values = dice.sample(("a", "b", "5", "05", ""), dice.randint(1, 2))
+    elif operator in ("Gt", "Lt"):
+        values = [dice.choice(("3", "5", "07"))]
+    return {"key": key, "operator": operator, "values": values}
+
+
+def term(dice: random.Random, node: str) -> dict[str, Any]:
+    operator = dice.choice(("In", "In", "In", "NotIn"))
+    fields = [{"key": "metadata.name", "operator": operator, "values": [node]}]
+    expressions = [requirement(dice) for _ in range(dice.choice((0, 1, 1, 2)))]
+    return {"matchFields": fields, "matchExpressions": expressions}
+
+
+def resources(dice: random.Random) -> dict[str, Any]:
+    cpu, memory = ("100m", "0.5", "1", "100u"), ("1Mi", "600Mi", "1e9", "1500m")
+    amounts = {"cpu": dice.choice(cpu), "memory": dice.choice(memory)}
+    found = {dice.choice(("requests", "limits")): {k: v for k, v in amounts.items() if dice.random() < 0.7}}
+    if dice.random() < 0.3:
+        found.setdefault("limits", {})["nvidia.com/gpu"] = str(dice.randint(0, 3))
+    return found
+
+
+def container(dice: random.Random, name: str) -> dict[str, Any]:
+    return {"name": name, "image": "x", "resources": resources(dice)}
+
+
+def resident(node: str) -> dict[str, Any]:
+    """A pod that is on a node already."""
+    takes = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [takes], "nodeName": node, "tolerations": [{"operator": "Exists"}]}
+    return {"metadata": {"name": f"resident-{node}"}, "spec": spec}
+
+
+def pod_body(dice: random.Random, node: str) -> dict[str, Any]:
+    containers = [container(dice, f"c{number}") for number in range(dice.randint(1, 3))]
+    init = [container(dice, f"i{number}") for number in range(dice.choice((0, 0, 1, 2)))]
+    for one in init:
+        if dice.random() < 0.5:
+            one["restartPolicy"] = "Always"
+    pinned = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    terms = [term(dice, node) for _ in range(dice.choice((1, 1, 2)))] if dice.random() < 0.4 else [pinned]
+    selector = {key: dice.choice(values) for key, values in LABELS.items() if dice.random() < 0.03}
+    return {
+        "metadata": {"name": f"pod-{node}", "labels": {"for": node}},
+        "spec": {
+            "containers": containers,
+            "initContainers": init,
+            "nodeSelector": selector | {"kubernetes.io/hostname": node},
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+                }
+            },
+            "tolerations": [toleration(dice) for _ in range(dice.choice((0, 1, 2)))],
+        },
+    }
+
+
+def verdict(pod: dict[str, Any]) -> bool | None:
+    """Whether kube-scheduler bound it; None while it has not said."""
+    if pod["spec"].get("nodeName"):
+        return True
+    conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}
+    return False if conditions.get("PodScheduled", {}).get("reason") == "Unschedulable" else None
+
+
+def steady(cluster: Cluster, names: set[str]) -> dict[str, dict[str, Any]]:
+    """The nodes once the node controller has set the taints that follow from their state."""
+
+    def settled() -> bool:
+        found.clear()
+        found.update({n["metadata"]["name"]: n for n in cluster.api().json("GET", "/api/v1/nodes")["items"]})
+        for name in names:
+            spec = found[name].get("spec", {})
+            keys = {taint["key"] for taint in spec.get("taints", [])}
+            cordoned = "node.kubernetes.io/unschedulable" in keys
+            if "node.kubernetes.io/not-ready" in keys or cordoned != bool(spec.get("unschedulable")):
+                return False
+        return True
+
+    found: dict[str, dict[str, Any]] = {}
+    cluster.wait_for("taints that follow from the nodes' state", settled, 60)
+    return found
+
+
+def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
+    dice = random.Random(1)
+    api = cluster.api()
+    names = [f"n{number}" for number in range(PAIRS)]
+    bodies = [node_body(dice, name) for name in names]
+    pods = [pod_body(dice, name) for name in names]
+    fillers = [name for name in names if dice.random() < 0.3]
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda body: api.request("POST", "/api/v1/nodes", body=body), bodies))
+        steady(cluster, set(names))
+        for name in fillers:
+            api.request("POST", path, body=resident(name))
+        list(pool.map(lambda body: api.request("POST", path, body=body), pods))
+    told = wait_for_pods(
+        cluster,
+        namespace,
+        lambda found: all(verdict(pod) is not None for pod in found),
+        "a verdict on each pod",
+        120,
+    )
+    by_name = {pod["metadata"]["name"]: pod for pod in told}
+    state = steady(cluster, set(names))
+    usage = [(name, convert.usage_of(decoded(by_name[f"resident-{name}"]))) for name in fillers]
+    nodes = [convert.node_of(msgspec.convert(body, objects.Node)) for body in state.values()]
+    snapshot = Snapshot.build(nodes, usage)
+    verdicts = {name: verdict(by_name[f"pod-{name}"]) for name in names}
+    for name in names:
+        pod = by_name[f"pod-{name}"]
+        kind, place = convert.pod_class_of(decoded(pod)), snapshot.nodes[name]
+        reason = capacity.reason_against_node(kind, place) or capacity.shortage(kind, place)
+        told_why = pod["status"].get("conditions")
+        assert (reason == "") == verdicts[name], (reason, told_why, pod["spec"], state[name])
+    bound = sum(map(bool, verdicts.values()))
+    assert PAIRS // 5 < bound < PAIRS * 4 // 5, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
+
+
+def decoded(pod: dict[str, Any]) -> objects.Pod:
+    return msgspec.convert(pod, objects.Pod)
