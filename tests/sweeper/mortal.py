@@ -1,0 +1,146 @@
+"""Sweepers that die at a chosen write, in this process and against the real API server.
+
+Dead is dead: from the chosen moment on no request of that sweeper is sent any more. What other threads
+had already sent still arrives, as with a killed process.
+"""
+
+import contextlib
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from webhook.kube.client import Api
+from webhook.sweeper.cache import ClusterCache
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.report import Reporter, Silent
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import Sweeper
+
+BEFORE: Final = "before"
+AFTER: Final = "after"
+
+_NAMED: Final = re.compile(r"/namespaces/[^/]+/(pods|placements)/(.+?)(-[0-9a-z]+)?(/status)?$")
+
+
+class Killed(BaseException):
+    """The sweeper has been killed. No Exception, so that no handler can mistake it for a refusal."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """When to die: right before or right after the write of this name."""
+
+    moment: str
+    write: str
+
+    def __str__(self) -> str:
+        return f"{self.moment} {self.write}"
+
+
+class MortalApi(Api):
+    """Notes every write by a name that is the same in every run, and dies where it is told to."""
+
+    death: Death | None = None
+    _lock: threading.Lock
+    _seen: Counter[str]
+
+    def prepare(self, death: Death | None) -> None:
+        """Begin a life."""
+        self.death = death
+        self.dead = threading.Event()
+        self.writes: list[str] = []
+        self._lock = threading.Lock()
+        self._seen = Counter()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | object | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float = 10.0,
+    ) -> bytes:
+        """As Api.request. Raises Killed at the chosen write and ever after."""
+        if self.dead.is_set():
+            raise Killed
+        name = self._note(method, path, body)
+        here = self.death is not None and name == self.death.write
+        if here and self.death is not None and self.death.moment == BEFORE:
+            self.dead.set()
+            raise Killed
+        answer = super().request(
+            method, path, query=query, body=body, content_type=content_type, timeout_seconds=timeout_seconds
+        )
+        if here:
+            self.dead.set()
+        if self.dead.is_set() and name:  # the write has arrived, and nobody hears of it
+            raise Killed
+        return answer
+
+    def _note(self, method: str, path: str, body: Any) -> str:
+        """The write's name, "" for a read. The n-th write of one kind to one object has its number."""
+        if method == "GET":
+            return ""
+        name = name_of(method, path, body)
+        with self._lock:
+            self._seen[name] += 1
+            name = f"{name} #{self._seen[name]}"
+            self.writes.append(name)
+        return name
+
+
+def name_of(method: str, path: str, body: Any) -> str:
+    """A write without what differs from run to run: namespaces and generated ends of names."""
+    if method == "POST" and path.endswith("/placements"):
+        return f"POST placement {str(body['metadata']['name']).rpartition('-')[0]}"
+    match = _NAMED.search(path)
+    if match is None:
+        return f"{method} {path}"
+    kind = "status of" if match[4] else match[1].removesuffix("s")
+    return f"{method} {kind} {match[2]}"
+
+
+@contextlib.contextmanager
+def living(api: MortalApi, settings: Settings) -> Iterator[Callable[[], float]]:
+    """A sweeper with a cache of its own; yields one pass of it. Nothing of it stays behind."""
+    cache, metrics = ClusterCache(api), Metrics()
+    stopping = threading.Event()
+    reporter = Reporter(api, cache, settings, metrics, Silent())
+    sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics)
+    cache.start()
+    try:
+        for informer in cache.informers:
+            assert informer.wait_synced(30)
+
+        def one_pass() -> float:
+            cache.changed.wait(0.1)
+            cache.changed.clear()
+            return sweeper.sweep()
+
+        yield one_pass
+    finally:
+        stopping.set()
+        sweeper.close()
+        for informer in cache.informers:
+            informer.stop()
+        api.close()
+
+
+def sweep_until(api: MortalApi, settings: Settings, is_done: Callable[[], bool], seconds: float) -> bool:
+    """Sweep until it is done; returns False if the sweeper died before. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    try:
+        with living(api, settings) as one_pass:
+            while not is_done():
+                one_pass()
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not done after {seconds:.0f} s; it wrote {api.writes}")
+    except Killed:
+        return False
+    return True

@@ -1,0 +1,246 @@
+"""Whichever write the sweeper dies at, right before or right after it, the next one reaches the same end.
+
+The writes are not listed here: a run that nobody disturbs enumerates them. Two gangs: three pods with
+NVIDIA GPUs for two nodes, and two pods that share the cards of one Intel node and are released in turn.
+"""
+
+import functools
+import json
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+import pytest
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.nodes import SimulatedNode
+from labeler.contract import keys
+from tests.support import create_namespace, delete_namespace
+from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
+from webhook.kube.client import Api
+from webhook.sweeper.settings import Settings
+
+GPUS: Final = "nvidia.com/gpu"
+CASE_LABEL: Final = "test.topogate.io/case"
+PARALLEL: Final = 4
+CASE_SECONDS: Final = 60.0
+GANGS: Final = {"train": (3, {GPUS: 4}), "share": (2, {keys.I915: 1, keys.MILLICORES: 600})}
+
+
+class _AllBut(frozenset[str]):
+    """Ignored namespaces: every one but its members, so that cases side by side leave each other alone."""
+
+    def __contains__(self, namespace: object) -> bool:
+        return not super().__contains__(namespace)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of the scenario: in a namespace of its own, on three nodes of its own."""
+
+    cluster: Cluster
+    namespace: str
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api()
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(settle_seconds=0.2, patience_seconds=2, ignored_namespaces=_AllBut({self.namespace}))
+
+    def agent(self, life: str) -> str:
+        return f"sweeper-{life}-of-{self.namespace}"
+
+    def mortal(self, life: str, death: Death | None = None) -> MortalApi:
+        api = MortalApi.connect(self.cluster.kubeconfig, user_agent=self.agent(life))
+        assert isinstance(api, MortalApi)
+        api.prepare(death)
+        return api
+
+    def set_up(self) -> None:
+        """Three nodes, two Jobs, and all their pods there and gated by their own template."""
+        for index in range(3):
+            node = SimulatedNode(f"{self.namespace}-n{index}", ("b", "s", f"h{index}"), index == 2, 2)
+            node = node if node.intel else replace(node, gpus=8)
+            labels = {**node.topology_labels, CASE_LABEL: self.namespace}
+            if node.intel:
+                labels |= {keys.CARDS_LABEL: "card0.card1", keys.GPU_NUMBERS_LABEL: "0.1"}
+            self.api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+        for name, (count, limits) in GANGS.items():
+            self.api.request(
+                "POST",
+                f"/apis/batch/v1/namespaces/{self.namespace}/jobs",
+                body=_job(name, count, limits, self.namespace),
+            )
+        total = sum(count for count, _ in GANGS.values())
+        self.cluster.wait_for("the pods of both Jobs", lambda: len(self.pods()) == total)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return list(self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"])
+
+    def placements(self) -> list[dict[str, Any]]:
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
+        return list(self.api.json("GET", path)["items"])
+
+    def is_at_its_end(self) -> bool:
+        states = [placement.get("status", {}).get("state") for placement in self.placements()]
+        return states == ["Bound"] * len(GANGS) and all(pod["spec"].get("nodeName") for pod in self.pods())
+
+    def tear_down(self) -> None:
+        delete_namespace(self.cluster, self.namespace)
+        for index in range(3):
+            self.api.request("DELETE", f"/api/v1/nodes/{self.namespace}-n{index}")
+
+
+def _job(name: str, count: int, limits: dict[str, Any], case: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": count,
+            "parallelism": count,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "schedulingGates": [{"name": keys.GATE}],
+                    "nodeSelector": {CASE_LABEL: case},
+                    "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}],
+                }
+            },
+        },
+    }
+
+
+@pytest.fixture
+def with_placements(cluster: Cluster) -> Cluster:
+    """The cluster with the Placement resource and without anything else of topogate."""
+    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests/base/placements.yaml"))
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    return cluster
+
+
+def run_case(cluster: Cluster, death: Death | None) -> tuple[Case, MortalApi, bool]:
+    """One scenario: a sweeper that dies, and the next. Returns the first one's life, and whether it died."""
+    case = Case(cluster, create_namespace(cluster))
+    case.set_up()
+    first = case.mortal("first", death)
+    survived = sweep_until(first, case.settings, case.is_at_its_end, CASE_SECONDS)
+    if not survived:
+        next_one = case.mortal("next")
+        assert sweep_until(next_one, case.settings, case.is_at_its_end, CASE_SECONDS)
+    return case, first, not survived
+
+
+def faults(case: Case, audit: list[dict[str, Any]]) -> list[str]:
+    """What is not as it must be at the end, by the API server's own objects and its audit log."""
+    pods = case.pods()
+    writes = [entry for entry in audit if entry["objectRef"].get("namespace") == case.namespace]
+    releases = [
+        entry["objectRef"]["name"]
+        for entry in sorted(writes, key=lambda entry: entry["requestReceivedTimestamp"])
+        if entry["verb"] == "patch" and entry["responseStatus"]["code"] == 200
+    ]
+    released = Counter(releases)
+    found = [
+        f"{pod['metadata']['name']} was released {released[pod['metadata']['name']]} times"
+        for pod in pods
+        if released[pod["metadata"]["name"]] != 1
+    ]
+    found += [
+        f"{entry['objectRef']['name']} was deleted" for entry in writes if entry["verb"].startswith("delete")
+    ]
+    order = {name: index for index, name in enumerate(releases)}
+    pods.sort(key=lambda pod: order.get(pod["metadata"]["name"], -1))
+    return found + _unequal_to_plan(case, pods) + _overbooked(pods)
+
+
+def _unequal_to_plan(case: Case, pods: list[dict[str, Any]]) -> list[str]:
+    by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+    planned = [entry for placement in case.placements() for entry in placement["spec"]["pods"]]
+    found = (
+        [] if {entry["uid"] for entry in planned} == by_uid.keys() else ["the plans are not of these pods"]
+    )
+    for entry in planned:
+        pod = by_uid.get(entry["uid"], {"spec": {}, "metadata": {}})
+        if pod["spec"].get("nodeName") != entry["node"]:
+            found.append(f"{entry['name']} is on {pod['spec'].get('nodeName')}, planned on {entry['node']}")
+        annotations = pod["metadata"].get("annotations", {})
+        if not entry.get("annotations", {}).items() <= annotations.items():
+            found.append(f"{entry['name']} has other cards than planned: {annotations}")
+        if pod["spec"].get("schedulingGates"):
+            found.append(f"{entry['name']} is still gated")
+    return found
+
+
+def _overbooked(pods: list[dict[str, Any]]) -> list[str]:
+    """Of pods in the order of their release."""
+    gpus: Counter[str] = Counter()
+    cards: dict[tuple[str, str], Fraction] = {}
+    stamps: dict[str, list[str]] = {}
+    for pod in pods:
+        node, annotations = pod["spec"].get("nodeName", ""), pod["metadata"].get("annotations", {})
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        gpus[node] += int(limits.get(GPUS, 0))
+        if keys.I915 in limits:
+            card = annotations.get(keys.GAS_CARDS_ANNOTATION, "none")
+            used = cards.get((node, card), Fraction(0))
+            cards[node, card] = used + Fraction(int(limits[keys.MILLICORES]), 1000)
+            stamps.setdefault(node, []).append(annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, ""))
+    found = [f"{node} has {count} GPUs taken of 8" for node, count in gpus.items() if count > 8]
+    found += [
+        f"{card} of {node} is taken {share} times" for (node, card), share in cards.items() if share > 1
+    ]
+    found += [
+        f"the pods of {node} were released with gas-ts {values}"
+        for node, values in stamps.items()
+        if values != sorted(set(values)) or {len(value) for value in values} != {19}
+    ]
+    return found
+
+
+def _audit(cluster: Cluster, agents: set[str]) -> list[dict[str, Any]]:
+    """The sweepers' writes to pods. The log is written in batches of up to a second."""
+    time.sleep(1.5)
+    entries = [json.loads(line) for line in cluster.log("audit").read_text().splitlines()]
+    return [
+        entry
+        for entry in entries
+        if entry.get("userAgent") in agents
+        and entry["objectRef"]["resource"] == "pods"
+        and "subresource" not in entry["objectRef"]
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
+    with_placements: Cluster,
+) -> None:
+    undisturbed, life, _ = run_case(with_placements, None)
+    writes = list(dict.fromkeys(life.writes))
+    durable = [write for write in writes if "status" not in write]
+    assert len([write for write in durable if write.startswith("POST placement")]) == len(GANGS)
+    assert len([write for write in durable if write.startswith("PATCH pod")]) == 5
+
+    deaths = [Death(moment, write) for write in writes for moment in (BEFORE, AFTER)]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        results = list(pool.map(functools.partial(run_case, with_placements), deaths))
+
+    cases = [undisturbed, *(case for case, _, _ in results)]
+    agents = {case.agent(life) for case in cases for life in ("first", "next")}
+    audit = _audit(with_placements, agents)
+    wrong = {
+        f"died {death}": found
+        for case, death in zip(cases, [None, *deaths], strict=True)
+        if (found := faults(case, audit))
+    }
+    for case in cases:
+        case.tear_down()
+    assert wrong == {}
+    # Progress is written when a pass finds any, so a life may lack one of the status writes, no other.
+    missed = [death for death, (_, _, died) in zip(deaths, results, strict=True) if not died]
+    assert [str(death) for death in missed if death.write in durable] == []
