@@ -7,6 +7,7 @@ import pytest
 from labeler.contract import keys
 from tests.admission.shapes import container, pod
 from tests.admission.test_decide import decided
+from webhook.admission.wishes import amount
 
 I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
 
@@ -116,3 +117,26 @@ def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> No
     said = decided(pod(containers=[container("ours", {"amd.com/gpu": "1"}), *containers])).warnings
     assert len(said) == 16
     assert said[-1] == "topogate: and 35 more warnings"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "want"),
+    [
+        ("1", 1),
+        ("1k", 1000),
+        ("2Ki", 2048),
+        ("1e3", 1000),
+        ("1000m", 1),
+        ("500m", None),
+        ("0.5", None),
+        ("", None),
+        ("x", None),
+        ("0" * 50, None),
+        (3, 3),
+        (2.0, 2),
+        (2.5, None),
+        ("-1", -1),
+    ],
+)
+def test_amounts_are_whole_numbers_or_none(quantity: str | int | float, want: int | None) -> None:
+    assert amount(quantity) == want

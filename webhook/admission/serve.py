@@ -15,6 +15,7 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers import gthread
 
+from webhook import logs
 from webhook.admission.app import Dependencies, create_app
 from webhook.admission.policy_file import PolicyError, load_policy
 from webhook.admission.store import Certificate, PolicyStore, watch_files
@@ -95,17 +96,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--policy", type=Path, default=Path("/etc/topogate/policy/policy.yaml"), metavar="FILE")
     made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    made.add_argument("--log-format", default="text", choices=logs.FORMATS)
     return made
 
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        level=arguments.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure(arguments.log_level, arguments.log_format)
     try:
         load_policy(arguments.policy)
         api = Api.connect(arguments.kubeconfig, user_agent="topogate-webhook")

@@ -13,31 +13,27 @@ from labeler.contract import keys
 from webhook.admission.policy import Policy
 from webhook.admission.review import Container, Pod
 from webhook.admission.text import one_line, quote, sentence_list
+from webhook.placement import quantities
 
 LONGEST_WARNING: Final = 120
 """What the API documentation recommends as the length of one warning."""
 MOST_WARNINGS: Final = 16
 
-GAS_ALLOW: Final = "gas-allow"
-GAS_DENY: Final = "gas-deny"
-GAS_SAME_GPU: Final = "gas-same-gpu"
-GAS_XELINK: Final = "gas-allocate-xelink"
 _MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
+_LONGEST_QUANTITY: Final = 40
 _CARD: Final = re.compile(r"card\d+")
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
-_QUANTITY: Final = re.compile(r"([0-9]{1,18})(\.0*)?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-_FACTORS: Final = {
-    **{suffix: 1000 ** (power + 1) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"))},
-    **{suffix: 1024 ** (power + 1) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
-}
 
 
 def amount(quantity: str | int | float) -> int | None:
     """A Kubernetes quantity as a whole number, None where it is none ("500m", "0.5", nonsense)."""
-    if isinstance(quantity, str):
-        found = _QUANTITY.fullmatch(quantity)
-        return int(found[1]) * _FACTORS.get(found[3], 1) if found else None
-    return int(quantity) if quantity == quantity // 1 else None
+    if isinstance(quantity, str) and len(quantity) > _LONGEST_QUANTITY:
+        return None  # the API server never writes such; parsed texts are remembered, so they stay short
+    try:
+        thousandths = quantities.parse(quantity)
+    except quantities.QuantityError:
+        return None
+    return None if thousandths % 1000 else thousandths // 1000
 
 
 def asked_of(container: Container) -> dict[str, str | int | float]:
@@ -124,7 +120,7 @@ def _fractions(container: Container) -> Iterator[str]:
 
 
 def _cards(annotations: Mapping[str, str]) -> Iterator[str]:
-    for key in (GAS_ALLOW, GAS_DENY):
+    for key in (keys.GAS_ALLOW_ANNOTATION, keys.GAS_DENY_ANNOTATION):
         value = annotations.get(key)
         if value is None:
             continue
@@ -135,34 +131,35 @@ def _cards(annotations: Mapping[str, str]) -> Iterator[str]:
 
 def _same_gpu(pod: Pod) -> Iterator[str]:
     """Containers that share one card: each asks for exactly one GPU, and for no tiles or monitoring."""
-    value = pod.annotations.get(GAS_SAME_GPU)
+    value = pod.annotations.get(keys.GAS_SAME_GPU_ANNOTATION)
     if value is None:
         return
     names = value.split(",")
     containers = {container.name: container for container in pod.spec.containers or ()}
     unknown = [name for name in names if name not in containers]
     if len(set(names)) != len(names) or len(names) < 2:
-        yield f"{GAS_SAME_GPU}: {quote(value)} must name two or more different containers"
+        yield f"{keys.GAS_SAME_GPU_ANNOTATION}: {quote(value)} must name two or more different containers"
     if unknown:
-        yield f"{GAS_SAME_GPU}: the pod has no container {quote(unknown[0])}"
-    if GAS_XELINK in pod.annotations:
-        yield f"{GAS_SAME_GPU} and {GAS_XELINK} exclude each other"
+        yield f"{keys.GAS_SAME_GPU_ANNOTATION}: the pod has no container {quote(unknown[0])}"
+    if keys.GAS_XELINK_ANNOTATION in pod.annotations:
+        yield f"{keys.GAS_SAME_GPU_ANNOTATION} and {keys.GAS_XELINK_ANNOTATION} exclude each other"
     for name in dict.fromkeys(names):
         asked = asked_of(containers[name]) if name in containers else None
         if asked is None:
             continue
         if sum(amount(asked.get(resource, 0)) or 0 for resource in keys.PLUGIN_RESOURCES) != 1:
-            yield f"{GAS_SAME_GPU}: container {quote(name)} must ask for exactly 1 GPU"
+            yield f"{keys.GAS_SAME_GPU_ANNOTATION}: container {quote(name)} must ask for exactly 1 GPU"
         clash = [resource for resource in (keys.TILES, *_MONITORING) if resource in asked]
         if clash:
-            yield f"{GAS_SAME_GPU}: container {quote(name)} must not ask for {clash[0]}"
+            yield f"{keys.GAS_SAME_GPU_ANNOTATION}: container {quote(name)} must not ask for {clash[0]}"
 
 
 def _xelink(pod: Pod) -> Iterator[str]:
-    if GAS_XELINK not in pod.annotations:
+    if keys.GAS_XELINK_ANNOTATION not in pod.annotations:
         return
     for container in pod.spec.containers or ():
         asked = asked_of(container)
         count = next((amount(asked[name]) or 0 for name in keys.PLUGIN_RESOURCES if asked.get(name)), 0)
         if count % 2:
-            yield f"{GAS_XELINK}: container {quote(container.name)} asks for {count} GPUs; links join pairs"
+            where = f"{keys.GAS_XELINK_ANNOTATION}: container {quote(container.name)}"
+            yield f"{where} asks for {count} GPUs; links join pairs"
