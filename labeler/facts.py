@@ -5,13 +5,16 @@ A field that is None was not said by the source; an empty one was said to be emp
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
+
+NO_CARD: Final = -1
 
 
 @dataclass(frozen=True)
 class Gpu:
     """One GPU of a node, as the kernel numbers it.
 
+    card: the number in its name cardN; NO_CARD for a GPU whose driver makes no drm device.
     memory_bytes: local memory of the whole card, 0 where the card has none or does not tell.
     pci_path: names of its PCI ancestors from the root ("pci0000:00") down. skipped: why it must not be used,
     "" for a card in use (an SR-IOV physical function is there, yet only its virtual functions serve).

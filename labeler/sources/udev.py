@@ -1,8 +1,10 @@
-"""GPUs from the kernel's drm subsystem, through udev; hot-plug from its events.
+"""GPUs from the kernel's drm and PCI devices, through udev; hot-plug from its events.
 
 What counts and how it is read follows the labeler of the Intel GPU device plugin (0.24 to 0.32) where a label
 of its depends on it: card numbers from ``cardN``, tiles from ``gt/gt*`` (i915) or ``device/tile*`` (xe),
 memory from ``lmem_total_bytes`` for each tile. Unlike there, one unreadable card never hides the others.
+NVIDIA's driver makes drm devices only with a module that compute nodes often do without: its GPUs are also
+found as PCI devices that the driver holds.
 """
 
 import logging
@@ -15,7 +17,7 @@ from typing import Any, Final
 
 import pyudev
 
-from labeler.facts import Facts, Gpu, SourceError
+from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 from labeler.models import VENDORS, model_name, vendor_name
 from labeler.sources import Context, OptionError, Options, check_options
 
@@ -28,6 +30,7 @@ _RENDER: Final = re.compile(r"renderD[0-9]+")
 _INTEGRATED: Final = re.compile(r"[0-9a-f]{4,}:00:[0-9a-f]{2}\.[0-9]")
 _POLL_SECONDS: Final = 0.5
 _SETTLE_SECONDS: Final = 1.0
+_DISPLAY_CLASS: Final = b"0x03"
 _OPTIONS: Final = ("events", "memory-override-bytes", "memory-reserved-bytes", "ignore-integrated")
 
 
@@ -84,16 +87,14 @@ class UdevSource:
     def discover(self) -> Facts:
         """All GPUs, those that must not be used marked as skipped. Raises SourceError if udev fails whole."""
         try:
-            devices = list(pyudev.Context().list_devices(subsystem="drm"))
+            devices = _candidates(pyudev.Context())
         except (OSError, ImportError) as error:
-            raise SourceError(f"the drm devices cannot be listed: {error}") from error
+            raise SourceError(f"the machine's devices cannot be listed: {error}") from error
         complaints: set[str] = set()
         gpus = []
-        for device in sorted(devices, key=lambda device: str(device.sys_name)):
-            if not _CARD.fullmatch(device.sys_name):
-                continue  # connectors (card0-DP-1), render and control nodes
+        for device in devices:
             try:
-                gpu = self._gpu(device)
+                gpu = self._gpu(device) if device.subsystem == "drm" else _without_card(device)
             except (_Unusable, OSError, ValueError, pyudev.DeviceNotFoundError) as error:
                 complaints.add(f"{device.sys_name} is left out: {error}")
                 continue
@@ -107,7 +108,7 @@ class UdevSource:
         return Facts(gpus=tuple(gpus))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
-        """Report every drm event, and once more when they have settled: udev's own data comes after them."""
+        """Report every such event, and once more when they have settled: udev's own data comes after them."""
         report_at: float | None = None
         for heard in self._heard(stop):
             now = time.monotonic()
@@ -123,6 +124,7 @@ class UdevSource:
         try:
             monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source=self._events)
             monitor.filter_by("drm")
+            monitor.filter_by("pci")
             monitor.start()
         except (OSError, ImportError) as error:
             log.warning("no device events, changes are found at the next interval: %s", error)
@@ -171,9 +173,43 @@ class UdevSource:
         return max(0, total - self._memory_reserved)
 
 
+def _candidates(context: Any) -> list[Any]:
+    """Cards in the order of a directory listing (no connectors, no render nodes), then GPUs without one."""
+    drm = sorted(context.list_devices(subsystem="drm"), key=lambda device: str(device.sys_name))
+    cards = [device for device in drm if _CARD.fullmatch(device.sys_name)]
+    with_card = {card.sys_path.rpartition("/drm/")[0] for card in cards}
+    pci = sorted(context.list_devices(subsystem="pci"), key=lambda device: str(device.sys_path))
+    return cards + [
+        device
+        for device in pci
+        if device.driver == "nvidia"
+        and device.sys_path not in with_card
+        and (device.attributes.get("class") or b"").startswith(_DISPLAY_CLASS)
+    ]
+
+
+def _without_card(pci: Any) -> Gpu:
+    """A GPU that is known by its PCI device alone."""
+    vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
+    return Gpu(
+        card=NO_CARD,
+        vendor=vendor_name(vendor_id),
+        model=model_name(vendor_id, device_id, pci.properties.get("ID_MODEL_FROM_DATABASE")),
+        driver=pci.driver or "",
+        device_id=device_id,
+        numa_node=_number(pci, "numa_node", base=10),
+        pci_path=_pci_path(pci.sys_path),
+        skipped=_virtual_functions(pci),
+    )
+
+
 def _why_skipped(device: Any, pci: Any) -> str:
     if device.device_node is None:
         return "it has no device node, so no container could open it"
+    return _virtual_functions(pci)
+
+
+def _virtual_functions(pci: Any) -> str:
     functions = pci.attributes.get("sriov_numvfs")
     text = functions.decode(errors="replace").strip() if functions is not None else "0"
     return "" if text == "0" else f"it is an SR-IOV physical function with {text} virtual functions in use"

@@ -35,6 +35,7 @@ class Card:
     properties: dict[str, str] = field(default_factory=dict)
     device_node: bool = True
     render_node: bool = False
+    drm_card: bool = True
 
     @property
     def pci_path(self) -> str:
@@ -49,7 +50,12 @@ class Card:
     @property
     def text(self) -> str:
         """What umockdev is told, parent first."""
-        attributes: dict[str, str | None] = {"vendor": self.vendor, "device": self.device, **self.pci}
+        attributes: dict[str, str | None] = {
+            "vendor": self.vendor,
+            "device": self.device,
+            "class": "0x030200",
+            **self.pci,
+        }
         for tile in range(self.xe_tiles):
             attributes |= {f"tile{tile}/gt{2 * tile}/id": "0", f"tile{tile}/gt{2 * tile + 1}/id": "1"}
         drm = self.drm | {f"gt/gt{tile}/id": str(tile) for tile in range(self.i915_tiles)}
@@ -60,6 +66,8 @@ class Card:
         ]
         lines += [f"E: {key}={value}" for key, value in self.properties.items()]
         lines += [f"A: {key}={value}\\n" for key, value in attributes.items() if value is not None]
+        if not self.drm_card:
+            return "\n".join(lines) + "\n"
         lines += ["", *self._drm_device(f"card{self.number}", drm)]
         if self.render_node:
             lines += ["", *self._drm_device(f"renderD{128 + self.number}", {})]

@@ -137,6 +137,19 @@ def test_another_vendor_alone_gets_no_intel_labels() -> None:
     assert ours(labels).items() >= {"model": "H100-SXM5-80GB", "count": "8"}.items()
 
 
+def test_nvidia_gpus_are_found_where_their_driver_makes_no_drm_devices() -> None:
+    def bare(number: int, **more: str) -> Card:
+        return Card(number, "0x10de", "0x2330", more.pop("driver", "nvidia"), pci=dict(more), drm_card=False)
+
+    audio, passed_through = {"class": "0x040300"}, {"driver": "vfio-pci"}
+    cards = [bare(0), bare(1), bare(2, **audio), bare(3, **passed_through), bare(4, sriov_numvfs="4")]
+    with_drm = Card(5, "0x10de", "0x2330", "nvidia")
+    with Machine(*cards, with_drm, card(6)) as machine:
+        labels = machine.labels()
+    assert ours(labels).items() >= {"vendor.nvidia": "3", "vendor.intel": "1", "count": "4"}.items()
+    assert intel(labels)["gpu-numbers"] == "6"
+
+
 def test_the_screen_of_a_management_controller_is_no_gpu() -> None:
     controller = Card(0, vendor="0x1a03", device="0x2000", driver="ast")
     with Machine(controller, card(1)) as machine:
