@@ -1,0 +1,179 @@
+"""What placing a gang costs and how good the answer is, beside two other placers on the same instances.
+
+Times include everything from the snapshot to the assignment: eligibility, rooms, search, ranks. "cold" is
+the first gang on a new snapshot, "one block changed" the next one after a pod appeared in one block.
+Absolute figures belong to the machine; compare ratios.
+"""
+
+import argparse
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from hack.benchmarks.placement_rivals import Leaf, best_fit, window
+from labeler.contract import keys
+from webhook.placement import Assignment, Gang, Member, Node, PodClass, Snapshot, Usage, check, place, vector
+
+GPU = "nvidia.com/gpu"
+
+
+def cluster(nodes: int, slots: int, seed: int) -> list[Node]:
+    """Nodes in blocks of 8-24 subblocks of 8-24 nodes; four subblocks in ten are partly busy."""
+    dice = random.Random(seed)
+    made: list[Node] = []
+    block = 0
+    while len(made) < nodes:
+        for rack in range(dice.randint(8, 24)):
+            busy = dice.random() < 0.4
+            for _ in range(dice.randint(8, 24)):
+                free = slots if not busy and dice.random() < 0.9 else dice.randint(0, slots)
+                if len(made) < nodes:
+                    made.append(node(len(made), f"b{block}", f"r{rack}", free, slots))
+        block += 1
+    return made
+
+
+def node(number: int, block: str, rack: str, free: int, slots: int) -> Node:
+    """A node with eight GPUs, of which the free slots' share is allocatable."""
+    labels = dict(zip(keys.GCE_TOPOLOGY, (block, rack, f"h{number}"), strict=True))
+    amounts = {"cpu": 96_000, "memory": 2**40, "pods": 110, GPU: 8 * free // slots}
+    return Node(f"n{number}", labels, allocatable=amounts)
+
+
+def gang(pods: int, slots: int, name: str = "g") -> Gang:
+    """Pods that take one slot each."""
+    kind = PodClass(vector({"cpu": 1000, "pods": 1, GPU: 8 // slots}))
+    return Gang(name, tuple(Member(f"{name}-{rank}", rank, kind) for rank in range(pods)))
+
+
+def timed(work: Callable[[], object], repeats: int) -> tuple[float, object]:
+    """Median seconds, and the last result."""
+    seconds = []
+    result: object = None
+    for _ in range(repeats):
+        gc.collect()
+        start = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), result
+
+
+def leaves_of(nodes: Sequence[Node], slots: int) -> list[Leaf]:
+    """What the rivals start from; the leaf counts are part of their time, as they are of ours."""
+    need = 8 // slots
+    return [
+        Leaf(tuple(n.labels[key] for key in keys.GCE_TOPOLOGY), n.allocatable[GPU] // need) for n in nodes
+    ]
+
+
+def domains(chosen: Sequence[Leaf]) -> tuple[int, ...]:
+    """Blocks, subblocks and hosts used."""
+    return tuple(len({leaf.place[:length] for leaf in chosen}) for length in (1, 2, 3))
+
+
+def size(nodes: int, slots: int, pods: int, repeats: int, with_window: bool) -> None:
+    """One line of the table of times."""
+    made = cluster(nodes, slots, seed=nodes + slots)
+    asked = gang(pods, slots)
+    cold, changed = [], []
+    found: object = None
+    for _ in range(repeats):
+        snapshot = Snapshot.build(made, [])
+        seconds, found = timed(lambda snapshot=snapshot: place(asked, snapshot), 1)  # type: ignore[misc]
+        cold.append(seconds)
+        usage = [(made[-1].name, Usage({"cpu": 1000, "pods": 1}))]
+        later = Snapshot.build(made, usage, previous=snapshot)
+        seconds, _ = timed(lambda later=later: place(asked, later), 1)  # type: ignore[misc]
+        changed.append(seconds)
+    ours = statistics.median(cold)
+    greedy, _ = timed(lambda: best_fit(leaves_of(made, slots), pods), repeats)
+    proven = isinstance(found, Assignment) and found.proven
+    spread = found.spread if isinstance(found, Assignment) else "no fit"
+    rivals = f"greedy {greedy / ours:6.2f}x"
+    if with_window and slots == 1:
+        seconds, _ = timed(lambda: window(leaves_of(made, slots), pods), 1)
+        rivals += f", window {seconds / ours:6.1f}x"
+    warm = statistics.median(changed)
+    print(
+        f"{nodes:7} nodes {slots} slots {pods:6} pods: cold {ours * 1e3:8.1f} ms, one block changed "
+        f"{warm * 1e3:8.1f} ms; {rivals}; {'optimum' if proven else 'not proven'}: {spread}",
+        flush=True,
+    )
+
+
+def quality(instances: int) -> None:
+    """How often a rival uses more domains than we do, on small fragmented clusters."""
+    dice = random.Random(7)
+    worse = {"greedy": 0, "window": 0}
+    tried = {"greedy": 0, "window": 0}
+    for _ in range(instances):
+        slots = dice.choice((1, 8))
+        made: list[Node] = []
+        for block in range(dice.randint(2, 3)):
+            for rack in range(dice.randint(2, 4)):
+                for _ in range(dice.randint(2, 4)):
+                    free = dice.choice((0, 0, 1, 1, 1)) if slots == 1 else dice.choice((0, 0, 1, 2, 4, 8, 8))
+                    made.append(node(len(made), f"b{block}", f"r{rack}", free, slots))
+        leaves = leaves_of(made, slots)
+        asked = gang(dice.randint(2, max(2, sum(leaf.room for leaf in leaves))), slots)
+        snapshot = Snapshot.build(made, [])
+        found = place(asked, snapshot)
+        if not isinstance(found, Assignment):
+            continue
+        assert not check(found, asked, snapshot)
+        for name, rival in (("greedy", best_fit), ("window", window)):
+            if name == "window" and slots != 1:
+                continue
+            chosen = rival(leaves, len(asked.members))
+            tried[name] += 1
+            assert chosen is None or domains(chosen) >= found.objective.domains[:3], (
+                "a rival beats the optimum"
+            )
+            worse[name] += chosen is None or domains(chosen) > found.objective.domains[:3]
+    for name, count in worse.items():
+        print(
+            f"quality: {name} misses the optimum of (blocks, subblocks, hosts) in {count} of {tried[name]} "
+            f"instances ({100 * count / max(1, tried[name]):.1f} %); it is never better"
+        )
+
+
+def sequence(gangs: int) -> None:
+    """Gangs placed one after another on 5,000 nodes, each seeing those before it."""
+    snapshot = Snapshot.build(cluster(5000, 8, seed=5), [])
+    seconds = []
+    for number in range(gangs):
+        asked = gang(64, 8, f"g{number}")
+        start = time.perf_counter()
+        found = place(asked, snapshot)
+        assert isinstance(found, Assignment)
+        snapshot = snapshot.assume(found, asked)
+        seconds.append(time.perf_counter() - start)
+    early, late = statistics.median(seconds[1:9]), statistics.median(seconds[-8:])
+    print(
+        f"sequence: {gangs} gangs of 64 pods on 5000 nodes: first {seconds[0] * 1e3:.1f} ms, then "
+        f"{early * 1e3:.1f} ms each; the last eight {late * 1e3:.1f} ms each ({late / early:.2f}x)"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the measurements."""
+    parser = argparse.ArgumentParser(prog="hack/bench placement", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="leave out 100,000 nodes")
+    parser.add_argument("--instances", type=int, default=2000, help="of the comparison of quality")
+    args = parser.parse_args(argv)
+    sizes = [(1000, 1, 100), (5000, 1, 128), (5000, 1, 1000), (5000, 8, 1000), (5000, 8, 5000)]
+    if not args.quick:
+        sizes += [(100_000, 1, 1000), (100_000, 8, 1000), (100_000, 8, 10_000), (100_000, 1, 10_000)]
+    for nodes, slots, pods in sizes:
+        size(nodes, slots, pods, args.repeats if nodes < 100_000 else 1, with_window=nodes <= 5000)
+    sequence(64)
+    quality(args.instances)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
