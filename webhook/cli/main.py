@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from webhook.cli import certs, policy
+from webhook.cli import certs, explain, policy, simulate
 
-_COMMANDS = {"certs": certs, "policy": policy}
+_COMMANDS = {"explain": explain, "simulate": simulate, "policy": policy, "certs": certs}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,7 +6,7 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -124,6 +124,14 @@ class ClusterCache:
             return None
         job = self.jobs.get(f"{key.namespace}/{owner.name}")
         return job.size if job is not None and job.metadata.uid == owner.uid else None
+
+    def pod_items(self) -> Iterable[objects.Pod]:
+        """All unfinished pods."""
+        return self.pods.items().values()
+
+    def node_items(self) -> Mapping[str, objects.Node]:
+        """Nodes by name."""
+        return self.nodes.items()
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""

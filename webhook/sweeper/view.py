@@ -4,7 +4,7 @@ Converted objects are kept as long as the API server's object behind them is the
 over a cluster in which little has changed converts little.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -14,8 +14,21 @@ from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import Node as PlacementNode
 from webhook.placement import Snapshot, Usage
 from webhook.sweeper import patches
-from webhook.sweeper.cache import ClusterCache, occupied_node
+from webhook.sweeper.cache import occupied_node
 from webhook.sweeper.settings import Settings
+
+
+class Objects(Protocol):
+    """Where the API server's objects come from: the live cache, or one reading of the cluster."""
+
+    def pod_items(self) -> Iterable[Pod]:
+        """All unfinished pods."""
+
+    def node_items(self) -> Mapping[str, Node]:
+        """Nodes by name."""
+
+    def current_placements(self) -> Mapping[str, Placement]:
+        """Placements by "namespace/name"."""
 
 
 class _HasMetadata(Protocol):
@@ -78,9 +91,9 @@ class View:
 class Looker:
     """Makes views and snapshots of a cache."""
 
-    def __init__(self, cache: ClusterCache, settings: Settings) -> None:
+    def __init__(self, objects: Objects, settings: Settings) -> None:
         """Nothing is looked at yet."""
-        self._cache = cache
+        self._objects = objects
         self._settings = settings
         self._nodes: Converted[Node, PlacementNode] = Converted(convert.node_of)
         self._usages: Converted[Pod, Usage] = Converted(convert.usage_of)
@@ -91,11 +104,11 @@ class Looker:
         ignored, prefix = self._settings.ignored_namespaces, self._settings.gate_prefix
         gated: list[Pod] = []
         others: list[Pod] = []
-        for pod in self._cache.pods.items().values():
+        for pod in self._objects.pod_items():
             mine = patches.is_gated(pod, prefix) and pod.metadata.namespace not in ignored
             (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
-        nodes = dict(self._cache.nodes.items())
-        view = View(gated, others, nodes, dict(self._cache.current_placements()))
+        nodes = dict(self._objects.node_items())
+        view = View(gated, others, nodes, dict(self._objects.current_placements()))
         waiting = {pod.metadata.uid for pod in gated}
         for placement in view.placements.values():
             for planned in placement.spec.pods:

@@ -1,0 +1,125 @@
+"""What `topogate explain` says of a pod, from one reading of a cluster."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import pytest
+
+from hack.local import nodes
+from labeler.contract import keys
+from tests.sweeper.pods import decode, pod_json
+from webhook.cli.explain import Cluster, ExplainError, explain
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.cache import Job
+from webhook.sweeper.settings import Settings
+
+GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
+GPU = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
+
+
+def job_pods(count: int, **metadata: Any) -> list[Pod]:
+    """Gated 8-GPU pods of an indexed Job."""
+    made = []
+    for index in range(count):
+        own = {
+            "uid": f"u{index}",
+            "labels": {
+                keys.JOB_NAME_LABEL: "train",
+                "batch.kubernetes.io/controller-uid": "j",
+                keys.JOB_INDEX_KEY: str(index),
+            },
+            "ownerReferences": [{"kind": "Job", "name": "train", "uid": "j", "controller": True}],
+            **metadata,
+        }
+        made.append(decode(pod_json(f"train-{index}", containers=[{"name": "c", **GPU}], metadata=own)))
+    return made
+
+
+def busy_pod(node: str, priority: int = 0) -> Pod:
+    """A foreign pod that takes all GPUs of a node."""
+    pod = pod_json(
+        f"busy-{node}",
+        nodeName=node,
+        schedulingGates=[],
+        containers=[{"name": "c", **GPU}],
+        priority=priority,
+    )
+    return decode({**pod, "status": {"phase": "Running"}})
+
+
+def cluster(pods: list[Pod], parallelism: int = 0) -> Cluster:
+    made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
+    job = msgspec.convert(
+        {"metadata": {"name": "train", "namespace": "ns", "uid": "j"}, "spec": {"parallelism": parallelism}},
+        Job,
+    )
+    return Cluster(tuple(pods), made, {}, {"ns/train": job} if parallelism else {})
+
+
+def said(of: Cluster, name: str = "train-0", settings: Settings | None = None) -> str:
+    return "\n".join(explain(of, "ns", name, settings or Settings()))
+
+
+def test_a_gang_that_fits_is_said_to_fit_and_where() -> None:
+    text = said(cluster(job_pods(2), parallelism=2))
+    assert "in the gang Job/train" in text
+    assert "2 pods are there, 2 expected; 2 wait, 0 are released" in text
+    assert "Now: it fits, on 1 block" in text
+
+
+def test_a_gang_that_lacks_pods_is_said_to_wait_for_them() -> None:
+    assert "waits for 3 more pods of its gang" in said(cluster(job_pods(1), parallelism=4))
+
+
+def test_a_gang_that_does_not_fit_is_told_which_pods_stand_in_the_way() -> None:
+    text = said(cluster([*job_pods(4), busy_pod("node-b0-s0-h00")], parallelism=4))
+    assert "room for 3 of 4" in text
+    assert "it fits when 1 other pods end: ns/busy-node-b0-s0-h00" in text
+    assert "not have a lower priority" in text
+
+
+def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
+    wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}}
+    text = said(cluster(job_pods(3, **wish), parallelism=3))
+    assert f"without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit now, on 2 blocks" in text
+
+
+def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
+    assert "would not fit even into an empty cluster" in said(cluster(job_pods(5), parallelism=5))
+
+
+def test_an_unknown_level_is_told_with_the_known_ones() -> None:
+    wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
+    assert "topology level 'rack' is unknown; the levels here are block" in said(cluster(job_pods(1, **wish)))
+
+
+def test_gates_of_others_are_named() -> None:
+    gates = [{"name": keys.GATE}, {"name": "quota.example.com/wait"}]
+    assert "Other gates hold it as well: quota.example.com/wait" in said(
+        cluster([decode(pod_json("p", schedulingGates=gates))]), "p"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"nodeName": "n1", "schedulingGates": []}, "it is bound to node n1"),
+        ({"schedulingGates": [{"name": "quota.example.com/wait"}]}, "held by quota.example.com/wait"),
+        ({"schedulingGates": []}, "was never held by topogate"),
+    ],
+    ids=["bound", "another gate", "no gate"],
+)
+def test_a_pod_that_does_not_wait_for_us_is_told_what_it_does(spec: dict[str, Any], sentence: str) -> None:
+    assert sentence in said(cluster([decode(pod_json("p", **spec))]), "p")
+
+
+def test_a_pod_that_is_not_there_is_told() -> None:
+    with pytest.raises(ExplainError, match="no unfinished pod nothing in namespace ns"):
+        list(explain(cluster([]), "ns", "nothing", Settings()))
+
+
+def test_a_configured_gate_prefix_decides_which_pods_are_ours() -> None:
+    pods = [decode(pod_json("p", schedulingGates=[{"name": "example.com/wait-a"}]))]
+    mine = dataclasses.replace(Settings(), gate_prefix="example.com/wait-")
+    assert "waits for topogate" in said(cluster(pods), "p", mine)
