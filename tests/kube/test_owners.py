@@ -1,0 +1,264 @@
+"""Owners on a real API server: what it serves is found, also later, and what it does not is no trouble."""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import delete, exists
+from webhook.kube.client import Api, ApiError
+from webhook.kube.owners import Owners
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def define(cluster: Cluster, definitions: list[str], kind: str, group: str, *versions: str) -> str:
+    """Install a CRD that takes any object; returns its path."""
+    resource = kind.lower() + "s"
+    path = f"{DEFINITIONS}/{resource}.{group}"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{resource}.{group}",
+            # Groups under x-k8s.io are the community's; this is how one says that it knows.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": resource, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": number == 0,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+                for number, version in enumerate(versions)
+            ],
+        },
+    }
+    api = cluster.api()
+    api.request("POST", DEFINITIONS, body=definition)
+    definitions.append(path)
+    for version in versions:
+        cluster.wait_for(
+            f"{kind} to be served", partial(is_readable, api, f"/apis/{group}/{version}/{resource}")
+        )
+    return path
+
+
+def is_readable(api: Api, path: str) -> bool:
+    """Whether a new collection is served; in between its storage is "(re)initializing"."""
+    try:
+        return exists(api, path)
+    except ApiError as error:
+        if error.status == 429:
+            return False
+        raise
+
+
+def make(cluster: Cluster, namespace: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    made: dict[str, Any] = cluster.api().json("POST", path, body=body)
+    return made
+
+
+@pytest.fixture
+def definitions(cluster: Cluster) -> Iterator[list[str]]:
+    made: list[str] = []
+    yield made
+    api = cluster.api()
+    for path in made:
+        delete(api, path)
+    for path in made:
+        cluster.wait_for(f"the end of {path}", partial(is_gone, api, path))
+
+
+def is_gone(api: Api, path: str) -> bool:
+    return not exists(api, path)
+
+
+@pytest.fixture
+def changed() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def owners(cluster: Cluster, changed: threading.Event) -> Iterator[Owners]:
+    made = Owners(cluster.api(), changed.set, check_seconds=0.5)
+    yield made
+    made.stop()
+
+
+def job(cluster: Cluster, namespace: str, parallelism: int) -> str:
+    container = {"name": "c", "image": "x"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"suspend": True, "parallelism": parallelism, "completions": parallelism, "template": template}
+    return str(make(cluster, namespace, "batch/v1", "Job", spec)["metadata"]["uid"])
+
+
+def test_built_in_owners_are_known_and_their_changes_told(
+    cluster: Cluster, namespace: str, owners: Owners, changed: threading.Event
+) -> None:
+    uid = job(cluster, namespace, 4)
+    assert not owners.synced
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    assert owners.served == ("jobs.batch/v1", "statefulsets.apps/v1")
+    assert owners.size("Job", namespace, "train", uid) == 4
+    assert owners.size("Job", namespace, "train") == 4
+    assert owners.size("Job", namespace, "train", "another uid") is None
+    assert owners.size("Job", namespace, "nobody") is None
+    changed.clear()
+    cluster.api().request(
+        "PATCH",
+        f"/apis/batch/v1/namespaces/{namespace}/jobs/train",
+        body={"spec": {"parallelism": 3}},
+        content_type="application/merge-patch+json",
+    )
+    assert changed.wait(10)
+    assert owners.size("Job", namespace, "train", uid) == 3
+
+
+def test_a_change_that_does_not_concern_the_size_is_not_told(
+    cluster: Cluster, namespace: str, owners: Owners, changed: threading.Event
+) -> None:
+    job(cluster, namespace, 4)
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    changed.clear()
+    cluster.kubectl("label", "job", "train", "-n", namespace, "a=b")
+    assert not changed.wait(0.5)
+
+
+def test_definitions_that_are_installed_later_are_found_and_removed_ones_forgotten(
+    cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
+) -> None:
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    assert owners.size("LeaderWorkerSet", namespace, "train") is None
+    path = define(cluster, definitions, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
+    spec = {"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"}
+    make(cluster, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    cluster.wait_for("the size", lambda: owners.size("LeaderWorkerSet", namespace, "train") == 4, 20)
+    assert owners.size("LeaderWorkerSet", namespace, "train", "a hash of the group, no uid") == 4
+    assert owners.is_staged("LeaderWorkerSet", namespace, "train")
+    assert not owners.is_staged("Job", namespace, "train")
+    cluster.api().request("DELETE", path)
+    cluster.wait_for("its end", lambda: len(owners.served) == 2, 20)
+    assert owners.size("LeaderWorkerSet", namespace, "train") is None
+
+
+def test_all_kinds_that_can_be_served_are_read(
+    cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
+) -> None:
+    jobs = [{"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 3}}}]
+    roles = {"Worker": {"replicas": 5}}
+    expected: dict[tuple[str, str], int] = {}
+    cases: list[tuple[str, str, dict[str, Any], str, int]] = [
+        ("JobSet", "jobset.x-k8s.io/v1alpha2", {"replicatedJobs": jobs}, "JobSet", 6),
+        ("PodGroup", "scheduling.volcano.sh/v1beta1", {"minMember": 7}, "PodGroup", 7),
+        ("MPIJob", "kubeflow.org/v2beta1", {"mpiReplicaSpecs": roles}, "TrainingJob", 5),
+        ("RayCluster", "ray.io/v1", {"workerGroupSpecs": [{"replicas": 2}]}, "RayCluster", 3),
+    ]
+    for kind, version, spec, gang, size in cases:
+        group, _, name = version.partition("/")
+        define(cluster, definitions, kind, group, name)
+        make(cluster, namespace, version, kind, spec)
+        expected[(gang, kind)] = size
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    assert {key: owners.size(key[0], namespace, "train") for key in expected} == expected
+
+
+def test_two_owners_of_one_name_that_disagree_tell_nothing(
+    cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
+) -> None:
+    for kind, field, replicas in [
+        ("PyTorchJob", "pytorchReplicaSpecs", 2),
+        ("TFJob", "tfReplicaSpecs", 3),
+    ]:
+        define(cluster, definitions, kind, "kubeflow.org", "v1")
+        make(cluster, namespace, "kubeflow.org/v1", kind, {field: {"Worker": {"replicas": replicas}}})
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    assert len(owners.served) == 4
+    assert owners.size("TrainingJob", namespace, "train") is None
+
+
+def test_an_owner_that_makes_no_sense_leaves_its_own_size_unknown_and_no_other(
+    cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
+) -> None:
+    define(cluster, definitions, "RayCluster", "ray.io", "v1")
+    make(cluster, namespace, "ray.io/v1", "RayCluster", {"workerGroupSpecs": "many"})
+    uid = job(cluster, namespace, 4)
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    assert owners.size("RayCluster", namespace, "train") is None
+    assert owners.size("Job", namespace, "train", uid) == 4
+
+
+def test_owners_that_may_not_be_read_are_named_and_hold_up_nothing(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    cluster.kubectl("create", "clusterrole", "only-jobs", "--verb=get,list,watch", "--resource=jobs.batch")
+    cluster.kubectl(
+        "create",
+        "clusterrolebinding",
+        "only-jobs",
+        "--clusterrole=only-jobs",
+        f"--serviceaccount={namespace}:default",
+    )
+    token = cluster.kubectl("create", "token", "default", "-n", namespace).stdout
+    (tmp_path / "token").write_text(token)
+    cluster.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
+    owners = Owners(Api.connect(tmp_path / "kubeconfig", user_agent="test"), lambda: None)
+    try:
+        uid = job(cluster, namespace, 4)
+        owners.start()
+        cluster.wait_for("the owners", lambda: owners.synced, 20)
+        assert owners.size("Job", namespace, "train", uid) == 4
+        assert list(owners.refused) == ["statefulsets.apps"]
+        assert "cannot list resource" in owners.refused["statefulsets.apps"]
+    finally:
+        owners.stop()
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", "only-jobs")
+
+
+def test_owners_wait_for_an_api_server_that_is_not_there_yet(cluster: Cluster, namespace: str) -> None:
+    owners = Owners(cluster.api(), lambda: None)
+    with cluster.paused("kube-apiserver"):
+        owners.start()
+        assert not owners.synced
+    try:
+        cluster.wait_for("the owners", lambda: owners.synced, 30)
+    finally:
+        owners.stop()
+
+
+def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
+    cluster: Cluster, namespace: str
+) -> None:
+    class Overloaded(Api):
+        def request(self, method: str, path: str, **options: Any) -> bytes:
+            if path.endswith("/statefulsets"):
+                raise ApiError(429, "TooManyRequests", "storage is (re)initializing")
+            return super().request(method, path, **options)
+
+    owners = Owners(Overloaded.connect(cluster.kubeconfig, user_agent="test"), lambda: None)
+    try:
+        uid = job(cluster, namespace, 4)
+        owners.start()
+        cluster.wait_for("the owners", lambda: owners.synced, 20)
+        assert owners.size("Job", namespace, "train", uid) == 4
+        assert list(owners.refused) == ["statefulsets.apps"]
+    finally:
+        owners.stop()

@@ -1,0 +1,201 @@
+"""The size of each kind of gang, by table."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from webhook.kube.workloads import WORKLOADS, Workload
+
+BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
+JOB = "jobs.batch"
+SET = "statefulsets.apps"
+JOBSET = "jobsets.jobset.x-k8s.io"
+LWS = "leaderworkersets.leaderworkerset.x-k8s.io"
+GROUP = "podgroups.scheduling.x-k8s.io"
+VOLCANO = "podgroups.scheduling.volcano.sh"
+PYTORCH = "pytorchjobs.kubeflow.org"
+MPI = "mpijobs.kubeflow.org"
+TRAIN = "trainjobs.trainer.kubeflow.org"
+RAY = "rayclusters.ray.io"
+
+
+def read(name: str, spec: dict[str, Any], status: dict[str, Any], annotations: dict[str, str]) -> Any:
+    body = {
+        "metadata": {"name": "x", "namespace": "here", "uid": "u", "annotations": annotations},
+        "spec": spec,
+        "status": status,
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=BY_NAME[name].struct)
+
+
+def replicated(name: str, replicas: int, parallelism: int, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {"spec": {"parallelism": parallelism, "completions": parallelism}},
+        **more,
+    }
+
+
+WORKERS = {"Master": {"replicas": 1}, "Worker": {"replicas": 7}}
+
+SIZES = [
+    pytest.param(JOB, {}, {}, 1, id="job-of-one"),
+    pytest.param(JOB, {"parallelism": 8, "completions": 8}, {}, 8, id="job"),
+    pytest.param(JOB, {"parallelism": 8}, {"succeeded": 3}, 8, id="job-without-completions"),
+    pytest.param(JOB, {"parallelism": 8, "completions": 4}, {}, 4, id="job-with-less-to-complete"),
+    pytest.param(JOB, {"parallelism": 4, "completions": 8}, {"succeeded": 6}, 2, id="job-nearly-done"),
+    pytest.param(JOB, {"parallelism": 4, "completions": 4}, {"succeeded": 4}, 0, id="job-done"),
+    pytest.param(JOB, {"parallelism": 0}, {}, 0, id="job-paused"),
+    pytest.param(SET, {}, {}, 1, id="statefulset-of-one"),
+    pytest.param(SET, {"replicas": 5}, {}, 5, id="statefulset"),
+    pytest.param(JOBSET, {"replicatedJobs": [replicated("w", 3, 4)]}, {}, 12, id="jobset"),
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("driver", 1, 1), replicated("workers", 2, 8)]},
+        {},
+        17,
+        id="jobset-of-two",
+    ),
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("driver", 1, 1), replicated("workers", 4, 8)]},
+        {"replicatedJobsStatus": [{"name": "workers", "ready": 1, "succeeded": 3, "active": 1}]},
+        9,
+        id="jobset-partly-done",
+    ),
+    pytest.param(
+        JOBSET, {"replicatedJobs": [{"name": "w", "template": {"spec": {}}}]}, {}, 1, id="jobset-of-defaults"
+    ),
+    pytest.param(LWS, {"replicas": 3, "leaderWorkerTemplate": {"size": 4}}, {}, 4, id="one-group-of-an-lws"),
+    pytest.param(LWS, {"leaderWorkerTemplate": {}}, {}, 1, id="lws-of-defaults"),
+    pytest.param(GROUP, {"minMember": 6}, {}, 6, id="podgroup"),
+    pytest.param(GROUP, {}, {}, None, id="podgroup-without-a-minimum"),
+    pytest.param(VOLCANO, {"minMember": 6, "queue": "default"}, {}, 6, id="volcano-podgroup"),
+    pytest.param(VOLCANO, {"minMember": 0}, {}, None, id="volcano-podgroup-of-nothing"),
+    pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS}, {}, 8, id="pytorchjob"),
+    pytest.param(
+        PYTORCH, {"pytorchReplicaSpecs": {"Master": {}, "Worker": None}}, {}, 2, id="pytorchjob-of-defaults"
+    ),
+    pytest.param(
+        PYTORCH,
+        {"pytorchReplicaSpecs": WORKERS, "runPolicy": {"schedulingPolicy": {"minAvailable": 5}}},
+        {},
+        5,
+        id="pytorchjob-with-a-minimum",
+    ),
+    pytest.param(
+        PYTORCH,
+        {"pytorchReplicaSpecs": WORKERS, "runPolicy": {"cleanPodPolicy": "None"}},
+        {"replicaStatuses": {"Worker": {"succeeded": 2, "active": 5}, "Master": {}}},
+        6,
+        id="pytorchjob-partly-done",
+    ),
+    pytest.param(PYTORCH, {}, {}, None, id="pytorchjob-without-roles"),
+    pytest.param("tfjobs.kubeflow.org", {"tfReplicaSpecs": {"PS": {"replicas": 2}}}, {}, 2, id="tfjob"),
+    pytest.param("xgboostjobs.kubeflow.org", {"xgbReplicaSpecs": WORKERS}, {}, 8, id="xgboostjob"),
+    pytest.param("paddlejobs.kubeflow.org", {"paddleReplicaSpecs": WORKERS}, {}, 8, id="paddlejob"),
+    pytest.param(
+        "jaxjobs.kubeflow.org", {"jaxReplicaSpecs": {"Worker": {"replicas": 3}}}, {}, 3, id="jaxjob"
+    ),
+    pytest.param(
+        MPI,
+        {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 4}}},
+        {},
+        5,
+        id="mpijob",
+    ),
+    pytest.param(TRAIN, {"trainer": {"numNodes": 4}}, {}, 4, id="trainjob"),
+    pytest.param(TRAIN, {"runtimeRef": {"name": "torch"}}, {}, None, id="trainjob-sized-by-its-runtime"),
+    pytest.param(RAY, {"headGroupSpec": {}}, {}, 1, id="ray-head-alone"),
+    pytest.param(
+        RAY,
+        {"workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4}, {"replicas": 3}]},
+        {},
+        12,
+        id="raycluster",
+    ),
+    pytest.param(
+        RAY,
+        {"workerGroupSpecs": [{"replicas": 1, "minReplicas": 2, "maxReplicas": 5}, {"minReplicas": 1}]},
+        {},
+        4,
+        id="raycluster-below-its-minimum",
+    ),
+    pytest.param(
+        RAY,
+        {"workerGroupSpecs": [{"replicas": 9, "maxReplicas": 5}]},
+        {},
+        6,
+        id="raycluster-above-its-maximum",
+    ),
+    pytest.param(
+        RAY, {"workerGroupSpecs": [{"replicas": 9, "suspend": True}]}, {}, 1, id="raycluster-suspended-group"
+    ),
+    pytest.param(
+        RAY,
+        {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"replicas": 2}]},
+        {},
+        None,
+        id="raycluster-autoscaled",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "status", "expected"), SIZES)
+def test_a_gang_has_the_size_that_its_owner_says(
+    name: str, spec: dict[str, Any], status: dict[str, Any], expected: int | None
+) -> None:
+    assert BY_NAME[name].size(read(name, spec, status, {})) == expected
+
+
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+SELECTED = EXCLUSIVE | {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
+JOBS = {"replicatedJobs": [replicated("w", 2, 2)]}
+MARKED = replicated("w", 2, 2) | {"template": {"metadata": {"annotations": EXCLUSIVE}}}
+
+STAGED = [
+    pytest.param(JOB, {"parallelism": 8}, {}, False, id="job"),
+    pytest.param(SET, {}, {}, True, id="statefulset"),
+    pytest.param(SET, {"podManagementPolicy": "Parallel"}, {}, False, id="statefulset-parallel"),
+    pytest.param(JOBSET, JOBS, {}, False, id="jobset"),
+    pytest.param(
+        JOBSET, JOBS | {"startupPolicy": {"startupPolicyOrder": "InOrder"}}, {}, True, id="jobset-in-order"
+    ),
+    pytest.param(
+        JOBSET, JOBS | {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}, {}, False, id="jobset-any-order"
+    ),
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("w", 1, 1, dependsOn=[{"name": "d", "status": "Ready"}])]},
+        {},
+        True,
+        id="jobset-with-dependencies",
+    ),
+    pytest.param(JOBSET, JOBS, EXCLUSIVE, True, id="jobset-leader-first"),
+    pytest.param(JOBSET, {"replicatedJobs": [MARKED]}, {}, True, id="jobset-one-job-leader-first"),
+    pytest.param(JOBSET, JOBS, SELECTED, False, id="jobset-on-labelled-nodes"),
+    pytest.param(LWS, {}, {}, False, id="lws"),
+    pytest.param(LWS, {"startupPolicy": "LeaderCreated"}, {}, False, id="lws-leader-created"),
+    pytest.param(LWS, {"startupPolicy": "LeaderReady"}, {}, True, id="lws-leader-ready"),
+    pytest.param(
+        LWS, {}, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}, True, id="lws-exclusive"
+    ),
+    pytest.param(MPI, {}, {}, False, id="mpijob"),
+    pytest.param(MPI, {"launcherCreationPolicy": "WaitForWorkersReady"}, {}, True, id="mpijob-launcher-last"),
+    pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS}, {}, False, id="pytorchjob"),
+    pytest.param(GROUP, {"minMember": 2}, {}, False, id="podgroup"),
+    pytest.param(RAY, {}, {}, False, id="raycluster"),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "annotations", "expected"), STAGED)
+def test_a_controller_that_makes_pods_only_after_others_run_is_known(
+    name: str, spec: dict[str, Any], annotations: dict[str, str], expected: bool
+) -> None:
+    assert BY_NAME[name].is_staged(read(name, spec, {}, annotations)) is expected
+
+
+def test_no_kind_of_owner_is_listed_twice() -> None:
+    assert len(BY_NAME) == len(WORKLOADS)

@@ -1,0 +1,260 @@
+"""The owners that tell a gang's size: whichever of them the cluster serves, found again as that changes.
+
+What is not served, not allowed or not readable only leaves sizes unknown; it never holds up the rest.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from webhook.kube.client import Api, ApiError
+from webhook.kube.informer import Informer, pause_seconds
+from webhook.kube.objects import Struct
+from webhook.kube.workloads import WORKLOADS, Owner, Workload
+
+CHECK_SECONDS: Final = 180.0
+"""How often it is asked anew what the cluster serves."""
+SOONER_SECONDS: Final = 10.0
+"""How soon again when a gang appears whose kind of owner is not known to be served."""
+
+_PATIENCE: Final = 3
+"""So often is asked again, before anybody may act, for what the API server could not give at the moment. A
+CustomResourceDefinition whose conversion webhook is gone is never readable ("storage is initializing")."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Version(Struct, frozen=True):
+    version: str = ""
+
+
+class _Group(Struct, frozen=True):
+    name: str = ""
+    versions: list[_Version] = msgspec.field(default_factory=list)
+
+
+class _Groups(Struct, frozen=True):
+    groups: list[_Group] = msgspec.field(default_factory=list)
+
+
+class _Resource(Struct, frozen=True):
+    name: str = ""
+    verbs: list[str] = msgspec.field(default_factory=list)
+
+
+class _Resources(Struct, frozen=True):
+    resources: list[_Resource] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    workload: Workload[Any]
+    version: str
+    informer: Informer[Any]
+
+
+class Owners:
+    """Live copies of the owners of gangs. Safe for use by many threads."""
+
+    def __init__(
+        self, api: Api, on_change: Callable[[], None], *, check_seconds: float = CHECK_SECONDS
+    ) -> None:
+        """Prepare; start() begins. on_change is called, in some thread, when a size may have changed."""
+        self._api = api
+        self._on_change = on_change
+        self._check_seconds = check_seconds
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+        self._refused: dict[str, str] = {}
+        self._complete = threading.Event()
+        self._synced = False
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._checked = float("-inf")
+        self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look for what is served and to watch it."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all watches."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for each in list(self._watched.values()):
+            each.informer.stop()
+
+    @property
+    def synced(self) -> bool:
+        """Whether it is known what the cluster serves and all of that has been read once.
+
+        It stays so: what is served later adds sizes that were unknown before, no more.
+        """
+        if not self._synced and self._complete.is_set():
+            self._synced = all(each.informer.synced for each in self._all())
+        return self._synced
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """What is watched: "jobs.batch/v1" and so on."""
+        return tuple(f"{each.workload.name}/{each.version}" for each in self._all())
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """What is served but cannot be read, and why."""
+        with self._lock:
+            return dict(self._refused)
+
+    def size(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int | None:
+        """How many pods the controller of a gang makes at once, None where that is not known.
+
+        kind: of the gang ("Job", "JobSet", "LeaderWorkerSet", "StatefulSet", "PodGroup", "TrainingJob",
+        "TrainJob", "RayCluster"). uid: the owner's, where pods tell it; for other kinds it does not count.
+        Two owners of one name that would give different sizes give none.
+        """
+        sizes = {workload.size(owner) for workload, owner in self._find(kind, namespace, name, uid)}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def is_staged(self, kind: str, namespace: str, name: str, uid: str | None = None) -> bool:
+        """Whether the controller makes some pods only after others run: then nobody may wait for all."""
+        return any(workload.is_staged(owner) for workload, owner in self._find(kind, namespace, name, uid))
+
+    # --- what is there --------------------------------------------------------------------------
+
+    def _all(self) -> list[_Watched]:
+        with self._lock:
+            return list(self._watched.values())
+
+    def _find(
+        self, kind: str, namespace: str, name: str, uid: str | None
+    ) -> Iterator[tuple[Workload[Any], Owner]]:
+        is_known = False
+        for each in self._all():
+            if each.workload.kind != kind:
+                continue
+            is_known = True
+            owner = each.informer.get(f"{namespace}/{name}")
+            if owner is None:
+                continue
+            if uid and each.workload.by_uid and owner.metadata.uid != uid:
+                continue  # a later one of the same name
+            yield each.workload, owner
+        if not is_known and kind in _KINDS and time.monotonic() - self._checked > SOONER_SECONDS:
+            self._wake.set()  # perhaps installed since
+
+    def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
+        if _facts(workload, before) != _facts(workload, after):
+            self._on_change()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            self._checked = time.monotonic()
+            self._wake.clear()
+            try:
+                is_final = self._check()
+                failures = 0 if is_final else failures + 1
+                if is_final or failures > _PATIENCE:
+                    self._complete.set()
+            except (ApiError, msgspec.DecodeError) as error:
+                failures += 1
+                logger.warning("discovery_failed error=%r", str(error))
+            except Exception:  # a defect must not end the thread: sizes would stay unknown for ever
+                failures += 1
+                logger.exception("discovery_failed")
+            if failures:
+                self._wake.wait(pause_seconds(failures))
+            else:
+                self._wake.wait(self._check_seconds * random.uniform(0.8, 1.0))
+
+    def _check(self) -> bool:
+        """Watch what is served, and no longer what is not; returns False if some may be readable soon.
+
+        Raises ApiError if it cannot be told what is served.
+        """
+        served = self._served()
+        for name, each in list(self._watched.items()):
+            if served.get(name) != each.version:
+                with self._lock:
+                    del self._watched[name]
+                each.informer.stop()
+                logger.info("owner_gone resource=%s version=%s", name, each.version)
+        refused: dict[str, str] = {}
+        is_final = True
+        for workload in WORKLOADS:
+            version = served.get(workload.name)
+            if version is None or workload.name in self._watched or self._stopping.is_set():
+                continue
+            try:
+                self._watch(workload, version)
+            except ApiError as error:
+                if not error.status:
+                    raise
+                is_final = is_final and not error.is_transient
+                refused[workload.name] = str(error)
+                if self._refused.get(workload.name) != str(error):
+                    logger.error("owner_unreadable resource=%s error=%r", workload.name, str(error))
+        with self._lock:
+            self._refused = refused
+        return is_final
+
+    def _served(self) -> dict[str, str]:
+        """Name of a workload -> the best version of it that is served and that we can read."""
+        groups = msgspec.json.decode(self._api.request("GET", "/apis"), type=_Groups)
+        versions = {group.name: {each.version for each in group.versions} for group in groups.groups}
+        resources: dict[str, set[str]] = {}
+        found: dict[str, str] = {}
+        for workload in WORKLOADS:
+            for version in workload.versions:
+                if version not in versions.get(workload.group, ()):
+                    continue
+                path = f"/apis/{workload.group}/{version}"
+                if path not in resources:
+                    resources[path] = self._watchable(path)
+                if workload.resource in resources[path]:
+                    found[workload.name] = version
+                    break
+        return found
+
+    def _watchable(self, path: str) -> set[str]:
+        try:
+            body = self._api.request("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return set()  # removed since the groups were listed
+            raise
+        listed = msgspec.json.decode(body, type=_Resources).resources
+        return {each.name for each in listed if {"list", "watch"} <= set(each.verbs)}
+
+    def _watch(self, workload: Workload[Any], version: str) -> None:
+        """Begin to watch. Raises ApiError if it cannot be read."""
+        path = f"/apis/{workload.group}/{version}/{workload.resource}"
+        # Asked first, because a copy that is never complete would hold up everybody.
+        self._api.request("GET", path, query={"limit": "1"})
+        informer = Informer(
+            self._api,
+            path,
+            workload.struct,
+            on_event=lambda before, after: self._note(workload, before, after),
+        )
+        informer.start()
+        with self._lock:
+            self._watched[workload.name] = _Watched(workload, version, informer)
+        logger.info("owner_served resource=%s version=%s", workload.name, version)
+
+
+_KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
+
+
+def _facts(workload: Workload[Any], owner: Owner | None) -> object:
+    return None if owner is None else (owner.metadata.uid, workload.size(owner), workload.is_staged(owner))
