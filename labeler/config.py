@@ -11,8 +11,7 @@
     - topology.gke.io/host
     interval: 60            # seconds between two looks without an event
     pci-group-level: 0      # PCI ancestors that the cards of one group share, 0 for no groups
-    extended-resources: false   # also write millicores, memory.max and tiles to the Node's capacity
-    feature-file: /etc/...      # write an NFD feature file there, and not the Node
+    feature-file: /etc/...  # write an NFD feature file there, and not the Node
 """
 
 import re
@@ -25,7 +24,7 @@ from labeler.contract import keys
 from labeler.documents import DocumentError, read_document
 
 _FIELDS: Final = (
-    "sources", "levels", "interval", "pci-group-level", "extended-resources", "feature-file",
+    "sources", "levels", "interval", "pci-group-level", "feature-file",
 )  # fmt: skip
 _LABEL_KEY: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -44,7 +43,6 @@ class Config:
     levels: tuple[str, ...] = keys.PRERELEASE_TOPOLOGY
     interval_seconds: float = 60.0
     pci_group_level: int = 0
-    extended_resources: bool = False
     feature_file: Path | None = None
 
 
@@ -63,16 +61,11 @@ def parse_config(document: object, where: str) -> Config:
     for name in document:
         if name not in _FIELDS:
             raise ConfigError(f"{where}: no field is called {name!r}; there are {', '.join(_FIELDS)}")
-    resources, file = document.get("extended-resources", False), document.get("feature-file")
-    if not isinstance(resources, bool):
-        raise ConfigError(f"{where}: extended-resources: must be true or false, is {resources!r}")
+    file = document.get("feature-file")
     if file is not None and not (isinstance(file, str) and file.startswith("/")):
         raise ConfigError(f"{where}: feature-file: must be an absolute path, is {file!r}")
-    if file and resources:
-        raise ConfigError(f"{where}: extended-resources: NFD makes them itself where feature-file is given")
     return Config(
         feature_file=Path(file) if file else None,
-        extended_resources=resources,
         sources=_sources(document.get("sources"), f"{where}: sources"),
         levels=_levels(document.get("levels", list(keys.PRERELEASE_TOPOLOGY)), f"{where}: levels"),
         interval_seconds=_at_least(document.get("interval", 60), 1, f"{where}: interval"),

@@ -87,6 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
     add("--ca-file", type=Path, metavar="FILE", help="certificates that sign the API server's")
     add(
+        "--extended-resources",
+        action="store_true",
+        help="also write millicores, memory and tiles of Intel cards to the Node's capacity",
+    )
+    add(
         "--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: nowhere)"
     )
     add("--verbose", action="store_true", help="log also what did not change")
@@ -115,22 +120,24 @@ def _config(options: argparse.Namespace) -> Config:
 def _agent(options: argparse.Namespace, config: Config) -> Agent:
     if not options.node_name:
         raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
+    if options.extended_resources and config.feature_file:
+        raise UsageError("--extended-resources: with a feature file it is NFD that makes them")
     offline = options.dry_run or config.feature_file is not None
     api = None if offline and not options.server else _api(options)
     context = Context(options.node_name, _reader(api)) if api else Context(options.node_name)
     sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
-    output = Printer() if options.dry_run else _output(config, api)
+    output = Printer() if options.dry_run else _output(config, api, options.extended_resources)
     return Agent(sources, output, config.levels, config.pci_group_level)
 
 
-def _output(config: Config, api: NodeApi | None) -> Output:
+def _output(config: Config, api: NodeApi | None, extended_resources: bool) -> Output:
     if config.feature_file is not None:
         from labeler.feature_file import FeatureFile
 
         return FeatureFile(config.feature_file)
     assert api is not None, "without a feature file there is a server"
     publisher = NodePublisher(api, config.levels)
-    if config.extended_resources:
+    if extended_resources:
         from labeler.resources import ResourcePublisher
 
         return ResourcePublisher(api, publisher)

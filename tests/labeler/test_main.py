@@ -1,7 +1,10 @@
 """The command as a person or a pod runs it: what it prints, how it ends, what it needs."""
 
+import http.client
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +125,47 @@ def test_a_labeler_of_a_json_file_loads_no_parser_nor_library_that_it_does_not_n
     assert done.stdout.strip() == "[]"
 
 
+def test_a_running_labeler_answers_probes_and_ends_when_it_is_told_to(facts: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "labeler.main", "--source=file", f"--facts={facts}", "--node-name=n1"]
+    command += ["--server=http://127.0.0.1:1", f"--token-file={facts}", f"--health-port={port}"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        assert _probe(port, "/healthz") == (200, b"ok")
+        status, text = _probe(port, "/readyz", until=b"no answer")
+        assert (status, b"no answer" in text) == (503, True)
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def _probe(port: int, path: str, until: bytes = b"") -> tuple[int, bytes]:
+    deadline = time.monotonic() + 20
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read()
+            if until in text or time.monotonic() > deadline:
+                return answer.status, text
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+        finally:
+            connection.close()
+        time.sleep(0.05)
+
+
+def test_a_port_that_is_taken_is_said_so(facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["--source=file", f"--facts={facts}", "--node-name=n1", f"--health-port={port}"]
+        assert main([*arguments, "--server=http://127.0.0.1:1"]) == 2
+    assert f"--health-port {port}: " in capsys.readouterr().err
+
+
 # --- configuration --------------------------------------------------------------------------------
 
 
@@ -156,9 +200,7 @@ def test_a_configuration_names_sources_in_order_with_their_options(tmp_path: Pat
         ({"sources": ["udev"], "interval": 0}, "interval: must be a number from 1 up"),
         ({"sources": ["udev"], "interval": "60s"}, "interval: must be a number"),
         ({"sources": ["udev"], "pci-group-level": -1}, "pci-group-level: must be a number from 0 up"),
-        ({"sources": ["udev"], "extended-resources": "yes"}, "extended-resources: must be true or false"),
         ({"sources": ["udev"], "feature-file": "x"}, "feature-file: must be an absolute path"),
-        ({"sources": ["udev"], "feature-file": "/x", "extended-resources": True}, "NFD makes them itself"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_file_and_place(document: object, sentence: str) -> None:
@@ -175,7 +217,7 @@ def test_the_shipped_configurations_are_right() -> None:
         for text in _config_texts(file):
             parse_config(yaml.safe_load(text), str(file))
             found += 1
-    assert found >= 3
+    assert found >= 2
 
 
 def _config_texts(file: Path) -> list[str]:

@@ -1,0 +1,66 @@
+"""The labeler's kustomize components: each builds on the base, both too, and the server takes the result."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.local.cluster import Cluster
+from labeler.config import parse_config
+from tests.labeler.installed import NAMESPACE, ROOT
+from tests.support import exists
+
+COMPONENTS = ("labeler-gce", "labeler-extended-resources")
+
+
+def build(cluster: Cluster, folder: Path, components: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The labeler's objects with these components."""
+    manifests = os.path.relpath(ROOT / "manifests", folder)
+    base = [f"{manifests}/base/labeler.yaml", f"{manifests}/base/labeler-policy.yaml"]
+    plan = {"resources": base, "components": [f"{manifests}/components/{name}" for name in components]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(plan))
+    built = cluster.kubectl("kustomize", "--load-restrictor=LoadRestrictionsNone", str(folder)).stdout
+    return list(yaml.safe_load_all(built))
+
+
+def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (found,) = (item for item in objects if item["kind"] == kind)
+    return found
+
+
+@pytest.mark.parametrize("components", [(), *((name,) for name in COMPONENTS), COMPONENTS], ids="+".join)
+def test_every_choice_of_components_is_taken_by_the_server(
+    module_cluster: Cluster, tmp_path: Path, components: tuple[str, ...]
+) -> None:
+    objects = build(module_cluster, tmp_path, components)
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    cluster = module_cluster
+    cluster.wait_for("the namespace of an earlier test to go", lambda: not exists(cluster.api(), path))
+    answer = cluster.kubectl("apply", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    assert "warning" not in (answer.stdout + answer.stderr).lower()
+
+
+def test_components_add_up(module_cluster: Cluster, tmp_path: Path) -> None:
+    objects = build(module_cluster, tmp_path, COMPONENTS)
+    pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
+    assert pod["hostNetwork"] is True
+    assert "--extended-resources" in pod["containers"][0]["args"]
+    config = parse_config(yaml.safe_load(one(objects, "ConfigMap")["data"]["labeler.yaml"]), "built")
+    assert [name for name, _ in config.sources] == ["gce", "udev"]
+
+
+def test_the_pod_may_do_nothing_but_read(module_cluster: Cluster, tmp_path: Path) -> None:
+    pod = one(build(module_cluster, tmp_path, ()), "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    folders = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    assert folders == {"/sys", "/run/udev"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
