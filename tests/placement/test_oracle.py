@@ -37,7 +37,7 @@ def fewest_domains(snapshot: Snapshot, wanted: int) -> tuple[int, ...]:
         room = state.free["cpu"] // 1000
         if not room or state.path is None:
             continue
-        above = None
+        above: Any = None
         for level in range(4):
             key = (*state.path, state.name)[: level + 2]
             if key not in levels[level]:
