@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,6 +31,8 @@ from webhook.sweeper.view import Looker, View
 
 AVOID_SECONDS: Final = 600.0
 """How long a gang does not go again to a node that did not take one of its pods."""
+RETRY_SECONDS: Final = 60.0
+"""A gang that found no place is asked about again after this long even if nothing has changed."""
 _PARALLEL_COMMITS: Final = 8
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,24 @@ class _Record:
     members: frozenset[str] = frozenset()
     grown_at: float = 0.0
     unfinishable_since: float | None = None
+    no_fit: "_Failure | None" = None
     avoid: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A gang found no place: by what it was asked, of which state of the cluster, and when."""
+
+    members: frozenset[str]
+    avoid: frozenset[str]
+    usage_version: int
+    sentence: str
+    at: float
+
+    def still_holds(self, other: "_Failure") -> bool:
+        """Whether asking again would answer the same: our own releases take room, they never make any."""
+        same = (self.members, self.usage_version) == (other.members, other.usage_version)
+        return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
 
 
 @dataclass(frozen=True)
@@ -254,7 +273,7 @@ class Sweeper:
                 self._reporter.settling(gang, f"{len(gang.pods)} pods are there, {expected}")
                 continue
             try:
-                placed = self._place(gang, waiting, view, snapshot, held)
+                placed = self._place(gang, waiting, view, snapshot, held, version)
             except PlacementError as error:
                 self._reporter.waits(gang, str(error))
             except Exception:  # one bad gang never stops the others
@@ -269,14 +288,26 @@ class Sweeper:
         return due, commits
 
     def _place(
-        self, gang: PodGang, waiting: list[Pod], view: View, snapshot: Snapshot, held: frozenset[str]
+        self,
+        gang: PodGang,
+        waiting: list[Pod],
+        view: View,
+        snapshot: Snapshot,
+        held: frozenset[str],
+        version: int,
     ) -> tuple[plan.Question, Assignment, bool] | None:
         avoid = self._avoided(gang.key) | held
+        record = self._records[gang.key]
+        failure = _Failure(record.members, avoid, version, "", time.monotonic())
+        if record.no_fit is not None and record.no_fit.still_holds(failure):
+            self._undo_if_unfinishable(gang, view, record.no_fit.sentence)
+            return None
         asked = plan.question(gang, waiting, view.placed_on(gang.pods), avoid)
         answer = place(asked.gang, snapshot, self._settings.options)
         if not isinstance(answer, NoFit):
             self._reservations.pop(gang.key, None)
-            self._records[gang.key].unfinishable_since = None
+            record.unfinishable_since = None
+            record.no_fit = None
             return asked, answer, False
         claimed = self._preemption(gang, asked, snapshot)
         if claimed is not None:
@@ -285,6 +316,7 @@ class Sweeper:
         self._reserve(gang, asked, snapshot)
         self._undo_if_unfinishable(gang, view, answer.sentence)
         self._reporter.waits(gang, answer.sentence)
+        record.no_fit = replace(failure, sentence=answer.sentence)
         return None
 
     def _preemption(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot) -> claims.Claim | None:
