@@ -8,7 +8,7 @@ from typing import Any, Final
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.api import ApiError, NodeApi
-from tests.support import exists
+from webhook.kube.client import ApiError as ServerError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMESPACE: Final = "topogate-labeler"
@@ -67,8 +67,7 @@ class Installed:
 
 def install(cluster: Cluster, folder: Path, node_count: int) -> Installed:
     """Nodes "n0", "n1", ... without topology labels, and the labeler's manifests in force."""
-    path = f"/api/v1/namespaces/{NAMESPACE}"
-    cluster.wait_for("the namespace of an earlier test to go", lambda: not exists(cluster.api(), path))
+    wait_for_namespace(cluster)
     register(cluster, [f"n{number}" for number in range(node_count)])
     for file in ("labeler.yaml", "labeler-policy.yaml"):
         cluster.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / file))
@@ -87,6 +86,19 @@ def install(cluster: Cluster, folder: Path, node_count: int) -> Installed:
     undo: dict[str, Any] = {"metadata": {"annotations": {"example.com/probe": None}}}
     cluster.api().request("PATCH", "/api/v1/nodes/n0", body=undo, content_type="application/merge-patch+json")
     return installed
+
+
+def wait_for_namespace(cluster: Cluster) -> None:
+    """Wait while the labeler's namespace of an earlier test is on its way out."""
+
+    def is_usable() -> bool:
+        try:
+            found = cluster.api().json("GET", f"/api/v1/namespaces/{NAMESPACE}")
+        except ServerError as error:
+            return error.status == 404
+        return "deletionTimestamp" not in found["metadata"]
+
+    cluster.wait_for("the namespace of an earlier test to go", is_usable)
 
 
 def register(cluster: Cluster, names: list[str]) -> None:

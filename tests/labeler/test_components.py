@@ -9,8 +9,7 @@ import yaml
 
 from hack.local.cluster import Cluster
 from labeler.config import parse_config
-from tests.labeler.installed import NAMESPACE, ROOT
-from tests.support import exists
+from tests.labeler.installed import ROOT, wait_for_namespace
 
 COMPONENTS = ("labeler-gce", "labeler-extended-resources")
 
@@ -35,9 +34,8 @@ def test_every_choice_of_components_is_taken_by_the_server(
     module_cluster: Cluster, tmp_path: Path, components: tuple[str, ...]
 ) -> None:
     objects = build(module_cluster, tmp_path, components)
-    path = f"/api/v1/namespaces/{NAMESPACE}"
     cluster = module_cluster
-    cluster.wait_for("the namespace of an earlier test to go", lambda: not exists(cluster.api(), path))
+    wait_for_namespace(cluster)
     answer = cluster.kubectl("apply", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
     assert "warning" not in (answer.stdout + answer.stderr).lower()
 
