@@ -26,7 +26,7 @@ from flask import Flask, Response, request
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.admission.harness import HOSTS, Webhook, create, gpu_pod, install, install_classes
+from tests.admission.harness import HOSTS, Webhook, create, delete_pods, gpu_pod, install, install_classes
 from tests.support import create_namespace
 from webhook.admission import certificates, serve
 
@@ -225,8 +225,7 @@ def creations(cluster: Cluster, namespace: str, count: int) -> float:
     for thread in threads:
         thread.join()
     rate = share * CONNECTIONS / (time.perf_counter() - started_at)
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=60)
+    delete_pods(api, namespace)
     return rate
 
 

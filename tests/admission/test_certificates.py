@@ -26,6 +26,7 @@ from tests.admission.harness import (
     WEBHOOKS,
     Webhook,
     create,
+    delete_pods,
     gpu_pod,
     install,
     install_classes,
@@ -302,6 +303,7 @@ def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fail
         stop.set()
         for thread in threads:
             thread.join()
+        delete_pods(api, namespace)
     assert taken == ["prepare", "publish", "switch", "drop"] * 2
     assert problems == []
     assert all(created)

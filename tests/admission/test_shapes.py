@@ -13,7 +13,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.admission import shapes
-from tests.admission.harness import Webhook, create, install, install_classes, running
+from tests.admission.harness import Webhook, create, delete_pods, install, install_classes, running
 from tests.admission.shapes import SHAPES, Shape
 from tests.support import exists
 from webhook.kube.client import Api, ApiError
@@ -67,6 +67,8 @@ def installation(
         webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 7, "the classes")
         install(cluster, webhook, failurePolicy="Fail", timeoutSeconds=10)
         yield cluster, webhook
+        for name in (PLAIN, *map(name_of, spaces)):
+            delete_pods(cluster.api(), name)
 
 
 def comparable(pod: dict[str, Any]) -> dict[str, Any]:
