@@ -113,12 +113,36 @@ class Round:
     cpu_microseconds: float
 
 
-def worker_cpu_seconds(server: Webhook) -> float:
-    """CPU time of gunicorn's worker, user and system."""
+def worker_pid(server: Webhook) -> int:
+    """Process id of gunicorn's one worker."""
     assert server.process is not None
     pid = server.process.pid
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    fields = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(child)
+
+
+@contextlib.contextmanager
+def pinned(*servers: Webhook) -> Iterator[None]:
+    """Servers on one core, the clients on the others.
+
+    Unpinned, Python's lock is handed from core to core, which costs more than what is compared here.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        for server in servers:
+            task = Path(f"/proc/{worker_pid(server)}/task")
+            for thread in task.iterdir():
+                os.sched_setaffinity(int(thread.name), cores[:1])
+        os.sched_setaffinity(0, cores[1:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def worker_cpu_seconds(server: Webhook) -> float:
+    """CPU time of gunicorn's worker, user and system."""
+    fields = Path(f"/proc/{worker_pid(server)}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
@@ -167,10 +191,11 @@ def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float)
     found: dict[str, list[Round]] = {"no-op": [], "webhook": []}
     with started(NoOp, cluster, folder / "noop") as noop, started(Webhook, cluster, folder / "own") as own:
         for server in (noop, own):
-            load(server, body, 1.0)  # warm up
-        for _ in range(rounds):
-            found["no-op"].append(load(noop, body, seconds))
-            found["webhook"].append(load(own, body, seconds))
+            load(server, body, 1.0)  # warm up: all threads of the pool are there then
+        with pinned(noop, own):
+            for _ in range(rounds):
+                found["no-op"].append(load(noop, body, seconds))
+                found["webhook"].append(load(own, body, seconds))
     print(f"\n1. The app under its server: {len(body)} bytes a review, {CONNECTIONS} kept-alive connections,")
     print(f"   {rounds} rounds of {seconds:g} s each in turns; medians (lowest to highest)")
     for name, measured in found.items():

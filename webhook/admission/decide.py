@@ -7,8 +7,9 @@ whose three do not agree.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch, wishes
@@ -34,8 +35,7 @@ LEFT_ALONE: Final = "left-alone"
 DENIED: Final = "denied"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What to answer.
 
     outcome: one of the four words above. reason: a word of a small fixed set, for metrics.

@@ -103,6 +103,10 @@ class Policy:
     def _tiers(self) -> dict[str, Tier]:
         return {tier.name: tier for tier in self.tiers}
 
+    @cached_property
+    def _tier_names(self) -> tuple[str, ...]:
+        return tuple(tier.name for tier in self.tiers)
+
     def is_gpu_resource(self, resource: str) -> bool:
         """Whether asking for this resource makes a pod a GPU pod."""
         return resource in self._gpu_names or self._gpu_pattern.match(resource) is not None
@@ -130,7 +134,7 @@ class Policy:
 
     def allowed_tiers(self, namespace: str) -> tuple[str, ...]:
         """Names of the tiers that pods of that namespace may ask for, lowest first."""
-        names = tuple(tier.name for tier in self.tiers)
+        names = self._tier_names
         maximum = self.rules(namespace).maximum_tier
         return names[: names.index(maximum) + 1] if maximum else names
 

@@ -13,6 +13,7 @@ from labeler.contract import keys
 from webhook.admission.policy import Policy
 from webhook.admission.review import Container, Pod
 from webhook.admission.text import one_line, quote, sentence_list
+from webhook.kube.objects import Quantities
 from webhook.placement import quantities
 
 LONGEST_WARNING: Final = 120
@@ -36,31 +37,34 @@ def amount(quantity: str | int | float) -> int | None:
     return None if thousandths % 1000 else thousandths // 1000
 
 
-def asked_of(container: Container) -> dict[str, str | int | float]:
+def asked_of(container: Container) -> Quantities:
     """What a container asks for: its requests, and limits for what it requests nothing of."""
     resources = container.resources
     if resources is None:
         return {}
-    return {**(resources.limits or {}), **(resources.requests or {})}
+    limits, requests = resources.limits, resources.requests
+    return {**limits, **requests} if limits and requests else limits or requests or {}
 
 
 def gpu_resources(pod: Pod, policy: Policy) -> tuple[str, ...]:
     """Names of the GPU resources that any container or init container asks some of, in order."""
-    return tuple(
-        dict.fromkeys(
-            resource
-            for container in pod.all_containers
-            for resource, quantity in asked_of(container).items()
-            if policy.is_gpu_resource(resource) and amount(quantity) != 0
-        )
-    )
+    found: dict[str, None] = {}
+    for container in pod.all_containers:
+        for resource, quantity in asked_of(container).items():
+            if policy.is_gpu_resource(resource) and amount(quantity) != 0:
+                found[resource] = None
+    return tuple(found)
 
 
 def warnings(pod: Pod, policy: Policy) -> list[str]:
     """Everything about a pod's wishes that its author should hear."""
-    found = [*_inject(pod.annotations), *_gang(pod.annotations), *_topology(pod.annotations, policy)]
+    found: list[str] = []
+    if pod.annotations:
+        found += [*_inject(pod.annotations), *_gang(pod.annotations), *_topology(pod.annotations, policy)]
     for container in pod.spec.containers or ():
-        found += _fractions(container)
+        asked = asked_of(container)
+        if any(name.startswith(keys.INTEL_PREFIX) for name in asked):
+            found += _fractions(container.name, asked)
     if any(key.startswith("gas-") for key in pod.annotations):
         found += [*_cards(pod.annotations), *_same_gpu(pod), *_xelink(pod)]
     return found
@@ -68,6 +72,8 @@ def warnings(pod: Pod, policy: Policy) -> list[str]:
 
 def shown(found: list[str]) -> tuple[str, ...]:
     """Warnings as the API server passes them on: one line each, not too long, not too many."""
+    if not found:
+        return ()
     if len(found) > MOST_WARNINGS:
         rest = len(found) - MOST_WARNINGS + 1
         found = [*found[: MOST_WARNINGS - 1], f"topogate: and {rest} more warnings"]
@@ -96,12 +102,10 @@ def _topology(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
             yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
 
 
-def _fractions(container: Container) -> Iterator[str]:
+def _fractions(container: str, asked: Quantities) -> Iterator[str]:
     """Shares of Intel GPUs: the container's amounts are spread evenly over its cards."""
-    intel = {name: value for name, value in asked_of(container).items() if name.startswith(keys.INTEL_PREFIX)}
-    if not intel:
-        return
-    where = f"container {quote(container.name)}"
+    intel = {name: value for name, value in asked.items() if name.startswith(keys.INTEL_PREFIX)}
+    where = f"container {quote(container)}"
     cards = {name: amount(intel.get(name, 0)) or 0 for name in keys.PLUGIN_RESOURCES}
     if all(cards.values()):
         yield f"{where}: asks for {keys.I915} and {keys.XE}; no node offers both, ask for one"
