@@ -110,6 +110,12 @@ def test_what_is_no_pod_creation_is_allowed_unchanged(webhook: Webhook, request_
     assert "patch" not in json.loads(body)["response"]
 
 
+def test_an_object_of_another_kind_need_not_look_like_a_pod(webhook: Webhook) -> None:
+    other = {"group": "", "version": "v1", "resource": "services"}
+    status, body = post(webhook, review({"metadata": 7, "spec": []}, resource=other))
+    assert (status, json.loads(body)["response"]["allowed"]) == (200, True)
+
+
 def old_version() -> dict[str, Any]:
     return {**review(gpu_pod("a")), "apiVersion": "admission.k8s.io/v1beta1"}
 

@@ -19,7 +19,7 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntity
 from webhook.admission import patch
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.metrics import ERROR, Metrics
-from webhook.admission.review import ReviewError, decode_pod, decode_request, encode_response
+from webhook.admission.review import ReviewError, decode_request, encode_response
 from webhook.admission.store import Certificate, PolicyStore
 from webhook.kube.objects import PriorityClass
 
@@ -107,9 +107,9 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Respon
     """Answer one review; a body that cannot be answered gets 400, a defect of ours 500."""
     try:
         review = decode_request(body)
-        if review.is_pod_creation:
-            store = dependencies.store
-            decision = decide(decode_pod(review), review.namespace, store.policy, dependencies.classes())
+        if review.is_pod_creation and review.object is not None:
+            policy = dependencies.store.policy
+            decision = decide(review.object, review.namespace, policy, dependencies.classes())
         else:
             decision = Decision(LEFT_ALONE, "no-pod-creation")
         answer = encode_response(

@@ -88,14 +88,14 @@ class Resource(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """One request for admission; `object` stays undecoded until it is known to be a pod."""
+    """One request for admission; `object` is None where it is no pod."""
 
     uid: str = ""
     resource: Resource = Resource()
     sub_resource: str = ""
     namespace: str = ""
     operation: str = ""
-    object: msgspec.Raw = msgspec.Raw(b"null")
+    object: Pod | None = None
 
     @property
     def is_pod_creation(self) -> bool:
@@ -132,6 +132,16 @@ class _ReviewIn(Struct, frozen=True):
     request: Request | None = None
 
 
+class _Untyped(Request, frozen=True):
+    object: Any = None  # whatever it is
+
+
+class _UntypedReview(Struct, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    request: _Untyped | None = None
+
+
 class _ReviewOut(Struct, frozen=True):
     api_version: str
     kind: str
@@ -143,29 +153,39 @@ class ReviewError(Exception):
 
 
 _review_decoder: Final = msgspec.json.Decoder(_ReviewIn)
-_pod_decoder: Final = msgspec.json.Decoder(Pod)
+_untyped_decoder: Final = msgspec.json.Decoder(_UntypedReview)
 _encoder: Final = msgspec.json.Encoder()
 
 
 def decode_request(body: bytes) -> Request:
-    """Read an AdmissionReview. Raises ReviewError; never returns a request without a uid."""
+    """Read an AdmissionReview in one pass.
+
+    Raises ReviewError. Never returns a request without a uid, nor a pod's creation without the pod.
+    """
     try:
-        review = _review_decoder.decode(body)
+        review: _ReviewIn | _UntypedReview = _review_decoder.decode(body)
+    except msgspec.ValidationError as error:
+        review = _without_pod(body, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReviewError(f"body is no AdmissionReview: {_without_content(error)}") from None
     if review.api_version != API_VERSION or review.kind != KIND:
         raise ReviewError(f"only {API_VERSION} {KIND} is answered; check admissionReviewVersions")
     if review.request is None or not review.request.uid:
         raise ReviewError("AdmissionReview has no request.uid")
+    if review.request.is_pod_creation and review.request.object is None:
+        raise ReviewError("request.object is no pod: it is null")
     return review.request
 
 
-def decode_pod(request: Request) -> Pod:
-    """Read the pod of a request. Raises ReviewError."""
+def _without_pod(body: bytes, error: msgspec.ValidationError) -> _UntypedReview:
+    """A review whose object cannot be read as a pod, which is right for anything but a pod's creation."""
     try:
-        return _pod_decoder.decode(request.object)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        review = _untyped_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as worse:
+        raise ReviewError(f"body is no AdmissionReview: {_without_content(worse)}") from None
+    if review.request is not None and review.request.is_pod_creation:
         raise ReviewError(f"request.object is no pod: {_without_content(error)}") from None
+    return review
 
 
 def encode_response(
