@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from tests.sweeper.pods import decode, job_pod, pod_json
+from tests.sweeper.pods import job_pod
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Topology
@@ -29,14 +29,14 @@ def test_time_stamps_grow_whatever_the_clock_does(steps: list[int]) -> None:
 def test_time_stamps_go_on_above_what_pods_carry() -> None:
     stamps = Timestamps()
     written = str(NOW + 10**18)
-    stamps.saw([decode(pod_json(metadata={"annotations": {keys.GAS_TIMESTAMP_ANNOTATION: written}}))])
+    stamps.saw([{}, {keys.GAS_TIMESTAMP_ANNOTATION: written}])
     assert stamps.next(NOW) == NOW + 10**18 + 1
 
 
 @pytest.mark.parametrize("value", ["", "soon", "-5", "²"])
 def test_a_time_stamp_that_is_none_is_passed_over(value: str) -> None:
     stamps = Timestamps()
-    stamps.saw([decode(pod_json(metadata={"annotations": {keys.GAS_TIMESTAMP_ANNOTATION: value}}))])
+    stamps.saw([{keys.GAS_TIMESTAMP_ANNOTATION: value}])
     assert stamps.next(NOW) == NOW
 
 

@@ -167,7 +167,8 @@ class ClusterCache:
         pod = after or before
         with self._lock:
             expected = self._expected.get(pod.metadata.uid) if pod is not None else None
-            if there != (occupied_node(before) if before is not None else None) and there != expected:
+            moved = there != (occupied_node(before) if before is not None else None)
+            if moved and (there is None or there != expected):
                 self._usage_version += 1
             if pod is not None and (after is None or after.spec.node_name):
                 self._expected.pop(pod.metadata.uid, None)

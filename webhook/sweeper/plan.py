@@ -21,10 +21,10 @@ class Timestamps:
         self._last = 0
         self._lock = threading.Lock()
 
-    def saw(self, pods: Iterable[Pod]) -> None:
-        """Never go below what is written on these pods."""
-        for pod in pods:
-            value = pod.metadata.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+    def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
+        """Never go below what is written among these pods' annotations."""
+        for each in annotations:
+            value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
             if value.isascii() and value.isdigit():
                 with self._lock:
                     self._last = max(self._last, int(value))

@@ -91,29 +91,28 @@ class Reporter:
         by_name = {f"{gang.key.namespace}/{gang.key.placement_name}": gang for gang in gangs}
         pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
         labels = {name: node.metadata.labels for name, node in view.nodes.items()}
-        states = [
-            self._report_gang(gang, placement)
-            for name, gang in by_name.items()
-            if not ((placement := view.placements.get(name)) and placement.spec.pods)
-        ]
-        for name, placement in view.placements.items():
-            if placement.metadata.namespace in self._settings.ignored_namespaces:
+        states: list[str] = []
+        for name in by_name.keys() | view.placements.keys():
+            gang, placement = by_name.get(name), view.placements.get(name)
+            if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
                 continue
-            members = [pods[planned.uid] for planned in placement.spec.pods if planned.uid in pods]
-            if not members and name not in by_name:
-                self._try(placement, self._remove)
-            elif members:
-                gang = by_name.get(name)
+            planned = placement.spec.pods if placement else []
+            members = [pods[each.uid] for each in planned if each.uid in pods]
+            if placement and members:
                 status = self._progress(placement, members, gang, labels)
                 states.append(status.state)
                 self._write(placement, status)
+            elif gang:
+                states.append(self._report_gang(gang, placement))
+            elif placement:
+                self._try(placement, self._remove)
         living = {gang.key for gang in gangs}
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._settling &= living
         self._metrics.count_gangs(states)
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
-        """The state of a gang that has nothing planned; one with a plan is told by its progress."""
+        """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
         if gang.key in self._settling or gang.key not in self._reasons:
             return "Settling"
         status = PlacementStatus(placements.WAITING, len(gang.pods), reason=self._reasons[gang.key])

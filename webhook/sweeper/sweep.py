@@ -8,32 +8,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from labeler.contract import keys
-from webhook.kube import placements
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api
 from webhook.kube.objects import Pod
-from webhook.kube.placements import PlannedPod
-from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, Usage, check, place
+from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, Usage, place
 from webhook.sweeper import claims, plan, repair
-from webhook.sweeper.cache import ClusterCache, occupied_node
+from webhook.sweeper.cache import ClusterCache
+from webhook.sweeper.commit import Avoided, Commit, Committer
 from webhook.sweeper.gangs import GangKey, PodGang, gather, key_of
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.release import Outcome, Release, Releaser
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import Looker, View
 
-AVOID_SECONDS: Final = 600.0
-"""How long a gang does not go again to a node that did not take one of its pods."""
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
-_PARALLEL_COMMITS: Final = 8
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +39,6 @@ class _Record:
     grown_at: float = 0.0
     unfinishable_since: float | None = None
     no_fit: "_Failure | None" = None
-    avoid: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,17 +55,6 @@ class _Failure:
         """Whether asking again would answer the same: our own releases take room, they never make any."""
         same = (self.members, self.usage_version) == (other.members, other.usage_version)
         return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
-
-
-@dataclass(frozen=True)
-class _Commit:
-    """A gang that has been given its place in this pass, and the snapshot before it."""
-
-    gang: PodGang
-    asked: plan.Question
-    answer: Assignment
-    preempts: bool
-    usage_version: int
 
 
 class Sweeper:
@@ -97,34 +78,30 @@ class Sweeper:
         self._metrics = metrics
         self._may_act = may_act
         self._looker = Looker(cache, settings)
-        self._releaser = Releaser(api, stopping, may_act, settings.gate_prefix)
+        self._avoided = Avoided()
+        self._committer = Committer(
+            api, cache, settings, self._looker, self._avoided, reporter, metrics, may_act, stopping
+        )
         self._watchman = repair.Watchman(settings)
-        self._timestamps = plan.Timestamps()
         self._records: dict[GangKey, _Record] = {}
         self._reservations: dict[GangKey, frozenset[str]] = {}
-        self._pool = ThreadPoolExecutor(_PARALLEL_COMMITS, thread_name_prefix="commit")
-        self._cards_lock = threading.Lock()
-        self._cards_under_way: set[str] = set()
-        self._fresh_lock = threading.Lock()
 
     def close(self) -> None:
         """End the threads."""
-        self._releaser.close()
-        self._pool.shutdown(cancel_futures=True)
+        self._committer.close()
 
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         version = self._cache.usage_version
         with self._timed("look"):
             view = self._looker.look()
-        self._timestamps.saw(view.others)
-        self._cards_under_way = _nodes_with_cards_under_way(view)
+        self._committer.begin(view)
         with self._timed("snapshot"):
             snapshot = self._looker.snapshot(view)
             if self._drop_overbooked(view, snapshot):
                 snapshot = self._looker.snapshot(view)
         with self._timed("finish"):
-            self._finish(view)
+            self._committer.finish(view)
         with self._timed("repair"):
             repaired = self._repair(view)
         gangs = gather(view.gated, view.others, self._cache.gang_size)
@@ -132,7 +109,7 @@ class Sweeper:
         with self._timed("place"):
             due, commits = self._place_all(gangs, view, snapshot, version)
         with self._timed("commit"):
-            list(self._pool.map(lambda commit: self._commit(commit, view), commits))
+            self._committer.commit(commits, view)
         with self._timed("report"):
             self._reporter.report(view, gangs)
         return min(due, 1.0) if repaired else due
@@ -157,51 +134,6 @@ class Sweeper:
             del view.planned[uid]
         return bool(dropped)
 
-    def _finish(self, view: View) -> None:
-        """Release what an earlier pass, or an earlier leader, planned and did not come to release."""
-        pairs = [
-            (pod, view.planned[pod.metadata.uid]) for pod in view.gated if pod.metadata.uid in view.planned
-        ]
-        if pairs:
-            self._release(view, pairs)
-
-    def _in_turn(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[tuple[Pod, PlannedPod]]:
-        """Leave out pods with cards whose node has another such pod released and not bound yet.
-
-        The device plugin hands cards to the pending pod with the lowest gas-ts, whichever pod kubelet has
-        admitted: so kubelet must see them one after the other, in that order. The rest has its turn when
-        the one before has been bound.
-        """
-        chosen = []
-        with self._cards_lock:
-            for pod, planned in sorted(pairs, key=lambda pair: _timestamp(pair[1])):
-                if planned.annotations and planned.node in self._cards_under_way:
-                    continue
-                if planned.annotations:
-                    self._cards_under_way.add(planned.node)
-                chosen.append((pod, planned))
-        return chosen
-
-    def _release(self, view: View, pairs: list[tuple[Pod, PlannedPod]]) -> None:
-        pairs = self._in_turn(pairs)
-        pods = {planned.uid: pod for pod, planned in pairs}
-        self._cache.expect({planned.uid: planned.node for _, planned in pairs})
-        for release in self._releaser.release(pairs):
-            self._metrics.releases.labels(release.outcome).inc()
-            if release.outcome in (Outcome.REFUSED, Outcome.FAILED):
-                self._not_released(view, pods[release.planned.uid], release)
-
-    def _not_released(self, view: View, pod: Pod, release: Release) -> None:
-        planned = release.planned
-        logger.warning(
-            "release_%s pod=%s/%s node=%s detail=%r",
-            release.outcome, pod.metadata.namespace, planned.name, planned.node, release.detail,
-        )  # fmt: skip
-        if release.outcome is Outcome.REFUSED:
-            view.planned.pop(planned.uid, None)
-            self._avoid(key_of(pod), planned.node)
-            self._reporter.warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
-
     # --- released pods that will not run --------------------------------------------------------
 
     def _repair(self, view: View) -> int:
@@ -210,7 +142,7 @@ class Sweeper:
         count = 0
         for lost in self._watchman.lost(released, view.nodes):
             if lost.cause == "not-bound":
-                self._avoid(key_of(lost.pod), lost.node)
+                self._avoided.add(key_of(lost.pod), lost.node)
             count += self._take_back(lost.pod, lost.cause, lost.reason)
         return count
 
@@ -257,10 +189,10 @@ class Sweeper:
 
     def _place_all(
         self, gangs: Iterable[PodGang], view: View, snapshot: Snapshot, version: int
-    ) -> tuple[float, list[_Commit]]:
+    ) -> tuple[float, list[Commit]]:
         """Places for all complete gangs, the most urgent first, each on what the earlier ones leave."""
         due = self._settings.interval_seconds
-        commits: list[_Commit] = []
+        commits: list[Commit] = []
         held: frozenset[str] = frozenset()  # reserved by gangs that come first
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
@@ -283,7 +215,7 @@ class Sweeper:
                 if placed is not None:
                     asked, answer, preempts = placed
                     snapshot = snapshot.assume(answer, asked.gang)
-                    commits.append(_Commit(gang, asked, answer, preempts, version))
+                    commits.append(Commit(gang, asked, answer, preempts, version))
             held |= self._reservations.get(gang.key, frozenset())
         return due, commits
 
@@ -296,7 +228,7 @@ class Sweeper:
         held: frozenset[str],
         version: int,
     ) -> tuple[plan.Question, Assignment, bool] | None:
-        avoid = self._avoided(gang.key) | held
+        avoid = self._avoided.of(gang.key) | held
         record = self._records[gang.key]
         failure = _Failure(record.members, avoid, version, "", time.monotonic())
         if record.no_fit is not None and record.no_fit.still_holds(failure):
@@ -356,85 +288,8 @@ class Sweeper:
                 self._take_back(pod, "undone", f"the rest of its gang found no place: {sentence}")
             record.unfinishable_since = None
 
-    def _avoid(self, key: GangKey, node: str) -> None:
-        self._records.setdefault(key, _Record()).avoid[node] = time.monotonic() + AVOID_SECONDS
-
-    def _avoided(self, key: GangKey) -> frozenset[str]:
-        record = self._records[key]
-        record.avoid = {node: until for node, until in record.avoid.items() if until > time.monotonic()}
-        return frozenset(record.avoid)
-
-    # --- commit ---------------------------------------------------------------------------------
-
-    def _commit(self, commit: _Commit, view: View) -> None:
-        """Write the plan, then release. Runs in the pool, for several gangs at once."""
-        gang, asked, answer = commit.gang, commit.asked, commit.answer
-        try:
-            if not self._may_act():
-                return
-            if self._cache.usage_version == commit.usage_version:
-                added = self._write(commit, view)  # nothing has moved but what this pass assumed itself
-            else:
-                with self._fresh_lock:  # the next one is to see what this one writes
-                    faults = self._faults(commit)
-                    added = [] if faults else self._write(commit, view)
-                if faults:
-                    self._reporter.waits(gang, f"planned anew, since the cluster changed: {faults[0]}")
-                    self._cache.changed.set()
-                    return
-            self._metrics.placed.inc()
-            logger.info(
-                "placed gang=%s pods=%d spread=%r proven=%s",
-                gang.key,
-                len(added),
-                answer.spread,
-                answer.proven,
-            )
-            self._reporter.placed(gang, f"{len(added)} pods placed on {answer.spread}")
-            self._release(view, [(asked.pods[entry.uid], entry) for entry in added])
-        except ApiError as error:
-            self._metrics.errors.labels(str(error.status)).inc()
-            self._reporter.waits(gang, f"not committed in this pass: {error}")
-            self._cache.changed.set()
-        except Exception:  # one bad gang never stops the others
-            logger.exception("commit_failed gang=%s", gang.key)
-
-    def _write(self, commit: _Commit, view: View) -> list[PlannedPod]:
-        """Make the plan durable; returns its new entries."""
-        gang, answer = commit.gang, commit.answer
-        added = plan.planned_pods(gang, commit.asked, answer, self._timestamps, time.time_ns())
-        before = view.placements.get(f"{gang.key.namespace}/{gang.key.placement_name}")
-        spec = plan.plan_spec(gang, before, added, proven=answer.proven, preempts=commit.preempts)
-        self._cache.written(placements.write_plan(self._api, before, plan.plan_metadata(gang), spec))
-        return added
-
-    def _faults(self, commit: _Commit) -> list[str]:
-        """What speaks against the plan right before it is written, by the newest that is known."""
-        view = self._looker.look()
-        present = {pod.metadata.uid for pod in view.gated}
-        gone = [pod.metadata.name for uid, pod in commit.asked.pods.items() if uid not in present]
-        if gone:
-            return [f"pod {gone[0]} is gone"]
-        if commit.preempts:
-            return []  # the pods in the way are still there, as they must be
-        return check(commit.answer, commit.asked.gang, self._looker.snapshot(view))
-
     def _timed(self, phase: str) -> AbstractContextManager[object]:
         return self._metrics.passes.labels(phase).time()
-
-
-def _timestamp(planned: PlannedPod) -> str:
-    return planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-
-
-def _nodes_with_cards_under_way(view: View) -> set[str]:
-    return {
-        node
-        for pod in view.others
-        if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
-        and not pod.spec.node_name
-        and (node := occupied_node(pod)) is not None
-    }
 
 
 def _is_overbooked(snapshot: Snapshot, node: str) -> bool:
