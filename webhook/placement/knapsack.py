@@ -71,9 +71,11 @@ class Knapsack:
         self.steps = 0
         self.budget = question.options.budget
         self.proven = True
+        self.offers: dict[tuple[str, ...], Sequence[_Offer] | None] = {}
         self.coarse = True
         self.even = False
         self.lowest = question.levels + 1
+        self.given = 0
         self.pools: dict[int, list[list[int]]] = {}
         self.best: tuple[int, _Taken] | None = None
         self.limit = 0
@@ -86,6 +88,8 @@ class Knapsack:
         if root.even is not None and not self.question.anchored:
             self.even = True
             room, self.lowest = root.even
+            levels = range(self.lowest, self.question.levels + 1)
+            self.given = sum(self.costs.of_domain(level, room) for level in levels)
             self.wanted = -(-self.wanted // room) * room
         picks = self._greedy(root)
         if picks is None:
@@ -94,6 +98,7 @@ class Knapsack:
             for self.coarse in (True, False):
                 self.limit = self._cost_of(root, picks) + (0 if self.coarse else 1)
                 self.best = None
+                self.offers.clear()
                 self._pass(root)
                 picks = _nodes(self.best[1]) if self.best is not None else picks
         except OutOfSteps:
@@ -143,9 +148,7 @@ class Knapsack:
         """The cost of using a domain, in the pass's scale; where nodes are even without what is given."""
         own = vertex.own
         if self.even and vertex.state is not None:
-            own -= sum(
-                self.costs.of_domain(level, vertex.room) for level in range(self.lowest, vertex.bottom + 1)
-            )
+            own -= self.given
         return own >> self.costs.square if self.coarse else own >> self.costs.leftover[-1]
 
     def _hopeless(self, bound: int) -> bool:
@@ -207,7 +210,9 @@ class Knapsack:
 
     def _extend(self, entry: _Frontier, vertex: Vertex, bounds: "_Suffixes", ahead: _Ahead) -> _Frontier:
         """The frontier once the vertex may be used too; ahead: of the domains around it, it included."""
-        offers = self._offers(vertex)
+        if vertex.key not in self.offers:
+            self.offers[vertex.key] = self._offers(vertex)
+        offers = self.offers[vertex.key]
         if offers is not None:
             return self._pruned(self._take(entry, vertex, offers), bounds, _less(ahead, vertex.room))
         own = self._own(vertex)
@@ -296,6 +301,11 @@ class Knapsack:
         shift = self.costs.leftover[-1]
         levels = range(node.top, min(node.bottom + 1, self.lowest))
         return sum(1 << self.costs.leftover[level] - shift for level in levels)
+
+    def bound(self, vertex: Vertex) -> int:
+        """At most the cost of holding the pods of class 0 in a domain, without that of using it."""
+        self.coarse = False
+        return self._bound(vertex, self.wanted) << self.costs.leftover[-1]
 
     def _bound(self, vertex: Vertex, missing: int) -> int:
         """Least cost below a domain of holding so many pods in it."""
@@ -397,7 +407,7 @@ class _Suffixes:
         if children and not knapsack.question.anchored:
             below = [_rooms_below(knapsack, child) for child in children]
             self.pools = self._pools(below)
-            if self.top < knapsack.question.levels and len(children) > 1:
+            if self.top < min(knapsack.question.levels, knapsack.lowest - 1) and len(children) > 1:
                 self.prices = self._prices([rooms[self.top + 1] for rooms in below])
 
     def _pools(self, below: Sequence[list[list[int]]]) -> list[list[list[int]]]:
@@ -498,7 +508,7 @@ class _Price:
 
 
 _PRICES_TRIED = 32
-_PRICES_KEPT = 4
+_PRICES_KEPT = 2
 
 
 def _gain(rooms: Sequence[int], price: int) -> int:
@@ -510,6 +520,8 @@ def _rooms_below(knapsack: Knapsack, child: Vertex) -> list[list[int]]:
     rooms = knapsack.rooms(child)
     for level in range(child.top + 1, child.bottom + 1):
         rooms[level].append(child.room)
+    if knapsack.even:  # the number of nodes is given, so bounds on it say nothing
+        rooms[knapsack.lowest :] = [[] for _ in rooms[knapsack.lowest :]]
     return rooms
 
 
@@ -552,6 +564,8 @@ def _nodes(taken: _Taken | None) -> Picks:
 
 def subset(nodes: Sequence[Vertex], count: int, total: int) -> Picks:
     """`count` of the nodes whose rooms add up to `total`, with the least cost, then the first by name."""
+    if count == len(nodes):
+        return list(nodes)
     best: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {(0, 0): (0, ())}
     by_room: dict[int, list[int]] = {}
     for number, node in enumerate(nodes):

@@ -18,7 +18,7 @@ from webhook.placement.model import (
     Slots,
 )
 from webhook.placement.question import Impossible, ask
-from webhook.placement.search import OutOfSteps, Search, State, distribution
+from webhook.placement.search import OutOfSteps, Search, State
 from webhook.placement.snapshot import Snapshot, place_of
 from webhook.placement.tree import Costs, Question, Vertex, build, cost_of
 
@@ -69,14 +69,12 @@ def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, b
     balanced = question.options.mode is Mode.BALANCED
     search = Search(question, question.options.budget if balanced or not alike else None)
     try:
-        frontier = search.frontier(root)
+        return search.solve(root, Knapsack(question).bound), True
     except OutOfSteps:
         if alike and not question.slices:
             picks = Knapsack(question).solve(root)
             return (None if picks is None else _evened(question, picks)), picks is None
         return fallback.first_found(question, root), False
-    found = frontier.get(question.counts)
-    return (None if found is None else distribution(found[1], question.counts)), True
 
 
 def _filled(question: Question, picks: Sequence[Vertex]) -> dict[str, State]:

@@ -13,7 +13,7 @@ Slices: at their level a state is rounded down to a multiple of the slice's size
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +59,56 @@ class Search:
         self.balanced = question.options.mode is Mode.BALANCED
         self.slice_of_level = dict(question.slices)
 
+    def solve(self, root: Vertex, bound: Callable[[Vertex], int]) -> dict[str, State] | None:
+        """Node name -> pods of each class at least cost, or None when they do not fit.
+
+        bound: at most the cost of holding the gang in a domain, that of using it left out. While one domain
+        holds all, no two of its level can be better, so such domains are tried first, the best bound first.
+        Raises OutOfSteps.
+        """
+        counts = self.question.counts
+        rooms: dict[int, tuple[int, ...]] = {}
+        _room_of_each(root, rooms)
+
+        def inside(vertex: Vertex, limit: int | None) -> tuple[int, Trail | None] | None:
+            """The best below the vertex, its own cost left out; None if nothing is below the limit."""
+            enough = [c for c in vertex.children if all(map(int.__ge__, rooms[id(c)], counts))]
+            order = sorted((c.own + bound(c), number) for number, c in enumerate(enough))
+            best: tuple[int, Trail | None] | None = None
+            for least, number in order:
+                child = enough[number]
+                if limit is not None and least >= limit:
+                    continue
+                if child.state is not None or self._sliced(child):
+                    found = self.frontier(child).get(counts)
+                    cost = found[0] if found else 0
+                else:
+                    below = None if limit is None else limit - child.own
+                    found = inside(child, below)
+                    cost = found[0] + child.own if found else 0
+                if found is not None and (limit is None or cost < limit):
+                    limit, best = cost, (cost, found[1])
+            if best is not None or self._single(vertex.bottom + 1):
+                return best
+            found = self._together_in(vertex).get(counts)
+            return found if found is not None and (limit is None or found[0] < limit) else None
+
+        if self.question.anchored or self.question.tied or self.balanced:
+            found = self.frontier(root).get(counts)
+        else:
+            found = inside(root, None)
+        return None if found is None else distribution(found[1], counts)
+
+    def _sliced(self, vertex: Vertex) -> bool:
+        return any(level in self.slice_of_level for level in range(vertex.top, vertex.bottom + 1))
+
+    def _together_in(self, vertex: Vertex) -> Frontier:
+        """What the children hold together."""
+        result: Frontier = {self._empty: (0, None)}
+        for child in self._worth_trying(vertex.children):
+            result = self._merge(result, self.frontier(child))
+        return result
+
     def frontier(self, vertex: Vertex) -> Frontier:
         """What the domain can hold, at which costs; includes the empty state at cost 0.
 
@@ -69,9 +119,7 @@ class Search:
         elif self._single(vertex.bottom + 1):
             result = self._best_child(vertex)
         else:
-            result = {self._empty: (0, None)}
-            for child in self._worth_trying(vertex.children):
-                result = self._merge(result, self.frontier(child))
+            result = self._together_in(vertex)
         result = self._in_slices(vertex, result)
         return {
             state: (cost + vertex.own if any(state) and vertex.state is None else cost, trail)
@@ -171,6 +219,17 @@ class Search:
         self.steps += 1
         if self.budget is not None and self.steps > self.budget:
             raise OutOfSteps
+
+
+def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Room for each class alone of a vertex and of all below it, by the vertex's id."""
+    if vertex.state is not None:
+        total = vertex.rooms
+    else:
+        below = [_room_of_each(child, rooms) for child in vertex.children]
+        total = tuple(map(sum, zip(*below, strict=True)))
+    rooms[id(vertex)] = total
+    return total
 
 
 def _covers(state: State, other: State) -> bool:
