@@ -55,6 +55,48 @@ class Job(Struct, frozen=True):
         return min(self.spec.parallelism, completions - self.status.succeeded)
 
 
+class Changes:
+    """Tells events that matter from those that do not. Safe for use by many threads.
+
+    usage_version grows with every change of nodes, or of what pods take on them, that is not one of our
+    own releases: as long as it stands, an assignment made before still holds.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been seen yet."""
+        self._lock = threading.Lock()
+        self._expected: dict[str, str] = {}
+        self.usage_version = 0
+
+    def expect(self, places: Mapping[str, str]) -> None:
+        """uid -> node of pods that we release: their arrival there changes nothing that is not known."""
+        with self._lock:
+            self._expected.update(places)
+
+    def saw_pod(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
+        """Take in a pod's event; returns whether it concerns anybody here."""
+        pod = after or before
+        if pod is None or (before is not None and after is not None and _same_to_us(before, after)):
+            return False  # what a running pod's status says from minute to minute
+        there = occupied_node(after) if after is not None else None
+        moved = there != (occupied_node(before) if before is not None else None)
+        uid = pod.metadata.uid
+        with self._lock:
+            if moved and (there is None or there != self._expected.get(uid)):
+                self.usage_version += 1
+            if after is None or after.spec.node_name:
+                self._expected.pop(uid, None)
+        return True
+
+    def saw_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
+        """Take in a node's event; returns whether it is more than a heartbeat."""
+        if before is not None and after is not None and _node_facts(before) == _node_facts(after):
+            return False
+        with self._lock:
+            self.usage_version += 1
+        return True
+
+
 class ClusterCache:
     """Live copies, and one event that says that something changed."""
 
@@ -67,18 +109,16 @@ class ClusterCache:
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
-        self._expected: dict[str, str] = {}
-        self._usage_version = 0
+        self._changes = Changes()
 
     @property
     def usage_version(self) -> int:
-        """Grows with every change of nodes or of what pods take that is not one of our own releases."""
-        return self._usage_version
+        """See Changes."""
+        return self._changes.usage_version
 
     def expect(self, places: Mapping[str, str]) -> None:
-        """uid -> node of pods that we release: their arrival there changes nothing that is not known."""
-        with self._lock:
-            self._expected.update(places)
+        """See Changes."""
+        self._changes.expect(places)
 
     @property
     def informers(
@@ -160,26 +200,12 @@ class ClusterCache:
         self.changed.set()
 
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
-        # What a running pod's status says from minute to minute concerns nobody here.
-        if before is not None and after is not None and _same_to_us(before, after):
-            return
-        there = occupied_node(after) if after is not None else None
-        pod = after or before
-        with self._lock:
-            expected = self._expected.get(pod.metadata.uid) if pod is not None else None
-            moved = there != (occupied_node(before) if before is not None else None)
-            if moved and (there is None or there != expected):
-                self._usage_version += 1
-            if pod is not None and (after is None or after.spec.node_name):
-                self._expected.pop(pod.metadata.uid, None)
-        self.changed.set()
+        if self._changes.saw_pod(before, after):
+            self.changed.set()
 
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
-        if before is not None and after is not None and _node_facts(before) == _node_facts(after):
-            return  # a heartbeat
-        with self._lock:
-            self._usage_version += 1
-        self.changed.set()
+        if self._changes.saw_node(before, after):
+            self.changed.set()
 
     def _event(self, before: object, after: object) -> None:
         self.changed.set()

@@ -1,0 +1,106 @@
+"""Which events make a difference: room that comes or goes, but neither heartbeats nor our own releases."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.cache import Changes
+
+
+def bound(node: str = "n1", phase: str = "Running") -> Pod:
+    pod = pod_json(nodeName=node, schedulingGates=[])
+    return decode({**pod, "status": {"phase": phase}})
+
+
+def node(**changes: Any) -> Node:
+    body = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1"}}}
+    return msgspec.convert(body | changes, Node)
+
+
+GATED = decode(pod_json())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(bound(), None, id="a bound pod goes"),
+        pytest.param(None, bound(), id="a bound pod appears"),
+        pytest.param(GATED, bound(), id="a pod is bound that nobody expected"),
+        pytest.param(bound("n1"), bound("n2"), id="another pod of the same name is elsewhere"),
+    ],
+)
+def test_room_changes_when(before: Pod | None, after: Pod | None) -> None:
+    changes = Changes()
+    assert changes.saw_pod(before, after)
+    assert changes.usage_version == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(None, GATED, id="a gated pod is made"),
+        pytest.param(GATED, None, id="a gated pod goes"),
+        pytest.param(bound(phase="Pending"), bound(phase="Running"), id="a bound pod begins to run"),
+    ],
+)
+def test_a_change_is_seen_but_takes_no_room_when(before: Pod | None, after: Pod | None) -> None:
+    changes = Changes()
+    assert changes.saw_pod(before, after)
+    assert changes.usage_version == 0
+
+
+def test_our_own_release_changes_nothing_that_is_not_known() -> None:
+    changes = Changes()
+    changes.expect({GATED.metadata.uid: "n1"})
+    changes.saw_pod(GATED, bound("n1"))
+    assert changes.usage_version == 0
+
+
+def test_a_pod_that_we_released_and_that_goes_makes_room() -> None:
+    changes = Changes()
+    changes.expect({GATED.metadata.uid: "n1"})
+    changes.saw_pod(GATED, bound("n1"))
+    changes.saw_pod(bound("n1"), None)
+    assert changes.usage_version == 1
+
+
+def test_a_released_pod_that_is_elsewhere_than_expected_is_a_change() -> None:
+    changes = Changes()
+    changes.expect({GATED.metadata.uid: "n1"})
+    changes.saw_pod(GATED, bound("n2"))
+    assert changes.usage_version == 1
+
+
+def test_the_same_event_again_concerns_nobody() -> None:
+    assert not Changes().saw_pod(bound(), bound())
+
+
+def test_a_heartbeat_concerns_nobody() -> None:
+    beat = node(
+        status={"allocatable": {"cpu": "1"}, "conditions": [{"type": "DiskPressure", "status": "False"}]}
+    )
+    changes = Changes()
+    assert not changes.saw_node(node(), beat)
+    assert changes.usage_version == 0
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(node(status={"allocatable": {"cpu": "2"}}), id="allocatable"),
+        pytest.param(node(spec={"unschedulable": True}), id="a cordon"),
+        pytest.param(node(metadata={"name": "n1", "labels": {"a": "b"}}), id="labels"),
+        pytest.param(
+            node(status={"allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready", "status": "False"}]}),
+            id="readiness",
+        ),
+        pytest.param(None, id="it goes"),
+    ],
+)
+def test_a_node_changes_by(after: Node | None) -> None:
+    changes = Changes()
+    assert changes.saw_node(node(), after)
+    assert changes.usage_version == 1
