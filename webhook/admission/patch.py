@@ -6,6 +6,7 @@ even where the webhook's failurePolicy is Ignore.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ class Operation(msgspec.Struct, frozen=True):
     op: str = "add"
 
 
+@lru_cache(maxsize=1024)
 def pointer(*parts: str) -> str:
     """A JSON Pointer (RFC 6901) to a member; keys may hold "/" and "~"."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)

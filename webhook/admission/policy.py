@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from labeler.contract import keys
@@ -141,7 +141,12 @@ class Policy:
 
 def normal_model_name(name: str) -> str:
     """A model's name without case, blanks and punctuation: "RTX 4090" and "rtx-4090" are one."""
-    return "".join(char for char in name[:_LONGEST_MODEL_NAME].casefold() if char.isalnum())
+    return _normal(name[:_LONGEST_MODEL_NAME])  # cut first: what a user writes must not fill the cache
+
+
+@lru_cache(maxsize=1024)
+def _normal(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
 
 
 def _is_pattern(name: str) -> bool:
