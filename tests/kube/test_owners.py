@@ -47,10 +47,6 @@ def define(cluster: Cluster, definitions: list[str], kind: str, group: str, *ver
     api = cluster.api()
     api.request("POST", DEFINITIONS, body=definition)
     definitions.append(path)
-    for version in versions:
-        cluster.wait_for(
-            f"{kind} to be served", partial(is_readable, api, f"/apis/{group}/{version}/{resource}")
-        )
     return path
 
 
@@ -67,6 +63,8 @@ def is_readable(api: Api, path: str) -> bool:
 def make(cluster: Cluster, namespace: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
     body = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    collection = f"/apis/{version}/{kind.lower()}s"
+    cluster.wait_for(f"{kind} to be served", partial(is_readable, cluster.api(), collection))
     made: dict[str, Any] = cluster.api().json("POST", path, body=body)
     return made
 
@@ -169,11 +167,12 @@ def test_all_kinds_that_can_be_served_are_read(
         ("MPIJob", "kubeflow.org/v2beta1", {"mpiReplicaSpecs": roles}, "TrainingJob", 5),
         ("RayCluster", "ray.io/v1", {"workerGroupSpecs": [{"replicas": 2}]}, "RayCluster", 3),
     ]
-    for kind, version, spec, gang, size in cases:
+    for kind, version, _, gang, size in cases:
         group, _, name = version.partition("/")
         define(cluster, definitions, kind, group, name)
-        make(cluster, namespace, version, kind, spec)
         expected[(gang, kind)] = size
+    for kind, version, spec, _, _ in cases:
+        make(cluster, namespace, version, kind, spec)
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced, 20)
     assert {key: owners.size(key[0], namespace, "train") for key in expected} == expected
@@ -182,11 +181,10 @@ def test_all_kinds_that_can_be_served_are_read(
 def test_two_owners_of_one_name_that_disagree_tell_nothing(
     cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
 ) -> None:
-    for kind, field, replicas in [
-        ("PyTorchJob", "pytorchReplicaSpecs", 2),
-        ("TFJob", "tfReplicaSpecs", 3),
-    ]:
+    cases = [("PyTorchJob", "pytorchReplicaSpecs", 2), ("TFJob", "tfReplicaSpecs", 3)]
+    for kind, _, _ in cases:
         define(cluster, definitions, kind, "kubeflow.org", "v1")
+    for kind, field, replicas in cases:
         make(cluster, namespace, "kubeflow.org/v1", kind, {field: {"Worker": {"replicas": replicas}}})
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced, 20)

@@ -1,6 +1,7 @@
 """One restart of the API server, with its history compacted away, as several copies live through it."""
 
 import json
+import signal
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -56,6 +57,7 @@ def restarted(module_cluster: Cluster) -> Iterator[dict[str, Watched]]:
         module_cluster.api().request("DELETE", f"{path}/goes")
         create(module_cluster.api(), path, "comes")
         compact(module_cluster)
+        module_cluster.running["kube-apiserver"].send(signal.SIGKILL)
         module_cluster.stop("kube-apiserver")
         for each in watched.values():
             each.meanwhile = sizes(each.copy)

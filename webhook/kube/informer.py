@@ -10,12 +10,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic
 
 import msgspec
 
 from webhook.kube.client import Api, ApiError, Stream
-from webhook.kube.objects import Metadata, ObjectList, Struct
+from webhook.kube.decoding import Event, ExpiredError, Reader, T
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 290
@@ -32,38 +32,12 @@ heard of it, and says so as a time-out."""
 _GONE: Final = 410
 _NO_STREAM: Final = (400, 405, 422)
 """How servers refuse a list as a stream that do not know it, or do not offer it."""
-_END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 logger = logging.getLogger(__name__)
 
 
-class HasMetadata(Protocol):
-    """Any Kubernetes object."""
-
-    @property
-    def metadata(self) -> Metadata:
-        """Its metadata."""
-
-
-T = TypeVar("T", bound=HasMetadata)
 OnEvent = Callable[[T | None, T | None], None]
 """Called with (before, after): an added object has no before, a deleted one no after."""
-
-
-class _Event(Struct, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-class _Envelope(Struct, frozen=True):
-    metadata: Metadata = Metadata()
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class ExpiredError(Exception):
-    """The version to go on from is older than the API server's history."""
 
 
 class Informer(Generic[T]):
@@ -88,11 +62,7 @@ class Informer(Generic[T]):
         """
         self._api = api
         self._path = path
-        self._event_decoder = msgspec.json.Decoder(_Event)
-        self._object_decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(decoder)
-        self._list_decoder = msgspec.json.Decoder(ObjectList[decoder])  # type: ignore[valid-type]
-        self._raw_list_decoder = msgspec.json.Decoder(ObjectList[msgspec.Raw])
-        self._envelope_decoder = msgspec.json.Decoder(_Envelope)
+        self._reader = Reader(path, decoder)
         self._on_event = on_event
         self._query = {
             name: value
@@ -236,13 +206,12 @@ class Informer(Generic[T]):
         with stream:
             for line in stream:
                 self._heard = time.monotonic()
-                event = self._decode_event(line)
+                event = self._reader.event(line)
                 if event.type == "BOOKMARK":
-                    metadata = self._envelope_decoder.decode(event.object).metadata
-                    if _END_OF_LIST in metadata.annotations:
-                        return metadata.resource_version
+                    if self._reader.is_end_of_list(event.object):
+                        return self._reader.version(event.object)
                     continue
-                item, key, why = self._decode(event.object)
+                item, key, why = self._reader.object(event.object)
                 _put(fresh, undecodable, key, None if event.type == "DELETED" else item, why)
         raise ApiError(0, "Incomplete", f"the list of {self._path} ended before it was complete")
 
@@ -251,16 +220,9 @@ class Informer(Generic[T]):
         while not self._stop.is_set():
             body = self._api.request("GET", self._path, query=query, timeout_seconds=_LIST_SECONDS)
             self._heard = time.monotonic()
-            try:
-                page = self._list_decoder.decode(body)
-                fresh.update((_key(item), item) for item in page.items)
-                metadata = page.metadata
-            except msgspec.ValidationError:  # one of them: which?
-                raw = self._raw_list_decoder.decode(body)
-                for each in raw.items:
-                    item, key, why = self._decode(each)
-                    _put(fresh, undecodable, key, item, why)
-                metadata = raw.metadata
+            items, metadata = self._reader.page(body)
+            for item, key, why in items:
+                _put(fresh, undecodable, key, item, why)
             if not metadata.continue_:
                 return metadata.resource_version
             query["continue"] = metadata.continue_
@@ -295,13 +257,13 @@ class Informer(Generic[T]):
         with self._open(query, _SILENCE_SECONDS) as stream:
             for line in stream:
                 self._heard = time.monotonic()
-                event = self._decode_event(line)
+                event = self._reader.event(line)
                 heard_nothing = False
                 self._watch_failures = 0
                 if event.type == "BOOKMARK":
-                    version = self._envelope_decoder.decode(event.object).metadata.resource_version
+                    version = self._reader.version(event.object)
                     continue
-                item, key, why = self._decode(event.object)
+                item, key, why = self._reader.object(event.object)
                 if item is None:
                     version = self._set_aside(event, key, why)
                 else:
@@ -324,7 +286,7 @@ class Informer(Generic[T]):
                 self._items[key] = item
         self._tell(before, None if kind == "DELETED" else item)
 
-    def _set_aside(self, event: _Event, key: str, why: str) -> str:
+    def _set_aside(self, event: Event, key: str, why: str) -> str:
         """Note an event whose object cannot be read; one that is deleted is gone all the same."""
         before = None
         with self._lock:
@@ -335,7 +297,7 @@ class Informer(Generic[T]):
                 self._undecodable[key] = why
         if before is not None:
             self._tell(before, None)
-        return self._envelope_decoder.decode(event.object).metadata.resource_version
+        return self._reader.version(event.object)
 
     # --- pieces ---------------------------------------------------------------------------------
 
@@ -347,26 +309,6 @@ class Informer(Generic[T]):
                 stream.cut()
         return stream
 
-    def _decode_event(self, line: bytes) -> _Event:
-        """One line of a watch. Raises what an ERROR event says."""
-        event = self._event_decoder.decode(line)
-        if event.type == "ERROR":
-            status = self._envelope_decoder.decode(event.object)
-            if status.code == _GONE:
-                raise ExpiredError
-            raise ApiError(status.code, status.reason, f"watch of {self._path}: {status.message}")
-        return event
-
-    def _decode(self, raw: msgspec.Raw) -> tuple[T | None, str, str]:
-        """An object, its key, and why there is none. Raises DecodeError where there is not even a name."""
-        try:
-            item = self._object_decoder.decode(raw)
-            return item, _key(item), ""
-        except msgspec.ValidationError as error:
-            key = _key(self._envelope_decoder.decode(raw))
-            logger.error("undecodable path=%s object=%s error=%r", self._path, key, str(error))
-            return None, key, str(error)
-
     def _tell(self, before: T | None, after: T | None) -> None:
         if self._on_event is None:
             return
@@ -374,11 +316,6 @@ class Informer(Generic[T]):
             self._on_event(before, after)
         except Exception:
             logger.exception("event_handler_failed path=%s", self._path)
-
-
-def _key(item: HasMetadata) -> str:
-    metadata = item.metadata
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def pause_seconds(failures: int) -> float:

@@ -1,0 +1,106 @@
+"""From the bytes of lists and watches to objects, one unreadable object at a time.
+
+An object that does not fit its struct must not hide the others: it is named, with the reason, and the
+caller decides. Bytes that do not even tell a name are an error of the whole answer.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from webhook.kube.client import ApiError
+from webhook.kube.objects import ListMetadata, Metadata, ObjectList, Struct
+
+_GONE: Final = 410
+_END_OF_LIST: Final = "k8s.io/initial-events-end"
+
+logger = logging.getLogger(__name__)
+
+
+class HasMetadata(Protocol):
+    """Any Kubernetes object."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Its metadata."""
+
+
+T = TypeVar("T", bound=HasMetadata)
+Read = tuple[T | None, str, str]
+"""An object, its key, and why there is none."""
+
+
+class Event(Struct, frozen=True):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Envelope(Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ExpiredError(Exception):
+    """The version to go on from is older than the API server's history."""
+
+
+class Reader(Generic[T]):
+    """Decodes the answers about one collection."""
+
+    def __init__(self, path: str, struct: type[T]) -> None:
+        """path is for messages; struct names all that is kept of an object."""
+        self._path = path
+        self._event_decoder = msgspec.json.Decoder(Event)
+        self._object_decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(struct)
+        self._list_decoder = msgspec.json.Decoder(ObjectList[struct])  # type: ignore[valid-type]
+        self._raw_list_decoder = msgspec.json.Decoder(ObjectList[msgspec.Raw])
+        self._envelope_decoder = msgspec.json.Decoder(_Envelope)
+
+    def event(self, line: bytes) -> Event:
+        """One line of a watch. Raises ExpiredError or ApiError as an ERROR event says, DecodeError."""
+        event = self._event_decoder.decode(line)
+        if event.type == "ERROR":
+            status = self._envelope_decoder.decode(event.object)
+            if status.code == _GONE:
+                raise ExpiredError
+            raise ApiError(status.code, status.reason, f"watch of {self._path}: {status.message}")
+        return event
+
+    def object(self, raw: msgspec.Raw) -> Read[T]:
+        """One object. Raises DecodeError where there is not even a name."""
+        try:
+            item = self._object_decoder.decode(raw)
+            return item, key_of(item), ""
+        except msgspec.ValidationError as error:
+            key = key_of(self._envelope_decoder.decode(raw))
+            logger.error("undecodable path=%s object=%s error=%r", self._path, key, str(error))
+            return None, key, str(error)
+
+    def page(self, body: bytes) -> tuple[Iterator[Read[T]], ListMetadata]:
+        """One page of a list. Raises DecodeError."""
+        try:
+            page = self._list_decoder.decode(body)
+            return ((item, key_of(item), "") for item in page.items), page.metadata
+        except msgspec.ValidationError:  # one of them: which?
+            raw = self._raw_list_decoder.decode(body)
+            return (self.object(each) for each in raw.items), raw.metadata
+
+    def version(self, raw: msgspec.Raw) -> str:
+        """The resourceVersion of a bookmark or of an object that cannot be read."""
+        return self._envelope_decoder.decode(raw).metadata.resource_version
+
+    def is_end_of_list(self, raw: msgspec.Raw) -> bool:
+        """Whether a bookmark marks the end of a list that came as a stream (KEP-3157)."""
+        return _END_OF_LIST in self._envelope_decoder.decode(raw).metadata.annotations
+
+
+def key_of(item: HasMetadata) -> str:
+    """ "namespace/name", or "name" where there are no namespaces."""
+    metadata = item.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
