@@ -1,13 +1,12 @@
 """When the exact search for unlike pods runs out of steps: the best that simple rules find.
 
 Domains are tried from the smallest up, so a gang that fits in one domain of a low level stays there; inside a
-domain the largest pods go first, each to the node with the least room that still takes it.
+domain one class after the other is spread over the nodes, roomiest first or tightest first.
 """
 
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.model import PodClass
 from webhook.placement.tree import Question, Vertex
 
 State = tuple[int, ...]
@@ -19,10 +18,13 @@ def first_found(question: Question, root: Vertex) -> dict[str, State] | None:
         return None
     for domain in sorted(_domains(question, root), key=lambda vertex: -vertex.bottom):
         nodes = list(_nodes(domain))
-        for order in _orders(question):
-            found = _fill(question, nodes, order)
-            if found is not None:
-                return found
+        if all(sum(rooms) >= count for rooms, count in zip(_rooms(nodes), question.counts, strict=True)):
+            for order in _orders(question):
+                for roomiest_first in (True, False):
+                    nodes.sort(key=lambda node: node.room, reverse=roomiest_first)
+                    found = _fill(question, nodes, order)
+                    if found is not None:
+                        return found
     return None
 
 
@@ -40,8 +42,13 @@ def _nodes(vertex: Vertex) -> Iterator[Vertex]:
         yield from _nodes(child)
 
 
+def _rooms(nodes: Sequence[Vertex]) -> Iterator[tuple[int, ...]]:
+    """The nodes' rooms for each class alone."""
+    yield from zip(*(node.rooms for node in nodes), strict=True)
+
+
 def _orders(question: Question) -> Iterator[list[int]]:
-    """Orders of the classes: by requests from the largest, by each resource, by where they may run."""
+    """Orders of the classes: by each resource they ask for, from the largest request, then as they come."""
     numbers = range(len(question.classes))
     resources = sorted({r for pod in question.classes for r, _ in pod.requests})
     seen = set()
@@ -53,31 +60,40 @@ def _orders(question: Question) -> Iterator[list[int]]:
 
 
 def _fill(question: Question, nodes: Sequence[Vertex], order: Sequence[int]) -> dict[str, State] | None:
-    residents: dict[str, list[int]] = {}
-    room = {id(vertex): vertex for vertex in nodes}
+    """Spread class after class; nodes that are in use already come first."""
+    taken: dict[int, list[int]] = {}
     for number in order:
-        for _ in range(question.counts[number]):
-            host = _tightest(question, list(room.values()), residents, number)
-            if host is None:
-                return None
-            assert host.state is not None
-            residents.setdefault(host.state.name, []).append(number)
-    return {
-        name: tuple(taken.count(number) for number in range(len(question.counts)))
-        for name, taken in residents.items()
-    }
+        left = question.counts[number]
+        for position in [*taken, *(p for p in range(len(nodes)) if p not in taken)]:
+            if not left:
+                break
+            held = taken.get(position, [0] * len(question.counts))
+            more = _most(question, nodes[position], held, number, left)
+            if more:
+                held[number] += more
+                taken[position] = held
+                left -= more
+        if left:
+            return None
+    return {_name(nodes[position]): tuple(held) for position, held in taken.items()}
 
 
-def _tightest(
-    question: Question, nodes: Sequence[Vertex], residents: dict[str, list[int]], number: int
-) -> Vertex | None:
-    candidates = [vertex for vertex in nodes if vertex.rooms[number]]
-    candidates.sort(
-        key=lambda vertex: (vertex.state is None or vertex.state.name not in residents, vertex.room)
-    )
-    for vertex in candidates:
-        assert vertex.state is not None
-        pods: list[PodClass] = [question.classes[n] for n in [*residents.get(vertex.state.name, []), number]]
-        if capacity.fits_together(pods, vertex.state):
-            return vertex
-    return None
+def _name(node: Vertex) -> str:
+    assert node.state is not None
+    return node.state.name
+
+
+def _most(question: Question, node: Vertex, held: Sequence[int], number: int, left: int) -> int:
+    """How many more pods of a class fit on the node beside those it holds, at most `left`."""
+    assert node.state is not None
+    pods = [pod for pod, count in zip(question.classes, held, strict=True) for _ in range(count)]
+    low, high = 0, min(left, node.rooms[number])
+    if not pods:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if capacity.fits_together([*pods, *[question.classes[number]] * middle], node.state):
+            low = middle
+        else:
+            high = middle - 1
+    return low
