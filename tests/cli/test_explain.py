@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.explain import Cluster, ExplainError, explain
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.cache import Job
+from webhook.sweeper.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 
 GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
@@ -50,11 +50,7 @@ def busy_pod(node: str, priority: int = 0) -> Pod:
 
 def cluster(pods: list[Pod], parallelism: int = 0) -> Cluster:
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
-    job = msgspec.convert(
-        {"metadata": {"name": "train", "namespace": "ns", "uid": "j"}, "spec": {"parallelism": parallelism}},
-        Job,
-    )
-    return Cluster(tuple(pods), made, {}, {"ns/train": job} if parallelism else {})
+    return Cluster(tuple(pods), made, {}, lambda _: OwnerSays(parallelism or None))
 
 
 def said(of: Cluster, name: str = "train-0", settings: Settings | None = None) -> str:

@@ -7,11 +7,11 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.gangs import GangKey, PodGang, gather, key_of, rank_of
+from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of, rank_of
 
 
-def no_size(_key: GangKey, _pod: Pod) -> int | None:
-    return None
+def no_size(_key: GangKey) -> OwnerSays:
+    return OwnerSays()
 
 
 def gather_all(*pods: Pod) -> list[PodGang]:
@@ -134,14 +134,19 @@ def test_two_pods_of_one_rank_are_said_and_placed_without_ranks() -> None:
 @pytest.mark.parametrize("size", ["0", "-2", "3.5", "many", ""])
 def test_a_gang_size_that_is_none_is_said_and_not_believed(size: str) -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: size})
-    (gang,) = gather([pod], [], lambda *_: 4)
+    (gang,) = gather([pod], [], lambda _: OwnerSays(4))
     assert gang.size == 4
     assert "no positive integer" in gang.problems[0]
 
 
 def test_the_size_annotation_comes_before_the_owner() -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "8"})
-    assert gather([pod], [], lambda *_: 4)[0].size == 8
+    assert gather([pod], [], lambda _: OwnerSays(4))[0].size == 8
+
+
+def test_what_the_controller_says_of_size_and_stages_is_kept() -> None:
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(8, staged=True))
+    assert (gang.size, gang.staged) == (8, True)
 
 
 def test_gangs_come_by_priority_then_by_age() -> None:

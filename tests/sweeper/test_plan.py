@@ -10,7 +10,7 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Topology
 from webhook.sweeper import plan
-from webhook.sweeper.gangs import gather
+from webhook.sweeper.gangs import OwnerSays, gather
 from webhook.sweeper.plan import Timestamps
 
 NOW = 1_764_000_000_000_000_000
@@ -61,7 +61,7 @@ def test_nodes_without_labels_are_domains_of_their_own() -> None:
 
 
 def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() -> None:
-    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda *_: 2)
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
     before = Placement(
         metadata=Metadata(name="p"),
         spec=PlacementSpec(
@@ -79,7 +79,7 @@ def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() 
 
 
 def test_a_gangs_placement_belongs_to_the_gangs_controller() -> None:
-    (gang,) = gather([job_pod(0)], [], lambda *_: 1)
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1))
     assert plan.plan_metadata(gang)["ownerReferences"] == [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "ns-train"}
     ]
@@ -87,5 +87,7 @@ def test_a_gangs_placement_belongs_to_the_gangs_controller() -> None:
 
 def test_a_gang_of_several_controllers_belongs_to_none_of_them() -> None:
     both = {keys.GANG_ANNOTATION: "both"}
-    (gang,) = gather([job_pod(0, "a", annotations=both), job_pod(0, "b", annotations=both)], [], lambda *_: 2)
+    (gang,) = gather(
+        [job_pod(0, "a", annotations=both), job_pod(0, "b", annotations=both)], [], lambda _: OwnerSays(2)
+    )
     assert "ownerReferences" not in plan.plan_metadata(gang)

@@ -6,7 +6,8 @@ Reads the cluster once and asks the placement core the same question as the swee
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,15 +18,17 @@ from labeler.contract import keys
 from webhook.kube import placements
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.objects import Node, ObjectList, Pod
+from webhook.kube.owners import Owners
 from webhook.kube.placements import Placement
 from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
 from webhook.sweeper import claims, patches, plan
-from webhook.sweeper.cache import JOBS, NODES, PODS, UNFINISHED, Job, occupied_node
-from webhook.sweeper.gangs import GangKey, PodGang, gather, key_of
+from webhook.sweeper.cache import NODES, PODS, UNFINISHED, occupied_node
+from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
 from webhook.sweeper.settings import Settings, SettingsError, load
 from webhook.sweeper.view import Looker, View
 
 PAGE_SIZE: Final = 500
+OWNERS_SECONDS: Final = 10.0
 T = TypeVar("T")
 
 
@@ -76,7 +79,7 @@ class Cluster:
     pods: tuple[Pod, ...]
     nodes: Mapping[str, Node]
     placements: Mapping[str, Placement]
-    jobs: Mapping[str, Job]
+    size_of: Callable[[GangKey], OwnerSays]
 
     @classmethod
     def read(cls, api: Api) -> "Cluster":
@@ -85,7 +88,7 @@ class Cluster:
             tuple(_read(api, PODS, Pod, fieldSelector=UNFINISHED)),
             {node.metadata.name: node for node in _read(api, NODES, Node)},
             {_name(each): each for each in _read(api, placements.ALL, Placement)},
-            {_name(each): each for each in _read(api, JOBS, Job)},
+            _asker(api),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -100,12 +103,6 @@ class Cluster:
         """Placements by "namespace/name"."""
         return self.placements
 
-    def gang_size(self, key: GangKey, pod: Pod) -> int | None:
-        """How many pods a gang's controller makes, None where that is not known."""
-        owner = pod.metadata.controller
-        job = self.jobs.get(f"{key.namespace}/{owner.name}") if owner and key.kind == "Job" else None
-        return job.size if job else None
-
 
 def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> Iterator[str]:
     """The explanation, line by line. Raises ExplainError for a pod that is not there."""
@@ -119,9 +116,7 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
         return
     looker = Looker(cluster, settings)
     view = looker.look()
-    gang = next(
-        each for each in gather(view.gated, view.others, cluster.gang_size) if each.key == key_of(pod)
-    )
+    gang = next(each for each in gather(view.gated, view.others, cluster.size_of) if each.key == key_of(pod))
     others = [
         gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
     ]
@@ -214,5 +209,20 @@ def _read(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
         more["continue"] = page.metadata.continue_
 
 
-def _name(item: Placement | Job) -> str:
+def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
+    """Ask the controllers that the cluster serves; what cannot be read in time leaves sizes unknown."""
+    owners = Owners(api, lambda: None)
+    owners.start()
+    deadline = time.monotonic() + OWNERS_SECONDS
+    while not owners.synced and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    def ask(key: GangKey) -> OwnerSays:
+        named = (key.kind, key.namespace, key.name, key.id)
+        return OwnerSays(owners.size(*named), owners.is_staged(*named))
+
+    return ask
+
+
+def _name(item: Placement) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"

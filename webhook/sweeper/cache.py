@@ -13,46 +13,16 @@ from typing import Final
 from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
-from webhook.kube.objects import Metadata, Struct
+from webhook.kube.owners import Owners
 from webhook.kube.placements import Placement
 from webhook.sweeper import patches
-from webhook.sweeper.gangs import GangKey
+from webhook.sweeper.gangs import GangKey, OwnerSays
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
-JOBS: Final = "/apis/batch/v1/jobs"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 logger = logging.getLogger(__name__)
-
-
-class JobSpec(Struct, frozen=True):
-    """What a Job says of the number of its pods."""
-
-    parallelism: int = 1
-    completions: int | None = None
-
-
-class JobStatus(Struct, frozen=True):
-    """How many of them are done."""
-
-    succeeded: int = 0
-
-
-class Job(Struct, frozen=True):
-    """A Job."""
-
-    metadata: Metadata
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
-
-    @property
-    def size(self) -> int:
-        """How many pods it runs at once."""
-        completions = self.spec.completions
-        if completions is None:
-            return self.spec.parallelism
-        return min(self.spec.parallelism, completions - self.status.succeeded)
 
 
 class Changes:
@@ -105,7 +75,7 @@ class ClusterCache:
         self.changed = threading.Event()
         self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
-        self.jobs = Informer(api, JOBS, Job, on_event=self._event)
+        self.owners = Owners(api, self.changed.set)
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
@@ -121,16 +91,19 @@ class ClusterCache:
         self._changes.expect(places)
 
     @property
-    def informers(
-        self,
-    ) -> tuple[Informer[objects.Pod], Informer[objects.Node], Informer[Job], Informer[Placement]]:
-        """All of them."""
-        return self.pods, self.nodes, self.jobs, self.placements
+    def informers(self) -> tuple[Informer[objects.Pod], Informer[objects.Node], Informer[Placement], Owners]:
+        """Everything that is kept current."""
+        return self.pods, self.nodes, self.placements, self.owners
 
     def start(self) -> None:
         """Begin to list and watch."""
         for informer in self.informers:
             informer.start()
+
+    def stop(self) -> None:
+        """Ask all of it to end."""
+        for informer in self.informers:
+            informer.stop()
 
     @property
     def synced(self) -> bool:
@@ -142,7 +115,6 @@ class ClusterCache:
         return {
             "pods": self.pods.silence_seconds,
             "nodes": self.nodes.silence_seconds,
-            "jobs": self.jobs.silence_seconds,
             "placements": self.placements.silence_seconds,
         }
 
@@ -157,13 +129,10 @@ class ClusterCache:
             return 0.0
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(min(created))).total_seconds())
 
-    def gang_size(self, key: GangKey, pod: objects.Pod) -> int | None:
-        """How many pods a gang's controller makes, None where that is not known."""
-        owner = pod.metadata.controller
-        if key.kind != "Job" or owner is None:
-            return None
-        job = self.jobs.get(f"{key.namespace}/{owner.name}")
-        return job.size if job is not None and job.metadata.uid == owner.uid else None
+    def size_of(self, key: GangKey) -> OwnerSays:
+        """What a gang's controller says of its size."""
+        named = (key.kind, key.namespace, key.name, key.id)
+        return OwnerSays(self.owners.size(*named), self.owners.is_staged(*named))
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -206,9 +175,6 @@ class ClusterCache:
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if self._changes.saw_node(before, after):
             self.changed.set()
-
-    def _event(self, before: object, after: object) -> None:
-        self.changed.set()
 
 
 def occupied_node(pod: objects.Pod) -> str | None:

@@ -38,10 +38,19 @@ class GangKey:
 
 
 @dataclass(frozen=True)
+class OwnerSays:
+    """What a gang's controller says: how many pods it makes, and whether some only after others run."""
+
+    size: int | None = None
+    staged: bool = False
+
+
+@dataclass(frozen=True)
 class PodGang:
     """A gang as it is now: its gated pods and those that have been let go, both in the order of rank.
 
-    size is the number of pods that are expected, None where nobody says; ranks maps a pod's uid to its
+    size is the number of pods that are expected, None where nobody says; staged gangs do not get all of
+    them before some run; ranks maps a pod's uid to its
     rank where every pod has one; problems are sentences for the user.
     """
 
@@ -49,6 +58,7 @@ class PodGang:
     gated: tuple[Pod, ...]
     released: tuple[Pod, ...]
     size: int | None = None
+    staged: bool = False
     ranks: Mapping[str, int] = field(default_factory=dict)
     required_level: str | None = None
     preferred_level: str | None = None
@@ -87,11 +97,11 @@ def key_of(pod: Pod) -> GangKey:
 
 
 def gather(
-    gated: Iterable[Pod], released: Iterable[Pod], owner_size: Callable[[GangKey, Pod], int | None]
+    gated: Iterable[Pod], released: Iterable[Pod], ask_owner: Callable[[GangKey], OwnerSays]
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
-    owner_size tells how many pods a gang's controller makes, None where that is not known.
+    ask_owner tells what is known of a gang's controller.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     for pod in gated:
@@ -100,7 +110,7 @@ def gather(
         members = by_key.get(key_of(pod))
         if members is not None:
             members[1].append(pod)
-    gangs = [_gang(key, *members, owner_size) for key, members in by_key.items()]
+    gangs = [_gang(key, *members, ask_owner(key)) for key, members in by_key.items()]
     return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
 
 
@@ -108,7 +118,7 @@ def _gang(
     key: GangKey,
     gated: list[Pod],
     released: list[Pod],
-    owner_size: Callable[[GangKey, Pod], int | None],
+    owner: OwnerSays,
 ) -> PodGang:
     problems: list[str] = []
     pods = [*gated, *released]
@@ -121,7 +131,8 @@ def _gang(
         key,
         tuple(sorted(gated, key=order)),
         tuple(sorted(released, key=order)),
-        size=_size(key, pods, owner_size, problems),
+        size=_size(key, pods, owner, problems),
+        staged=owner.staged,
         ranks=ranks,
         required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
@@ -132,7 +143,7 @@ def _gang(
 def _size(
     key: GangKey,
     pods: list[Pod],
-    owner_size: Callable[[GangKey, Pod], int | None],
+    owner: OwnerSays,
     problems: list[str],
 ) -> int | None:
     for annotation in keys.GANG_SIZE_KEYS:
@@ -144,7 +155,7 @@ def _size(
         problems.append(f"{annotation}: {value!r} is no positive integer, so it is not believed")
     if key.kind == "Pod":
         return 1
-    return owner_size(key, pods[0])
+    return owner.size
 
 
 def _ranks(pods: list[Pod], problems: list[str]) -> dict[str, int]:

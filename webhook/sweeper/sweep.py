@@ -104,7 +104,7 @@ class Sweeper:
             self._committer.finish(view)
         with self._timed("repair"):
             repaired = self._repair(view)
-        gangs = gather(view.gated, view.others, self._cache.gang_size)
+        gangs = gather(view.gated, view.others, self._cache.size_of)
         self._remember(gangs)
         with self._timed("place"):
             due, commits = self._place_all(gangs, view, snapshot, version)
@@ -182,7 +182,8 @@ class Sweeper:
         if gang.size is not None and len(gang.pods) >= gang.size:
             return 0.0
         settings = self._settings
-        wanted = settings.settle_seconds if gang.size is None else settings.patience_seconds
+        is_open = gang.size is None or gang.staged  # waiting for all would be waiting for ever
+        wanted = settings.settle_seconds if is_open else settings.patience_seconds
         return max(0.0, self._records[gang.key].grown_at + wanted - time.monotonic())
 
     # --- place ----------------------------------------------------------------------------------
