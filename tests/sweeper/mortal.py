@@ -115,8 +115,10 @@ def living(api: MortalApi, settings: Settings) -> Iterator[Callable[[], float]]:
     sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics)
     cache.start()
     try:
-        for informer in cache.informers:
-            assert informer.wait_synced(30)
+        deadline = time.monotonic() + 30
+        while not cache.synced:
+            assert time.monotonic() < deadline, "the caches are not complete"
+            time.sleep(0.01)
 
         def one_pass() -> float:
             cache.changed.wait(0.1)
@@ -127,8 +129,7 @@ def living(api: MortalApi, settings: Settings) -> Iterator[Callable[[], float]]:
     finally:
         stopping.set()
         sweeper.close()
-        for informer in cache.informers:
-            informer.stop()
+        cache.stop()
         api.close()
 
 
