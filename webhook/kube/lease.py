@@ -3,7 +3,9 @@
 The rule: a leader stops leading `renew_seconds` after it *sent* its last successful renewal, and nobody
 takes a Lease before its whole duration has passed since its record was last *seen to change*. Both are
 measured by each process's own clock, so clocks need not agree, only run at the same rate. A Lease fences
-nothing: a write that is under way when leadership ends still arrives, so writes are guarded anyway.
+nothing: a write that is under way when leadership ends still arrives, so writes are guarded anyway. Nor
+can it tell of a holder whose record was deleted before anybody else saw it: one deletion by hand does no
+harm to processes that have looked before, several in a row may.
 """
 
 import logging
