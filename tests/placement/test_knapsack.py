@@ -6,9 +6,10 @@ import pytest
 
 from tests.placement.small import gang_of, node
 from webhook.placement import Anchor, Node, Options, Snapshot
-from webhook.placement.knapsack import Knapsack, sums_of
+from webhook.placement.knapsack import Knapsack
 from webhook.placement.question import ask
 from webhook.placement.search import Search
+from webhook.placement.sums import sums_of
 from webhook.placement.tree import Costs, build, evaluate
 
 

@@ -9,7 +9,7 @@ so the least cost per number of pods held ("frontier") is enough to know of ever
 * Otherwise the children are tried from the roomiest down, and a state is dropped when its cost plus a lower
   bound on what the missing pods will cost reaches the best solution known. The bound takes each level for
   itself: the fewest domains of that level, largest first, that could hold the missing pods, wherever they
-  lie; and at least as much leftover as pods.
+  lie; and at least as much leftover as pods. See bounds, also for the sharper one just below the top.
 * Below the lowest label level only the number of nodes and the sum of their rooms matter, so a domain of n
   nodes offers (m, s) pairs instead of 2^n sets: the sums s that m nodes reach, by bit sets.
 
@@ -24,10 +24,11 @@ Headroom decides between nodes of equal room in one domain, not between domains;
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
+from webhook.placement.bounds import Ahead, Suffixes
 from webhook.placement.search import OutOfSteps
+from webhook.placement.sums import subset, sums_of
 from webhook.placement.tree import Costs, Question, Vertex
 
 Picks = list[Vertex]
@@ -42,9 +43,6 @@ class _Taken:
     nodes: int
     total: int
 
-
-_Ahead = tuple[int, ...]
-"""For each level the room that is left to try in the domain that is paid for already, 0 for none."""
 
 _Frontier = dict[int, tuple[int, _Taken | None]]
 """Pods held (at most k) -> least cost and how."""
@@ -67,7 +65,7 @@ class Knapsack:
         self.question = question
         self.costs = Costs(question.levels)
         self.wanted = question.counts[0]
-        self.nothing: _Ahead = (0,) * (question.levels + 1)
+        self.nothing: Ahead = (0,) * (question.levels + 1)
         self.steps = 0
         self.budget = question.options.budget
         self.proven = True
@@ -184,7 +182,7 @@ class Knapsack:
     def _combine(self, vertex: Vertex, base: int) -> None:
         """Try sets of children; solutions below the limit go to `best`."""
         children = self._candidates(vertex)
-        bounds = _Suffixes(self, children)
+        bounds = Suffixes(self, children)
         frontier: _Frontier = {0: (base, None)}
         for number, child in enumerate(children):
             bounds.at(number)
@@ -208,7 +206,7 @@ class Knapsack:
         least = self.wanted - (sums[fewest - 2] if fewest > 1 else 0)
         return [child for child in children if child.room >= least]
 
-    def _extend(self, entry: _Frontier, vertex: Vertex, bounds: "_Suffixes", ahead: _Ahead) -> _Frontier:
+    def _extend(self, entry: _Frontier, vertex: Vertex, bounds: Suffixes, ahead: Ahead) -> _Frontier:
         """The frontier once the vertex may be used too; ahead: of the domains around it, it included."""
         if vertex.key not in self.offers:
             self.offers[vertex.key] = self._offers(vertex)
@@ -244,7 +242,7 @@ class Knapsack:
                     break
         return result
 
-    def _pruned(self, frontier: _Frontier, bounds: "_Suffixes", ahead: _Ahead) -> _Frontier:
+    def _pruned(self, frontier: _Frontier, bounds: Suffixes, ahead: Ahead) -> _Frontier:
         kept: _Frontier = {}
         least: int | None = None
         for held in sorted(frontier, reverse=True):
@@ -378,7 +376,7 @@ def _cheaper(entry: _Frontier, inner: _Frontier) -> _Frontier:
     return {held: found for held, found in inner.items() if held not in entry or found[0] < entry[held][0]}
 
 
-def _less(ahead: _Ahead, room: int) -> _Ahead:
+def _less(ahead: Ahead, room: int) -> Ahead:
     return tuple(max(0, left - room) for left in ahead)
 
 
@@ -392,164 +390,6 @@ def _pareto(frontier: _Frontier) -> _Frontier:
     return kept
 
 
-class _Suffixes:
-    """Lower bounds for what is still missing when only the children from some number on are left."""
-
-    def __init__(self, knapsack: Knapsack, children: Sequence[Vertex]) -> None:
-        self.knapsack = knapsack
-        self.children = children
-        self.sums = [0, *accumulate(child.room for child in children)]
-        self.top = children[0].top if children else 0
-        self.pools: list[list[list[int]]] = []
-        self.prices: list[_Price] = []
-        self.number = 0
-        self.known: dict[tuple[int, _Ahead], int] = {}
-        if children and not knapsack.question.anchored:
-            below = [_rooms_below(knapsack, child) for child in children]
-            self.pools = self._pools(below)
-            if self.top < min(knapsack.question.levels, knapsack.lowest - 1) and len(children) > 1:
-                self.prices = self._prices([rooms[self.top + 1] for rooms in below])
-
-    def _pools(self, below: Sequence[list[list[int]]]) -> list[list[list[int]]]:
-        """For each number the prefix sums of rooms by level, of that child and all later ones.
-
-        Largest first, and no more than hold the gang.
-        """
-        gathered: list[list[int]] = [[] for _ in range(self.knapsack.question.levels + 1)]
-        pools: list[list[list[int]]] = [[[] for _ in gathered]]
-        for rooms in reversed(below):
-            sums = []
-            for level, at_level in enumerate(rooms):
-                merged = sorted(gathered[level] + at_level, reverse=True)
-                prefix = list(accumulate(merged))
-                enough = bisect_left(prefix, self.knapsack.wanted) + 1
-                gathered[level] = merged[:enough]
-                sums.append(prefix[:enough])
-            pools.append(sums)
-        pools.reverse()
-        return pools
-
-    def _prices(self, rooms: Sequence[list[int]]) -> list["_Price"]:
-        """The prices of one domain below the top that bound their number best, as seen from the start."""
-        distinct = sorted({room for at_child in rooms for room in at_child})
-        step = max(1, len(distinct) // _PRICES_TRIED)
-        fewest = bisect_left(self.sums, self.knapsack.wanted)
-        bounds = []
-        for price in distinct[::step]:
-            gains = sorted((_gain(at_child, price) for at_child in rooms), reverse=True)
-            bounds.append(((self.knapsack.wanted - sum(gains[:fewest])) / price, price))
-        best = sorted(bounds, reverse=True)[:_PRICES_KEPT]
-        return [_Price(price, rooms, fewest) for _, price in best]
-
-    def at(self, number: int) -> None:
-        """From now on the child of this number is the one being tried."""
-        self.number = number
-        self.known.clear()
-
-    def least(self, missing: int, ahead: _Ahead) -> int:
-        """Least cost of the missing pods, where domains paid for already have some room ahead."""
-        if missing <= 0 or self.knapsack.question.anchored:
-            return 0
-        key = (missing, ahead)
-        if key not in self.known:
-            self.known[key] = self._compute(missing, ahead)
-        return self.known[key]
-
-    def _compute(self, missing: int, ahead: _Ahead) -> int:
-        in_current = ahead[self.top]
-        first = min(self.number + (1 if in_current else 0), len(self.children))
-        beyond = max(0, missing - in_current)
-        start = self.sums[first]
-        if beyond > self.sums[-1] - start:
-            return 1 << 4096
-        fewest = bisect_left(self.sums, start + beyond) - first if beyond else 0
-        total = self.knapsack.unit(self.top, fewest, beyond)
-        for level, sums in enumerate(self.pools[self.number]):
-            outside = missing - ahead[level]
-            if level > self.top and sums and outside > 0:
-                domains = bisect_left(sums, outside) + 1
-                if level == self.top + 1:
-                    for price in self.prices:
-                        domains = max(domains, price.least(outside, self.number, first, fewest, in_current))
-                total += self.knapsack.unit(level, domains, outside)
-        return total
-
-
-class _Price:
-    """A bound by pricing (Lagrangian relaxation): each domain below the top is worth `price` pods.
-
-    n domains in b children hold at most n * price plus the b largest gains of children, where a child's gain
-    is the sum of what its domains hold beyond the price. So n is at least what is missing beyond the gains,
-    divided by the price; this sees that few children may be used, which the pool of all domains does not.
-    """
-
-    def __init__(self, price: int, rooms: Sequence[list[int]], most: int) -> None:
-        """rooms: of the domains below each child, descending; most: children used at most."""
-        self.price = price
-        self.ahead = [list(accumulate(reversed(at_child), initial=0)) for at_child in rooms]
-        self.gain_ahead = [
-            list(accumulate((max(0, room - price) for room in reversed(at_child)), initial=0))
-            for at_child in rooms
-        ]
-        self.best: list[list[int]] = [[0]]
-        largest: list[int] = []
-        for gains in reversed(self.gain_ahead):
-            largest = sorted([*largest, gains[-1]], reverse=True)[:most]
-            self.best.append(list(accumulate(largest, initial=0)))
-        self.best.reverse()
-
-    def least(self, missing: int, number: int, first: int, children: int, in_current: int) -> int:
-        """Fewest further domains, in the rest of the current child and so many children from `first` on."""
-        best = self.best[first]
-        gain = best[min(children, len(best) - 1)]
-        if in_current:
-            gain += self.gain_ahead[number][bisect_left(self.ahead[number], in_current)]
-        return max(0, -((gain - missing) // self.price))
-
-
-_PRICES_TRIED = 32
-_PRICES_KEPT = 2
-
-
-def _gain(rooms: Sequence[int], price: int) -> int:
-    return sum(room - price for room in rooms if room > price)
-
-
-def _rooms_below(knapsack: Knapsack, child: Vertex) -> list[list[int]]:
-    """Rooms of the domains of each level in the child, it included where it stands for several levels."""
-    rooms = knapsack.rooms(child)
-    for level in range(child.top + 1, child.bottom + 1):
-        rooms[level].append(child.room)
-    if knapsack.even:  # the number of nodes is given, so bounds on it say nothing
-        rooms[knapsack.lowest :] = [[] for _ in rooms[knapsack.lowest :]]
-    return rooms
-
-
-@lru_cache(maxsize=4096)
-def sums_of(rooms: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(m, s): the sums s that m of the rooms reach, as far as m - 1 of them do not reach as much.
-
-    rooms are in descending order. Bit s of reach[m] is set when m rooms add up to s.
-    """
-    reach = [1] + [0] * len(rooms)
-    for number, room in enumerate(rooms, start=1):
-        for count in range(number, 0, -1):
-            reach[count] |= reach[count - 1] << room
-    result = []
-    top = 0
-    for count, sums in enumerate(reach[1:], start=1):
-        bits = sums >> top + 1
-        position = top + 1
-        while bits:
-            step = (bits & -bits).bit_length()
-            position += step - 1
-            result.append((count, position))
-            bits >>= step
-            position += 1
-        top = sum(rooms[:count])
-    return tuple(result)
-
-
 def _nodes(taken: _Taken | None) -> Picks:
     """The nodes of a solution: of each domain the chosen number with the chosen sum, most headroom first."""
     picks: Picks = []
@@ -560,27 +400,3 @@ def _nodes(taken: _Taken | None) -> Picks:
             picks += subset(taken.domain.children, taken.nodes, taken.total)
         taken = taken.before
     return picks
-
-
-def subset(nodes: Sequence[Vertex], count: int, total: int) -> Picks:
-    """`count` of the nodes whose rooms add up to `total`, with the least cost, then the first by name."""
-    if count == len(nodes):
-        return list(nodes)
-    best: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {(0, 0): (0, ())}
-    by_room: dict[int, list[int]] = {}
-    for number, node in enumerate(nodes):
-        by_room.setdefault(node.room, []).append(number)
-    for room, members in sorted(by_room.items(), reverse=True):
-        members.sort(key=lambda number: (nodes[number].own, number))
-        costs = [0, *accumulate(nodes[number].own for number in members)]
-        after = dict(best)
-        for (held, reached), (cost, chosen) in best.items():
-            for more in range(1, min(len(members), count - held) + 1):
-                if reached + more * room > total:
-                    break
-                key = (held + more, reached + more * room)
-                found = (cost + costs[more], (*chosen, *members[:more]))
-                if key not in after or found < after[key]:
-                    after[key] = found
-        best = after
-    return [nodes[number] for number in best[count, total][1]]
