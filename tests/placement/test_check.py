@@ -1,0 +1,105 @@
+"""The checker names what is wrong with an assignment that breaks a rule."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.placement.small import gang_of, node, pod_class
+from webhook.placement import (
+    Assignment,
+    Card,
+    CardShare,
+    CardWish,
+    Gang,
+    Placed,
+    Slice,
+    Snapshot,
+    Taint,
+    check,
+    place,
+)
+
+CARDS = tuple(Card(f"card{n}", {"share": 10}, tiles=2, numa=n) for n in range(2))
+NODES = [
+    replace(node("a", ("b1", "r", "a"), 2), cards=CARDS),
+    node("b", ("b1", "r", "b"), 1),
+    node("c", ("b2", "r", "c"), 4),
+    replace(node("d", ("b1", "r", "d"), 9), taints=(Taint("no"),)),
+]
+SNAPSHOT = Snapshot.build(NODES, [])
+GANG = gang_of(3, required_level="block")
+ON_A = replace(pod_class(), cards=(CardWish(1, (("share", 6),), 1),))
+WITH_CARD = gang_of(1, ON_A)
+
+
+def moved(*nodes: str, gang: Gang = GANG) -> Assignment:
+    found = place(gang, SNAPSHOT)
+    assert isinstance(found, Assignment)
+    placed = tuple(Placed(member.name, name) for member, name in zip(gang.members, nodes, strict=False))
+    return replace(found, placed=placed)
+
+
+def carded(*shares: CardShare) -> Assignment:
+    found = place(WITH_CARD, SNAPSHOT)
+    assert isinstance(found, Assignment)
+    return replace(found, placed=(replace(found.placed[0], cards=(shares,)),))
+
+
+CASES: list[tuple[str, Callable[[], Assignment], Gang, str]] = [
+    ("a member left out", lambda: moved("c", "c"), GANG, "p-2 has no place"),
+    ("a foreign pod", lambda: moved("c", "c", "c"), gang_of(2), "p-2 is no member of the gang"),
+    ("an unknown node", lambda: moved("c", "c", "x"), GANG, "p-2: node x is not there"),
+    (
+        "too much on a node",
+        lambda: moved("b", "b", "b"),
+        GANG,
+        "b has 1000 of cpu free, 3000 are placed on it",
+    ),
+    (
+        "two blocks",
+        lambda: moved("a", "b", "c"),
+        GANG,
+        "the gang is in 2 domains of the required level block",
+    ),
+    ("a taint", lambda: moved("d", "d", "d"), GANG, 'p-0 may not run on d: taint "no:NoSchedule"'),
+    (
+        "an excluded node",
+        lambda: moved("c", "c", "c"),
+        replace(GANG, excluded_nodes=frozenset("c")),
+        "c is excluded",
+    ),
+    (
+        "a slice apart",
+        lambda: moved("a", "c", "c", "c"),
+        gang_of(4, slices=(Slice("block", 2),)),
+        "slice 0 of 2 is in 2 domains of level block",
+    ),
+    ("no card", lambda: carded(), WITH_CARD, "wants 1 distinct cards and was given []"),
+    ("an unknown card", lambda: carded(CardShare("card9", (0,))), WITH_CARD, "card9 of a may not be used"),
+    ("no tile", lambda: carded(CardShare("card0")), WITH_CARD, "wants 1 tiles of card0 and was given ()"),
+    (
+        "a foreign tile",
+        lambda: carded(CardShare("card0", (7,))),
+        WITH_CARD,
+        "tiles [7] of card0 are not free",
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "gang", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_broken_rule_is_named(made: Callable[[], Assignment], gang: Gang, words: str) -> None:
+    assignment = made() if len(gang.members) != 4 else moved("a", "c", "c", "c", gang=gang)
+    assert any(words in problem for problem in check(assignment, gang, SNAPSHOT)), check(
+        assignment, gang, SNAPSHOT
+    )
+
+
+def test_two_pods_on_one_card_that_holds_one_are_named() -> None:
+    two = gang_of(2, ON_A)
+    found = place(two, SNAPSHOT)
+    assert isinstance(found, Assignment)
+    same = tuple(
+        replace(placed, cards=((CardShare("card0", (n,)),),)) for n, placed in enumerate(found.placed)
+    )
+    assert check(replace(found, placed=same), two, SNAPSHOT) == ["p-1 container 0: card0 is short of 2 share"]
