@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from webhook.kube.client import Api, ApiError
 
@@ -73,6 +74,12 @@ def clean(cluster: Cluster) -> None:
     for name in ("topogate-system", "topogate-labeler"):
         path = f"/api/v1/namespaces/{name}"
         cluster.wait_for(f"namespace {name} to be gone", functools.partial(_is_gone, api, path))
+
+
+def install_definitions(cluster: Cluster) -> None:
+    """Make the API server serve Placements, as the manifests have them."""
+    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "placements.yaml"))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/placements.topogate.io", "--timeout=30s")
 
 
 def delete_namespace(cluster: Cluster, name: str) -> None:

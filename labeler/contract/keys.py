@@ -145,3 +145,9 @@ RANK_KEYS: Final = (
     ("apps.kubernetes.io/pod-index",),
 )
 """Labels or annotations that number the pods of a gang; several together count from the outside in."""
+
+JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+"""Annotations by which those controllers make some pods only after their leader has a node."""

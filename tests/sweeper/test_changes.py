@@ -78,6 +78,12 @@ def test_the_same_event_again_concerns_nobody() -> None:
     assert not Changes().saw_pod(bound(), bound())
 
 
+def test_a_pod_of_an_in_tree_pod_group_is_read_like_any_other() -> None:
+    assert decode(pod_json(schedulingGroup={"podGroupName": "g"})).spec.scheduling_group == {
+        "podGroupName": "g"
+    }
+
+
 def test_a_heartbeat_concerns_nobody() -> None:
     beat = node(
         status={"allocatable": {"cpu": "1"}, "conditions": [{"type": "DiskPressure", "status": "False"}]}

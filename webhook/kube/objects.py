@@ -4,7 +4,7 @@ Unknown fields are skipped by the decoder, so a struct here is also the list of 
 Maps and lists that the API server leaves out are empty here, never None.
 """
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -162,7 +162,7 @@ class PodSpec(Struct, frozen=True):
     resources: Resources = Resources()
     scheduling_gates: list[SchedulingGate] = []
     scheduler_name: str = ""
-    scheduling_group: msgspec.Raw | None = None
+    scheduling_group: dict[str, Any] | None = None
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""

@@ -35,12 +35,13 @@ class PlannedPod(Struct, frozen=True, omit_defaults=True):
 class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     """The plan. gang: what people call it ("Job/train"); gangId tells it from a later one of that name.
 
-    proven: nothing better existed by the objective. preempts: pods of lower priority stand in the way of
-    the plan, and kube-scheduler is to preempt them.
+    size: how many pods were expected, 0 where nobody said. proven: nothing better existed by the objective.
+    preempts: pods of lower priority stand in the way of the plan, and kube-scheduler is to preempt them.
     """
 
     gang: str = ""
     gang_id: str = ""
+    size: int = 0
     proven: bool = True
     preempts: bool = False
     pods: list[PlannedPod] = msgspec.field(default_factory=list)

@@ -10,12 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from labeler.contract import keys
 from webhook.kube.objects import Metadata, Struct
-
-JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
-LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
-LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 
 
 class Owner(Struct, frozen=True):
@@ -156,7 +152,7 @@ def job_set_is_staged(owner: JobSet) -> bool:
         return True
     jobs = owner.spec.replicated_jobs
     marks = [owner.metadata.annotations, *(each.template.metadata.annotations for each in jobs)]
-    if any(JOBSET_EXCLUSIVE in each and JOBSET_NODE_SELECTOR not in each for each in marks):
+    if any(keys.JOBSET_EXCLUSIVE in each and keys.JOBSET_NODE_SELECTOR not in each for each in marks):
         return True
     return any(each.depends_on for each in jobs)
 
@@ -189,8 +185,8 @@ def leader_worker_set_is_staged(owner: LeaderWorkerSet) -> bool:
     marks = owner.metadata.annotations
     return (
         owner.spec.startup_policy == "LeaderReady"
-        or LWS_EXCLUSIVE in marks
-        or LWS_SUBGROUP_EXCLUSIVE in marks
+        or keys.LWS_EXCLUSIVE in marks
+        or keys.LWS_SUBGROUP_EXCLUSIVE in marks
     )
 
 

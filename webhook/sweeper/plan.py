@@ -103,6 +103,7 @@ def plan_spec(
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
+        size=gang.size or 0,
         proven=proven,
         preempts=preempts,
         pods=kept + added,

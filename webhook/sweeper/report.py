@@ -156,7 +156,7 @@ class Reporter:
             len(released),
             bound,
             plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
-            before.complete or bound == count,
+            before.complete or bound == count >= placement.spec.size,
             self._reasons.get(gang.key, "") if gang else "",
         )
 

@@ -1,0 +1,194 @@
+"""What the sweeper does when the cluster is not as wished: preempt, hold nodes back, repair, take back.
+
+In this process, against the real API server with kube-scheduler and controllers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.support import delete, install_definitions, wait_for_pods
+from tests.sweeper.mortal import MortalApi, living
+from webhook.kube.client import Api
+from webhook.sweeper.settings import Settings
+
+Pods = list[dict[str, Any]]
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def two_nodes(cluster: Cluster) -> Cluster:
+    """Two labelled nodes of 8 GPUs, and PriorityClasses."""
+    install_definitions(cluster)
+    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
+    for name, value in (("low", 1), ("high", 100)):
+        cluster.api().request(
+            "POST",
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            body={"metadata": {"name": name}, "value": value},
+        )
+    return cluster
+
+
+def template(
+    gpus: int, *, gated: bool = True, annotations: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
+    gates = {"schedulingGates": [{"name": keys.GATE}]} if gated else {}
+    return {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"containers": [container], **gates, **spec},
+    }
+
+
+def create_pod(api: Api, namespace: str, name: str, body: dict[str, Any]) -> None:
+    pod = {**body, "metadata": {**body["metadata"], "name": name}}
+    api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
+
+
+def create_job(api: Api, namespace: str, name: str, count: int, body: dict[str, Any]) -> None:
+    pod = {**body, "spec": {**body["spec"], "restartPolicy": "Never"}}
+    job = {
+        "metadata": {"name": name},
+        "spec": {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod},
+    }
+    api.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=job)
+
+
+def sweep(
+    cluster: Cluster, namespace: str, settings: Settings, until: Callable[[Pods], bool], what: str
+) -> Pods:
+    """Let a sweeper work until the pods of the namespace are as wanted."""
+    api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
+    assert isinstance(api, MortalApi)
+    api.prepare(None)
+    pods: Pods = []
+
+    with living(api, settings) as one_pass:
+
+        def holds() -> bool:
+            one_pass()
+            pods[:] = cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+            return until(pods)
+
+        cluster.wait_for(what, holds, 40)
+    return pods
+
+
+def named(pods: Pods, prefix: str) -> Pods:
+    return [pod for pod in pods if pod["metadata"]["name"].startswith(prefix)]
+
+
+def run_all(pods: Pods, prefix: str, count: int) -> bool:
+    return [pod["status"]["phase"] for pod in named(pods, prefix)] == ["Running"] * count
+
+
+def is_gated(pod: dict[str, Any]) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))
+
+
+def test_a_gang_that_only_less_important_pods_stand_in_the_way_of_runs_in_their_place(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    api = two_nodes.api()
+    for index in range(2):
+        create_pod(api, namespace, f"low-{index}", template(8, gated=False, priorityClassName="low"))
+    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "low", 2), "two running pods")
+    create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
+    pods = sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "high", 2), "the gang to run")
+    assert named(pods, "low") == []
+
+
+def test_a_gang_with_preemption_switched_off_waits(two_nodes: Cluster, namespace: str) -> None:
+    api = two_nodes.api()
+    for index in range(2):
+        create_pod(api, namespace, f"low-{index}", template(8, gated=False, priorityClassName="low"))
+    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "low", 2), "two running pods")
+    create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
+
+    def says_why(_pods: Pods) -> bool:
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+        return any(
+            each.get("status", {}).get("state") == "Waiting" for each in api.json("GET", path)["items"]
+        )
+
+    pods = sweep(two_nodes, namespace, Settings(preempt=False), says_why, "the gang to wait")
+    assert all(is_gated(pod) for pod in named(pods, "high"))
+    assert run_all(pods, "low", 2)
+
+
+def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    api = two_nodes.api()
+    create_pod(api, namespace, "blocker", template(8, gated=False))
+    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "blocker", 1), "the pod in the way")
+    create_job(api, namespace, "large", 2, template(8))
+    settings = Settings(reserve_seconds=0)
+    created: list[str] = []
+
+    def small_ones_come_and_the_blocker_goes(pods: Pods) -> bool:
+        if len(named(pods, "large")) == 2 and not created:
+            created.append("small")
+            create_pod(api, namespace, "small", template(1))
+        elif len(created) == 1 and named(pods, "small"):
+            created.append("a pass with it has gone by")
+        elif len(created) == 2:
+            assert is_gated(named(pods, "small")[0]), "the small gang took what the large one waits for"
+            created.append("blocker gone")
+            delete(api, f"/api/v1/namespaces/{namespace}/pods/blocker")
+        return run_all(pods, "large", 2)
+
+    pods = sweep(
+        two_nodes, namespace, settings, small_ones_come_and_the_blocker_goes, "the large gang to run"
+    )
+    assert len(created) == 3
+    assert is_gated(named(pods, "small")[0])
+
+
+def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    api = two_nodes.api()
+    create_job(api, namespace, "one", 1, template(8))
+    with two_nodes.paused("kube-scheduler"):
+        (pod,) = sweep(
+            two_nodes, namespace, Settings(), lambda pods: bool(pods) and not is_gated(pods[0]), "its release"
+        )
+        terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        node = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+        delete(api, f"/api/v1/nodes/{node}")
+        sweep(
+            two_nodes,
+            namespace,
+            Settings(),
+            lambda pods: any(other["metadata"]["uid"] != pod["metadata"]["uid"] for other in pods),
+            "another pod in its place",
+        )
+    pods = sweep(
+        two_nodes, namespace, Settings(), lambda pods: run_all(pods, "one", 1), "it to run elsewhere"
+    )
+    assert pods[0]["spec"]["nodeName"] != node
+
+
+def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster, namespace: str) -> None:
+    api = two_nodes.api()
+    gang = {keys.GANG_ANNOTATION: "pair", keys.GANG_SIZE_ANNOTATION: "2"}
+    create_job(api, namespace, "first", 1, template(8, annotations=gang))
+    settings = Settings(patience_seconds=0.1, undo_seconds=0.2)
+    (first,) = sweep(
+        two_nodes, namespace, settings, lambda pods: run_all(pods, "first", 1), "half of the gang"
+    )
+    create_pod(api, namespace, "blocker", template(8, gated=False))
+    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "blocker", 1), "the pod in the way")
+    create_job(api, namespace, "second", 1, template(8, annotations=gang))
+
+    def is_taken_back(pods: Pods) -> bool:
+        again = [pod for pod in named(pods, "first") if pod["metadata"]["uid"] != first["metadata"]["uid"]]
+        return bool(again) and all(is_gated(pod) for pod in [*again, *named(pods, "second")])
+
+    sweep(two_nodes, namespace, settings, is_taken_back, "the first half to be gated again")
