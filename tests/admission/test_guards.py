@@ -27,6 +27,16 @@ from webhook.kube.client import ApiError
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
 OTHER_GATE: Final = "kueue.x-k8s.io/admission"
+IMPATIENT: Final = [
+    {
+        "key": f"node.kubernetes.io/{trouble}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 1,
+    }
+    for trouble in ("not-ready", "unreachable")
+]
+"""The tolerations that every pod gets, with another time: the one change of them that is possible."""
 STRICT: Final = ROOT / "manifests" / "overlays" / "strict"
 
 
@@ -114,7 +124,9 @@ def test_a_gate_that_only_shares_our_prefix_is_guarded_too(guarded: Cluster, nam
 
 def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tuple[str, str]) -> None:
     change = {**without(keys.GATE), "metadata": {"annotations": {"gas-ts": "1"}}}
-    change["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n"}
+    pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}
+    change["spec"]["affinity"] = {"nodeAffinity": required}
     patch(guarded, *pod, change, user=SWEEPER)
     assert gates_of(guarded, pod) == [OTHER_GATE]
 
@@ -139,6 +151,25 @@ def test_the_sweeper_may_not_change_an_image(guarded: Cluster, pod: tuple[str, s
     name = {"containers": "main", "initContainers": "init"}[field]
     with pytest.raises(ClusterError, match="may not change images"):
         patch(guarded, *pod, {"spec": {field: [{"name": name, "image": "evil"}]}}, user=SWEEPER)
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"spec": {"nodeSelector": {"a": "b"}}}, "affinity and gates of a pod's spec, nothing else"),
+        ({"spec": {"tolerations": IMPATIENT}}, "affinity and gates of a pod's spec"),
+        ({"spec": {"activeDeadlineSeconds": 1}}, "affinity and gates of a pod's spec"),
+        ({"metadata": {"labels": {"a": "b"}}}, "annotations of a pod's metadata, nothing else"),
+        ({"metadata": {"finalizers": ["example.com/f"]}}, "annotations of a pod's metadata"),
+        ({"metadata": {"annotations": {"topogate.io/inject": "false"}}}, "no others"),
+    ],
+    ids=["node selector", "tolerations", "deadline", "labels", "finalizers", "other annotations"],
+)
+def test_the_sweeper_may_not_change_anything_else_of_a_pod(
+    guarded: Cluster, pod: tuple[str, str], change: Any, refusal: str
+) -> None:
+    with pytest.raises(ClusterError, match=refusal):
+        patch(guarded, *pod, change, user=SWEEPER)
 
 
 # --- the overlay "strict" ----------------------------------------------------------------------------
