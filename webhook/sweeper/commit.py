@@ -99,6 +99,7 @@ class Committer:
         self._turn_lock = threading.Lock()
         self._cards_under_way: set[str] = set()
         self._released: dict[str, float] = {}
+        self._has_failed = False
 
     def close(self) -> None:
         """End the threads."""
@@ -137,9 +138,11 @@ class Committer:
         if pairs:
             self._release(view, pairs)
 
-    def commit(self, commits: Iterable[Commit], view: View) -> None:
-        """Write and carry out several plans at once. Never raises: what failed is asked for again."""
+    def commit(self, commits: Iterable[Commit], view: View) -> bool:
+        """Write and carry out several plans at once; returns whether the API server took all. Never raises."""
+        self._has_failed = False
         list(self._pool.map(lambda each: self._commit(each, view), commits))
+        return not self._has_failed
 
     # --- one plan -------------------------------------------------------------------------------
 
@@ -161,7 +164,7 @@ class Committer:
         except ApiError as error:
             self._metrics.errors.labels(str(error.status)).inc()
             self._reporter.waits(gang, f"not committed in this pass: {error}")
-            self._cache.changed.set()
+            self._has_failed = True
         except Exception:  # one bad gang never stops the others
             logger.exception("commit_failed gang=%s", gang.key)
 

@@ -109,10 +109,11 @@ class Sweeper:
         with self._timed("place"):
             due, commits = self._place_all(gangs, view, snapshot, version)
         with self._timed("commit"):
-            self._committer.commit(commits, view)
+            # Tried again after a moment, not at once: an API server that is away would be asked without end.
+            all_taken = self._committer.commit(commits, view)
         with self._timed("report"):
             self._reporter.report(view, gangs)
-        return min(due, 1.0) if repaired else due
+        return min(due, 1.0) if repaired or not all_taken else due
 
     # --- what is planned already ----------------------------------------------------------------
 
