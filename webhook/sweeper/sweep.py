@@ -257,6 +257,8 @@ class Sweeper:
         """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
         if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
             return None
+        if any(member.pod_class.wants_cards for member in asked.gang.members):
+            return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
         lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
         return claims.claim(asked.gang, snapshot, self._settings.options, lambda use: use.priority < lowest)
 
