@@ -139,7 +139,7 @@ class Committer:
             self._release(view, pairs)
 
     def commit(self, commits: Iterable[Commit], view: View) -> bool:
-        """Write and carry out several plans at once; returns whether the API server took all. Never raises."""
+        """Write and carry out several plans at once; returns whether the API server took all that it got."""
         self._has_failed = False
         list(self._pool.map(lambda each: self._commit(each, view), commits))
         return not self._has_failed
