@@ -355,3 +355,51 @@ def test_tiles_lie_side_by_side_where_they_can(
 def test_a_used_card_is_preferred_to_a_whole_one() -> None:
     running = gpu_pod({"i915": 1, "millicores": 500}, gas_container_cards="card1")
     assert text_of(TWO, one(500), [running]) == "card1"
+
+
+def test_packing_keeps_cards_whole_where_a_balanced_scheduler_spreads_over_them() -> None:
+    """GPU Aware Scheduling with a balanced resource spreads over cards 0, 1, 2, 1 and then takes 2 and 1.
+
+    Ours has no such mode: whole cards are what the next pod with a whole-card wish needs.
+    """
+    node = gpu_node("0.1.2", i915="30", millicores="3000")
+    pods = [one(300), one(100), one(100), one(50), gpu_pod({"i915": 2, "millicores": 200})]
+    assert list(in_turn(node, pods)) == ["card0", "card0", "card0", "card0", "card0,card1"]
+
+
+@pytest.mark.parametrize(
+    ("label", "containers", "expected"),
+    [
+        ("gas-prefer-gpu", {"i915": 1}, "card0"),
+        ("gas-tile-preferred-card0", {"i915": 1, "tiles": 1}, "card0:gt0"),
+    ],
+    ids=["card", "tile"],
+)
+def test_a_preferred_card_or_tile_gives_way_to_packing(
+    label: str, containers: dict[str, int], expected: str
+) -> None:
+    """A preference by telemetry would open a whole card, or break a run of tiles, so it is not weighed."""
+    base = gpu_node("0.1", i915="2", tiles="8")
+    value = "card1" if label == "gas-prefer-gpu" else "gt3"
+    labels = base.metadata.labels | {f"telemetry.aware.scheduling.p/{label}": value}
+    node = objects.Node(metadata=objects.Metadata(name="n", labels=labels), status=base.status)
+    assert text_of(node, gpu_pod(containers)) == expected
+
+
+@pytest.mark.parametrize(("used", "expected"), [(5, "no"), (3, "|".join(["card0"] * 5))], ids=["3", "5"])
+def test_containers_that_share_a_card_need_a_share_of_it_each(used: int, expected: str) -> None:
+    """Two cards of eight shares: five containers on one card need five free shares of that card."""
+    node = gpu_node("0.1", i915="16")
+    running = [gpu_pod({"i915": 1}, gas_container_cards=f"card{n}") for n in (0, 1) for _ in range(used)]
+    pod = gpu_pod(*[{"i915": 1}] * 5, gas_same_gpu="c1,c2,c3,c4,c5")
+    assert text_of(node, pod, running) == expected
+
+
+def test_amounts_beyond_64_bits_add_up_exactly_and_leave_no_room() -> None:
+    """GPU Aware Scheduling refuses such a sum as an overflow; ours has no largest number to overflow."""
+    huge = 2**63 - 1
+    running = [gpu_pod({"i915": 1, "millicores": huge}, gas_container_cards="card0") for _ in range(2)]
+    node = gpu_node("0", i915="4", millicores="1000")
+    state = Snapshot.build([convert.node_of(node)], [("n", convert.usage_of(pod)) for pod in running])
+    assert state.nodes["n"].free[MILLI] == 1000 - 2 * huge
+    assert text_of(node, one(1), running) == "no"
