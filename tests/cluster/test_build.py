@@ -1,0 +1,90 @@
+"""Building the control plane: once a machine, by whichever Go is new enough, or one clear sentence.
+
+A small program plays `go` here: the real build takes minutes, and every cluster test runs on its result.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.local.build import ROOT
+
+FAKE_GO = """#!/bin/sh
+case "$1" in
+  env) echo go{version} ;;
+  build)
+    echo built >> {log}
+    sleep 1
+    while [ "$1" != -o ]; do shift; done
+    echo binary > "$2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An empty cache and a PATH whose only Go is ours; pip finds nothing."""
+    (tmp_path / "bin").mkdir()
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "KUBEBUILDER"))},
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PIP_NO_INDEX": "1",
+    }
+
+
+def put_go(tmp_path: Path, version: str) -> Path:
+    log = tmp_path / "builds"
+    go = tmp_path / "bin" / "go"
+    go.write_text(FAKE_GO.format(version=version, log=log))
+    go.chmod(0o755)
+    return log
+
+
+def get_programs(environment: dict[str, str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "hack.local.build"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_callers_at_once_build_once(tmp_path: Path, environment: dict[str, str]) -> None:
+    log = put_go(tmp_path, "1.99.0")
+    callers = [get_programs(environment) for _ in range(2)]
+    said = [caller.communicate(timeout=60)[1] for caller in callers]
+    assert [caller.returncode for caller in callers] == [0, 0], said
+    assert log.read_text() == "built\n"
+    assert sum("Another process is building" in each for each in said) == 1
+
+
+def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]) -> None:
+    log = put_go(tmp_path, "1.99.0")
+    for _ in range(2):
+        caller = get_programs(environment)
+        caller.communicate(timeout=60)
+        assert caller.returncode == 0
+    assert log.read_text() == "built\n"
+
+
+@pytest.mark.skipif(
+    (Path(sys.executable).parent / "go").exists(), reason="the environment has a Go of its own"
+)
+@pytest.mark.parametrize("version", ["1.21.3", None], ids=["an old one", "none"])
+def test_without_a_go_that_is_new_enough_one_sentence_says_what_would_help(
+    tmp_path: Path, environment: dict[str, str], version: str | None
+) -> None:
+    if version:
+        put_go(tmp_path, version)
+    caller = get_programs(environment)
+    said = caller.communicate(timeout=60)[1]
+    assert caller.returncode == 1
+    assert "the local control plane needs Go 1.26 or newer on PATH" in said
+    assert "KUBEBUILDER_ASSETS" in said
+    assert "Traceback" not in said
