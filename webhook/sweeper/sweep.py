@@ -85,6 +85,7 @@ class Sweeper:
         self._watchman = repair.Watchman(settings)
         self._records: dict[GangKey, _Record] = {}
         self._reservations: dict[GangKey, frozenset[str]] = {}
+        self._assumed: set[str] = set()
 
     def close(self) -> None:
         """End the threads."""
@@ -196,6 +197,7 @@ class Sweeper:
         due = self._settings.interval_seconds
         commits: list[Commit] = []
         held: frozenset[str] = frozenset()  # reserved by gangs that come first
+        self._assumed.clear()
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
             if not waiting:
@@ -217,6 +219,7 @@ class Sweeper:
                 if placed is not None:
                     asked, answer, preempts = placed
                     snapshot = snapshot.assume(answer, asked.gang)
+                    self._assumed |= asked.pods.keys()
                     commits.append(Commit(gang, asked, answer, preempts, version))
             held |= self._reservations.get(gang.key, frozenset())
         return due, commits
@@ -260,7 +263,12 @@ class Sweeper:
         if any(member.pod_class.wants_cards for member in asked.gang.members):
             return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
         lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
-        return claims.claim(asked.gang, snapshot, self._settings.options, lambda use: use.priority < lowest)
+
+        def may_go(use: Usage) -> bool:
+            # Gangs placed earlier in this pass are at least as important; the core knows no priority of theirs.
+            return use.priority < lowest and use.name not in self._assumed
+
+        return claims.claim(asked.gang, snapshot, self._settings.options, may_go)
 
     def _reserve(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot) -> None:
         """A gang that has waited long holds the nodes that are easiest to become free for it."""
