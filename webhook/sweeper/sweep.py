@@ -265,7 +265,7 @@ class Sweeper:
         lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
 
         def may_go(use: Usage) -> bool:
-            # Gangs placed earlier in this pass are at least as important; the core knows no priority of theirs.
+            # Gangs placed earlier in this pass are at least as important, but stand there without priority.
             return use.priority < lowest and use.name not in self._assumed
 
         return claims.claim(asked.gang, snapshot, self._settings.options, may_go)
