@@ -42,8 +42,9 @@ _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpol
 _WAIT_SECONDS: Final = 180.0
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
+    resource_version: str = ""
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -69,28 +70,37 @@ class Observer:
     namespace: str
     released: dict[str, float] = field(default_factory=dict)
     bound: dict[str, float] = field(default_factory=dict)
+    reopened: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator["Observer"]:
         """Watch from now on."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        version = self.api.json("GET", path)["metadata"]["resourceVersion"]
-        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-        stream = self.api.stream(path, query=query, timeout_seconds=3600)
+        query = {"watch": "1", "timeoutSeconds": "3600"}
+        query["resourceVersion"] = self.api.json("GET", path)["metadata"]["resourceVersion"]
+        stopping = threading.Event()
+        open_stream = [self.api.stream(path, query=query, timeout_seconds=3600)]
 
         def read() -> None:
             decoder = msgspec.json.Decoder(_Event)
-            with contextlib.suppress(ApiError), stream:
-                for line in stream:
-                    self._see(decoder.decode(line).object)
+            while not stopping.is_set():
+                with contextlib.suppress(ApiError), open_stream[0] as stream:
+                    for line in stream:
+                        pod = decoder.decode(line).object
+                        query["resourceVersion"] = pod.metadata.resource_version
+                        self._see(pod)
+                if not stopping.is_set():  # the API server ends the watch of who reads too slowly
+                    self.reopened += 1
+                    open_stream[0] = self.api.stream(path, query=query, timeout_seconds=3600)
 
         thread = threading.Thread(target=read, daemon=True)
         thread.start()
         try:
             yield self
         finally:
-            stream.cut()
+            stopping.set()
+            open_stream[0].cut()
             thread.join(10)
 
     def _see(self, pod: _Object) -> None:
@@ -106,7 +116,9 @@ class Observer:
         """Wait until `times` (released or bound) has so many. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(times) >= count, _WAIT_SECONDS):
-                raise TimeoutError(f"{len(times)} of {count} pods after {_WAIT_SECONDS:.0f} s")
+                raise TimeoutError(
+                    f"{len(times)} of {count} pods after {_WAIT_SECONDS:.0f} s, {self.reopened} watches"
+                )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,218 @@
+"""What must hold whatever happens, checked against each version of each object that the API server tells of.
+
+Which claim is true? Not that a node is never asked for more than it has: kube-scheduler may bind somebody
+else's pod to a node between our plan and our release, and a pod of a plan that preempts is released beside
+its victims. True at every moment is:
+
+1. What pods placed by topogate take of a node, released or bound, and those that go on terminating, never
+   exceeds what the node has; victims of a pod that is to preempt them are left out until it is bound.
+2. What bound pods take, whoever bound them, never exceeds it either (kube-scheduler's own promise: if it
+   broke here, the ledger itself would be wrong).
+3. No card is given out more than once.
+4. A pod is released after a plan that names its node was written, and it is bound to that node.
+5. gas-ts grows strictly from one binding to the next on each node.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hack.local.nodes import INTEL_CARDS
+from labeler.contract import keys
+from webhook.kube.client import Api, ApiError
+
+GPUS: Final = "nvidia.com/gpu"
+NODE_GPUS: Final = 8
+CARD_SHARES: Final = 16
+PODS: Final = "/api/v1/pods"
+PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Take:
+    """One unfinished pod: where it is or is sent to, and what it takes there."""
+
+    name: str
+    node: str
+    is_bound: bool
+    priority: int
+    gpus: int
+    cards: tuple[str, ...]
+    millicores: int
+    is_ours: bool
+    preempts: bool
+
+
+@dataclass
+class Ledger:
+    """All that is known. Safe for use by its two readers."""
+
+    namespaces: frozenset[str]
+    faults: list[str] = field(default_factory=list)
+    released: int = 0
+    bound: int = 0
+    unjudged: int = 0
+    takes: dict[str, Take] = field(default_factory=dict)
+    _plans: dict[str, list[tuple[int, str, bool]]] = field(default_factory=dict)
+    _waiting: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    _stamps: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def plan(self, kind: str, placement: Json) -> None:
+        """A version of a Placement."""
+        version, spec = int(placement["metadata"]["resourceVersion"]), placement.get("spec", {})
+        if kind == "DELETED":
+            return
+        with self._lock:
+            for entry in spec.get("pods", []):
+                plans = self._plans.setdefault(entry["uid"], [])
+                if not plans or plans[-1][1] != entry["node"]:
+                    plans.append((version, entry["node"], bool(spec.get("preempts"))))
+
+    def pod(self, kind: str, pod: Json, *, in_order: bool = True) -> None:
+        """A version of a pod. in_order: whether it came by a watch, not by a list after a gap."""
+        if pod["metadata"]["namespace"] not in self.namespaces:
+            return  # a DaemonSet pins its pods as well
+        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        gone = kind == "DELETED" or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        node = spec.get("nodeName") or ("" if spec.get("schedulingGates") else pinned_to(pod))
+        with self._lock:
+            before = self.takes.pop(uid, None)
+            if gone or not node:
+                return
+            take = self.takes[uid] = self._take(pod, node)
+            if before is None and take.is_ours:
+                self.released += 1
+                self._waiting[uid] = (int(pod["metadata"]["resourceVersion"]), take.name, node)
+            if take.is_bound and not (before and before.is_bound):
+                self.bound += 1
+                self._judge_binding(pod, take, in_order=in_order)
+            self._judge_node(node)
+
+    def _take(self, pod: Json, node: str) -> Take:
+        metadata, spec = pod["metadata"], pod["spec"]
+        limits = [container.get("resources", {}).get("limits", {}) for container in spec["containers"]]
+        cards = (metadata.get("annotations") or {}).get(keys.GAS_CARDS_ANNOTATION, "")
+        plans = self._plans.get(metadata["uid"], [])
+        return Take(
+            name=f"{metadata['namespace']}/{metadata['name']}",
+            node=node,
+            is_bound=bool(spec.get("nodeName")),
+            priority=spec.get("priority", 0),
+            gpus=sum(int(each.get(GPUS, 0)) for each in limits),
+            cards=tuple(filter(None, cards.replace("|", ",").split(","))),
+            millicores=sum(_millicores(each.get(keys.MILLICORES, 0)) for each in limits),
+            is_ours=bool(pinned_to(pod)),
+            preempts=any(preempts for _, _, preempts in plans),
+        )
+
+    def _judge_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
+        pin = pinned_to(pod)
+        if pin and pin != take.node:
+            self.faults.append(f"{take.name} is pinned to {pin} and runs on {take.node}")
+        stamp = (pod["metadata"].get("annotations") or {}).get(keys.GAS_TIMESTAMP_ANNOTATION)
+        if stamp is None:
+            return
+        last = self._stamps.get(take.node, 0)
+        if not in_order:
+            self.unjudged += 1
+        elif int(stamp) <= last:
+            self.faults.append(f"{take.name} was bound to {take.node} with gas-ts {stamp} after {last}")
+        self._stamps[take.node] = max(last, int(stamp))
+
+    def _judge_node(self, node: str) -> None:
+        here = [take for take in self.takes.values() if take.node == node]
+        bound = sum(take.gpus for take in here if take.is_bound)
+        if bound > NODE_GPUS:
+            self.faults.append(f"{node} has {bound} GPUs bound of {NODE_GPUS}: {_listed(here)}")
+        floor = max((take.priority for take in here if take.preempts and not take.is_bound), default=None)
+        ours = [take for take in here if take.is_ours and (floor is None or take.priority >= floor)]
+        if (taken := sum(take.gpus for take in ours)) > NODE_GPUS:
+            self.faults.append(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {_listed(ours)}")
+        for card in range(INTEL_CARDS):
+            users = [take for take in ours if f"card{card}" in take.cards]
+            if sum(take.millicores for take in users) > 1000 or len(users) > CARD_SHARES:
+                self.faults.append(f"card{card} of {node} is given out more than once: {_listed(users)}")
+
+    def settle(self) -> None:
+        """Judge releases by plans: call it when both readers have caught up."""
+        with self._lock:
+            for uid, (version, name, node) in self._waiting.items():
+                earlier = [where for at, where, _ in self._plans.get(uid, []) if at < version]
+                if node not in earlier:
+                    self.faults.append(f"{name} was released to {node}; planned before that: {earlier}")
+            self._waiting.clear()
+
+
+class Reader(threading.Thread):
+    """Tells a ledger of every version of one collection, over restarts of the API server."""
+
+    def __init__(self, api: Api, path: str, ledger: Ledger) -> None:
+        super().__init__(name=f"reader {path}", daemon=True)
+        self._api, self._path, self._ledger = api, path, ledger
+        self.stopping = threading.Event()
+        self.lists = 0
+
+    def run(self) -> None:
+        """List, watch, and list again when the history has gone."""
+        version = ""
+        while not self.stopping.is_set():
+            try:
+                version = version or self._list()
+                for line in self._lines(version):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._tell(event["type"], event["object"], in_order=True)
+            except ApiError as error:
+                version = "" if error.status == 410 else version
+                self.stopping.wait(0.2)
+
+    def _lines(self, version: str) -> Iterator[bytes]:
+        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "600"}
+        return self._api.lines(self._path, query=query, timeout_seconds=600)
+
+    def _list(self) -> str:
+        answer = self._api.json("GET", self._path)
+        self.lists += 1
+        if self._path == PODS:
+            there = {item["metadata"]["uid"] for item in answer["items"]}
+            for uid in self._ledger.takes.keys() - there:
+                self._ledger.takes.pop(uid, None)
+        for item in answer["items"]:
+            self._tell("ADDED", item, in_order=False)
+        return str(answer["metadata"]["resourceVersion"])
+
+    def _tell(self, kind: str, item: Json, *, in_order: bool) -> None:
+        if self._path == PODS:
+            self._ledger.pod(kind, item, in_order=in_order)
+        else:
+            self._ledger.plan(kind, item)
+
+
+def pinned_to(pod: Json) -> str:
+    """The node that a release has pinned a pod to, "" for a pod that was not placed by topogate."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms", []):
+        for wanted in term.get("matchFields", []):
+            return str(wanted["values"][0])
+    return ""
+
+
+def _millicores(amount: str | int) -> int:
+    text = str(amount)
+    return int(text[:-1]) * 1000 if text.endswith("k") else int(text)
+
+
+def _listed(takes: list[Take]) -> str:
+    return ", ".join(
+        f"{take.name} ({take.gpus or take.cards}{'' if take.is_bound else ', not bound'})" for take in takes
+    )

@@ -1,0 +1,380 @@
+"""hack/soak: hundreds of gangs, and everything that can go wrong, on a real control plane.
+
+Jobs, bare pods that call themselves a gang, pods that share Intel cards and pods of other people come
+and end; nodes are cordoned, fail, go and come back; pods are deleted; the API server restarts; of two
+sweepers the leader is killed. Invariants are checked throughout (see ledger.py). In the end the
+disturbances stop, and then every gang must run to its end. The seed decides what is done, not the exact
+moment at which the cluster sees it.
+"""
+
+import argparse
+import contextlib
+import functools
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hack.local import nodes
+from hack.local.build import say
+from hack.local.cluster import Cluster, ClusterError
+from hack.local.controlplane import free_port
+from hack.local.install import Installation, system_node
+from hack.local.kubelet import Program
+from hack.local.ledger import GPUS, PLACEMENTS, PODS, Ledger, Reader
+from hack.local.nodes import SimulatedNode
+from labeler.contract import keys
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
+
+OURS: Final = "soak"
+FOREIGN: Final = "soak-others"
+SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
+SETTINGS: Final = {
+    "settle_seconds": 0.5,
+    "patience_seconds": 4,
+    "interval_seconds": 2,
+    "bind_seconds": 12,
+    "not_ready_seconds": 4,
+    "undo_seconds": 15,
+    "reserve_seconds": 8,
+}
+"""Short, so that everything that takes patience in life happens within minutes."""
+
+_CLASSES: Final = ("", "", "gpu-low-priority", "gpu-high-priority")
+_UNFINISHED: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a soak does. Times in seconds; crowd: the most unfinished pods before new gangs wait."""
+
+    seconds: float
+    seed: int
+    crowd: int = 100
+    disturb_every: float = 1.0
+    restart_every: float = 60.0
+    kill_every: float = 25.0
+    end_seconds: float = 180.0
+
+
+class Soak:
+    """One run on a cluster that is fresh."""
+
+    def __init__(self, cluster: Cluster, plan: Plan) -> None:
+        """Nothing is done yet."""
+        self.cluster = cluster
+        self.plan = plan
+        self.api = cluster.api()
+        self.random = random.Random(plan.seed)
+        self.installation = Installation(cluster)
+        self.grid = {node.name: node for node in nodes.grid(SHAPE)}
+        self.ledger = Ledger(frozenset({OURS, FOREIGN}))
+        self.readers = [Reader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
+        self.sweepers: list[Program] = []
+        self.done: Counter[str] = Counter()
+        self.amiss: dict[str, tuple[float, Callable[[], None]]] = {}
+
+    def run(self) -> list[str]:
+        """Do it all; returns what was wrong, as sentences. Raises ClusterError."""
+        self.set_up()
+        try:
+            self._disturb()
+            self._make_good()
+            unfinished = self._wait_for_the_end()
+            time.sleep(1.0)
+            self.ledger.settle()
+            return self.ledger.faults + unfinished
+        finally:
+            for reader in self.readers:
+                reader.stopping.set()
+            for program in self.sweepers:
+                program.stop()
+
+    # --- the beginning --------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Install topogate with two sweepers and short times; register the nodes."""
+        nodes.register(self.api, [system_node()], labelled=False)
+        self.installation.apply()
+        settings = self.cluster.folder / "soak.yaml"
+        settings.write_text(yaml.safe_dump(SETTINGS))
+        first = self.installation._program(  # a pod's program, not started by the installation's own hand
+            "topogate-system", {"app.kubernetes.io/component": "sweeper"}
+        )
+        for number in (1, 2):
+            program = replace(first, log=self.cluster.log(f"sweeper-{number}"))
+            port = str(free_port())
+            program.start("--config", str(settings), "--metrics-address", "127.0.0.1", "--metrics-port", port)
+            self.sweepers.append(program)
+        nodes.register(self.api, self.grid.values())
+        for name in (OURS, FOREIGN):
+            self.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+            path = f"/api/v1/namespaces/{name}/serviceaccounts"
+            self.cluster.wait_for("a ServiceAccount", functools.partial(self._has_items, path))
+        for reader in self.readers:
+            reader.start()
+
+    def _has_items(self, path: str) -> bool:
+        return bool(self.api.json("GET", path)["items"])
+
+    # --- the middle -----------------------------------------------------------------------------
+
+    def _disturb(self) -> None:
+        begun = time.monotonic()
+        last = dict.fromkeys(("disturb", "restart", "kill", "say"), begun)
+        periods = {
+            "disturb": self.plan.disturb_every,
+            "restart": self.plan.restart_every,
+            "kill": self.plan.kill_every,
+            "say": 30.0,
+        }
+        actions: dict[str, Callable[[], None]] = {
+            "disturb": self._something,
+            "restart": self._restart_api_server,
+            "kill": self._kill_leader,
+            "say": self._say,
+        }
+        # The first restart and the first death come half a period in: a short run has them as well.
+        last["restart"] -= self.plan.restart_every / 2
+        last["kill"] -= self.plan.kill_every / 2
+        while (now := time.monotonic()) < begun + self.plan.seconds:
+            for name, period in periods.items():
+                if now - last[name] >= period:
+                    last[name] = now
+                    self._try(name, actions[name])
+            for name, (until, undo) in list(self.amiss.items()):
+                if now >= until:
+                    del self.amiss[name]
+                    self._try("undo", undo)
+            self._try("create", self._create)
+            if len(self.ledger.faults) > 20:
+                return
+            time.sleep(0.1)
+
+    def _try(self, name: str, action: Callable[[], None]) -> None:
+        """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""
+        try:
+            action()
+        except ApiError as error:
+            self.done[f"refused: {name} {error.status}"] += 1
+
+    def _say(self) -> None:
+        say(
+            f"  {self.done['gangs']} gangs, {self.ledger.released} releases, {self.ledger.bound} bindings, "
+            f"{len(self.ledger.takes)} pods on nodes, {len(self.ledger.faults)} faults"
+        )
+
+    def _create(self) -> None:
+        """One more gang, or one more pod of others, if there is room for more to wait."""
+        unfinished = self.api.json("GET", PODS, query=_UNFINISHED)["items"]
+        if len(unfinished) >= self.plan.crowd:
+            return
+        number = self.done["gangs"]
+        kind = self.random.choices(("job", "pods", "intel", "foreign"), (5, 2, 2, 2))[0]
+        self.done[kind] += 1
+        if kind == "foreign":
+            pod = self._pod({GPUS: self.random.choice((1, 2, 4))}, self.random.uniform(2, 6))
+            pod["metadata"]["name"] = f"foreign-{self.done[kind]}"
+            self._post(FOREIGN, pod)
+            return
+        self.done["gangs"] += 1
+        size = self.random.choice((1, 2, 2, 3, 4, 6, 8))
+        if kind == "intel":
+            millicores = self.random.choice((200, 300, 500, 600, 1000))
+            limits = {keys.I915: 1, keys.MILLICORES: millicores}
+            self._job(f"intel-{number}", min(size, 4), limits)
+        elif kind == "job":
+            self._job(f"job-{number}", size, {GPUS: self.random.choice((1, 2, 4, 8))})
+        else:
+            size = min(size, 4)
+            body = self._pod({GPUS: self.random.choice((1, 4, 8))}, self.random.uniform(2, 6), gated=True)
+            for index in range(size):
+                metadata = {
+                    "name": f"bare-{number}-{index}",
+                    "annotations": {
+                        **body["metadata"]["annotations"],
+                        keys.GANG_ANNOTATION: f"bare-{number}",
+                        keys.GANG_SIZE_ANNOTATION: str(size),
+                    },
+                }
+                self._post(OURS, {**body, "metadata": metadata})
+
+    def _job(self, name: str, size: int, limits: dict[str, int]) -> None:
+        template = self._pod(limits, self.random.uniform(2, 6), gated=True)
+        body = {
+            "metadata": {"name": name},
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": size,
+                "parallelism": size,
+                "backoffLimit": 1000,
+                "ttlSecondsAfterFinished": 5,
+                "template": template,
+            },
+        }
+        self.api.request("POST", f"/apis/batch/v1/namespaces/{OURS}/jobs", body=body)
+
+    def _pod(self, limits: dict[str, int], seconds: float, *, gated: bool = False) -> dict[str, Any]:
+        spec: dict[str, Any] = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}],
+        }
+        if gated:
+            spec["schedulingGates"] = [{"name": keys.GATE}]
+            spec["priorityClassName"] = self.random.choice(_CLASSES)
+        annotations = {"local.topogate.io/run-for": f"{seconds:.0f}s"}
+        return {"metadata": {"annotations": annotations}, "spec": spec}
+
+    def _post(self, namespace: str, pod: dict[str, Any]) -> None:
+        self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
+
+    # --- what goes wrong ------------------------------------------------------------------------
+
+    def _something(self) -> None:
+        action = self.random.choice(
+            (self._delete_pod, self._delete_pod, self._cordon, self._fail_node, self._remove_node)
+        )
+        self.done[action.__name__.strip("_")] += 1
+        action()
+
+    def _delete_pod(self) -> None:
+        pods = self.api.json("GET", f"/api/v1/namespaces/{OURS}/pods", query=_UNFINISHED)["items"]
+        if pods:
+            name = self.random.choice(pods)["metadata"]["name"]
+            self.api.request("DELETE", f"/api/v1/namespaces/{OURS}/pods/{name}")
+
+    def _sound_node(self) -> SimulatedNode | None:
+        """A node with nothing amiss, as long as most are sound."""
+        sound = [node for name, node in self.grid.items() if name not in self.amiss]
+        return self.random.choice(sound) if len(self.amiss) < len(self.grid) // 4 else None
+
+    def _patch_node(self, name: str, body: dict[str, Any]) -> None:
+        self.api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
+
+    def _cordon(self) -> None:
+        if node := self._sound_node():
+            self._patch_node(node.name, {"spec": {"unschedulable": True}})
+            self._amiss(node, lambda: self._patch_node(node.name, {"spec": {"unschedulable": None}}))
+
+    def _fail_node(self) -> None:
+        if node := self._sound_node():
+            mark = "local.topogate.io/not-ready"
+            self._patch_node(node.name, {"metadata": {"annotations": {mark: "true"}}})
+            self._amiss(
+                node, lambda: self._patch_node(node.name, {"metadata": {"annotations": {mark: None}}})
+            )
+
+    def _remove_node(self) -> None:
+        if node := self._sound_node():
+            self.api.request("DELETE", f"/api/v1/nodes/{node.name}")
+            self._amiss(node, lambda: nodes.register(self.api, [node]))
+
+    def _amiss(self, node: SimulatedNode, undo: Callable[[], None]) -> None:
+        self.amiss[node.name] = (time.monotonic() + self.random.uniform(2, 12), undo)
+
+    def _restart_api_server(self) -> None:
+        self.done["API server restarts"] += 1
+        self.cluster.stop("kube-apiserver")
+        time.sleep(self.random.uniform(0, 2))
+        self.cluster.start("kube-apiserver")
+
+    def _kill_leader(self) -> None:
+        path = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
+        holder = self.api.json("GET", path)["spec"].get("holderIdentity") or ""
+        for program in self.sweepers:
+            process = program.process
+            if process is not None and holder.endswith(f"_{process.pid}"):
+                self.done["leaders killed"] += 1
+                process.send(9)
+                program.start()
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _make_good(self) -> None:
+        say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
+        for name, (_, undo) in self.amiss.items():
+            for _ in range(20):
+                with contextlib.suppress(ApiError):
+                    undo()
+                    break
+                time.sleep(0.5)
+            else:
+                raise ClusterError(f"node {name} could not be made good")
+        self.amiss.clear()
+
+    def _wait_for_the_end(self) -> list[str]:
+        """All pods must run to their end; returns those that do not."""
+        deadline = time.monotonic() + self.plan.end_seconds
+        while True:
+            left = self.api.json("GET", PODS, query=_UNFINISHED)["items"]
+            left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
+            if not left:
+                return []
+            for pod in left:
+                self._bury(pod)
+            if time.monotonic() > deadline:
+                return [_why(pod, self.api) for pod in left]
+            time.sleep(0.5)
+
+    def _bury(self, pod: dict[str, Any]) -> None:
+        """Remove a pod that goes on terminating: the simulated kubelet of a node that came back under its
+        old name does not know it, as with a machine that was replaced; there an administrator does this."""
+        since = pod["metadata"].get("deletionTimestamp")
+        if since and datetime.now(UTC) - datetime.fromisoformat(since) > timedelta(seconds=10):
+            self.done["buried"] += 1
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+            with contextlib.suppress(ApiError):
+                self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+
+
+def _why(pod: dict[str, Any], api: Api) -> str:
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    events = api.json("GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/events")["items"]
+    notes = [each["message"] for each in events if each["involvedObject"].get("name") == name]
+    state = "is gated" if spec.get("schedulingGates") else f"is on {spec.get('nodeName') or 'no node'}"
+    return f"{name} has not come to its end: it {state}, {pod['status'].get('phase')}; {notes[-3:]}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run hack/soak; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
+    parser.add_argument("--logs", type=Path, help="where to copy the sweepers' logs to")
+    options = parser.parse_args(argv)
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    say(f"Seed {seed}, {options.minutes:g} minutes.")
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster.up(
+            Path(folder) / "cluster", tied=threading.current_thread() is threading.main_thread()
+        )
+        soak = Soak(cluster, Plan(options.minutes * 60, seed))
+        try:
+            faults = soak.run()
+        finally:
+            if options.logs:
+                options.logs.mkdir(parents=True, exist_ok=True)
+                for program in soak.sweepers:
+                    (options.logs / program.log.name).write_bytes(program.log.read_bytes())
+            cluster.down()
+    ledger = soak.ledger
+    say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
+    say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
+    for fault in faults[:40]:
+        print(f"FAULT: {fault}")
+    print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

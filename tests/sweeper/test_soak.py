@@ -1,0 +1,104 @@
+"""The short form of hack/soak; the invariants are those of hack/local/ledger.py, and the seed is printed."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from hack.local.ledger import GPUS, Ledger
+from hack.local.soak import OURS, Plan, Soak
+from labeler.contract import keys
+
+SECONDS = 40.0
+
+
+@pytest.mark.timeout(300)
+def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}: repeat with hack/soak --minutes {SECONDS / 60:.2f} --seed {seed}")
+    cluster = Cluster.up(tmp_path / "cluster", tied=True)
+    soak = Soak(cluster, Plan(SECONDS, seed, end_seconds=120))
+    try:
+        assert soak.run() == [], f"seed {seed}"
+    finally:
+        cluster.down()
+    # It did what it is for.
+    assert soak.ledger.released > 50
+    assert soak.done["API server restarts"] >= 1
+    assert soak.done["leaders killed"] >= 1
+
+
+# --- the ledger can fail ------------------------------------------------------------------------
+
+
+def pod(name: str, node: str, version: int, limits: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A released and bound pod, pinned to its node."""
+    term = {
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": [metadata.pop("pin", node)]}]
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": OURS,
+            "uid": name,
+            "resourceVersion": str(version),
+            "annotations": metadata,
+        },
+        "spec": {
+            "nodeName": node,
+            "affinity": {"nodeAffinity": required},
+            "containers": [{"resources": {"limits": limits}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def plan(version: int, **nodes: str) -> dict[str, Any]:
+    """A Placement: pod -> node."""
+    pods = [{"name": name, "uid": name, "node": node} for name, node in nodes.items()]
+    return {"metadata": {"resourceVersion": str(version)}, "spec": {"pods": pods}}
+
+
+def card(stamp: int) -> dict[str, str]:
+    return {keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: str(stamp)}
+
+
+HALF = {keys.I915: 1, keys.MILLICORES: 500}
+
+
+@pytest.mark.parametrize(
+    ("pods", "fault"),
+    [
+        pytest.param([pod("a", "n", 5, {GPUS: 8})], None, id="as planned"),
+        pytest.param([pod("a", "n", 5, {GPUS: 4}), pod("b", "n", 6, {GPUS: 8})], "12 GPUs", id="a full node"),
+        pytest.param([pod("a", "m", 5, {GPUS: 1})], "planned before that: ['n']", id="not where planned"),
+        pytest.param([pod("a", "n", 1, {GPUS: 1})], "planned before that: []", id="released before planned"),
+        pytest.param([pod("a", "n", 5, {GPUS: 1}, pin="m")], "pinned to m", id="bound past its pin"),
+        pytest.param(
+            [pod("a", "n", 5, HALF, **card(1)), pod("b", "n", 6, HALF, **card(2))], None, id="halves"
+        ),
+        pytest.param(
+            [pod("a", "n", 5, HALF, **card(2)), pod("b", "n", 6, HALF, **card(1))],
+            "gas-ts 1 after 2",
+            id="cards in the wrong order",
+        ),
+        pytest.param(
+            [pod(name, "n", 5 + index, HALF, **card(index)) for index, name in enumerate("abc", 1)],
+            "card0 of n is given out more than once",
+            id="a card for three halves",
+        ),
+    ],
+)
+def test_the_ledger_names_what_is_wrong(pods: list[dict[str, Any]], fault: str | None) -> None:
+    ledger = Ledger(frozenset({OURS}))
+    ledger.plan("ADDED", plan(2, a="n", b="n", c="n"))
+    for each in pods:
+        ledger.pod("MODIFIED", each)
+    ledger.settle()
+    if fault is None:
+        assert ledger.faults == []
+    else:
+        assert any(fault in found for found in ledger.faults)
