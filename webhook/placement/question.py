@@ -41,9 +41,12 @@ def ask(gang: Gang, snapshot: Snapshot, options: Options) -> tuple[Question, lis
     groups = _classes(gang, slices, places)
     keys = sorted(groups, key=lambda key: -len(groups[key]))
     free = [key for key in keys if key[1] is None]
+    settled: tuple[int, ...] = ()
     if slices:
         keys = free + [key for key in keys if key[1] is not None]
-        _check_sliced_classes(gang, free, groups, slices)
+        settled = tuple(_settled(key, free, slices) for key in keys)
+        _check_sliced_classes(gang, free, [len(groups[key]) for key in keys], settled, slices)
+        slices = slices if min(settled, default=0) < len(slices) else ()
     question = Question(
         classes=tuple(key[0] for key in keys),
         counts=tuple(len(groups[key]) for key in keys),
@@ -51,11 +54,12 @@ def ask(gang: Gang, snapshot: Snapshot, options: Options) -> tuple[Question, lis
         options=options,
         required=required,
         preferred=preferred,
-        slices=slices if free else (),
+        slices=slices,
         anchored=frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1)),
         inside=inside,
         excluded=gang.excluded_nodes,
         tied=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
+        settled=settled,
     )
     return question, [groups[key] for key in keys]
 
@@ -119,18 +123,29 @@ def _check_slices(gang: Gang, slices: tuple[tuple[int, int], ...], required: int
             raise PlacementError(f"gang {gang.name}: slices of {size} do not divide into slices of {smaller}")
 
 
+def _settled(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, int], ...]) -> int:
+    """How many slices, from the coarsest, do not bind a class any more.
+
+    Workers without a placed pod in any slice are bound by all of them, tied ones by those inside the slice
+    that ties them, and single pods of other classes by none.
+    """
+    if key[1] is None:
+        return 0 if key == free[0] else len(slices)
+    return next(number for number, (level, _) in enumerate(slices, 1) if level + 2 == len(key[1]))
+
+
 def _check_sliced_classes(
     gang: Gang,
     free: Sequence[ClassKey],
-    groups: dict[ClassKey, list[Member]],
+    counts: Sequence[int],
+    settled: Sequence[int],
     slices: tuple[tuple[int, int], ...],
 ) -> None:
     """Slices concern the workers: one class, beside which single pods of other classes may stand."""
-    if not free:
-        return
-    if any(len(groups[key]) > 1 for key in free[1:]):
+    if any(count > 1 for count in counts[1 : len(free)]):
         raise PlacementError(f"gang {gang.name}: slices need workers that are alike")
-    if len(groups[free[0]]) % slices[0][1]:
-        raise PlacementError(
-            f"gang {gang.name}: {len(groups[free[0]])} pods do not divide into slices of {slices[0][1]}"
-        )
+    for count, done in zip(counts, settled, strict=True):
+        if done < len(slices) and count % slices[done][1]:
+            raise PlacementError(
+                f"gang {gang.name}: {count} pods do not divide into slices of {slices[done][1]}"
+            )

@@ -9,7 +9,7 @@ polynomial for a fixed t. For t = 1 this is the tree knapsack. Pods all unlike m
 step budget decides whether the search ends with a proof.
 
 Required level: above and at that level a domain takes what one child holds instead of the sum of several.
-Slices: at their level a state is rounded down to a multiple of the slice's size.
+Slices: at their level a state is rounded down to multiples of the slice's size, for the classes it binds.
 """
 
 from collections import Counter
@@ -57,7 +57,10 @@ class Search:
         self.budget = budget
         self.steps = 0
         self.balanced = question.options.mode is Mode.BALANCED
-        self.slice_of_level = dict(question.slices)
+        self.slices_of_level = {
+            level: tuple(size if number >= settled else 1 for settled in question.settled)
+            for number, (level, size) in enumerate(question.slices)
+        }
 
     def solve(self, root: Vertex, bound: Callable[[Vertex], int]) -> dict[str, State] | None:
         """Node name -> pods of each class at least cost, or None when they do not fit.
@@ -100,7 +103,7 @@ class Search:
         return None if found is None else distribution(found[1], counts)
 
     def _sliced(self, vertex: Vertex) -> bool:
-        return any(level in self.slice_of_level for level in range(vertex.top, vertex.bottom + 1))
+        return any(level in self.slices_of_level for level in range(vertex.top, vertex.bottom + 1))
 
     def _together_in(self, vertex: Vertex) -> Frontier:
         """What the children hold together."""
@@ -201,14 +204,14 @@ class Search:
 
     def _in_slices(self, vertex: Vertex, frontier: Frontier) -> Frontier:
         sizes = [
-            self.slice_of_level[level]
+            self.slices_of_level[level]
             for level in range(vertex.top, vertex.bottom + 1)
-            if level in self.slice_of_level
+            if level in self.slices_of_level
         ]
         for size in reversed(sizes):
             rounded: Frontier = {}
             for state, found in frontier.items():
-                down = (state[0] - state[0] % size, *state[1:])
+                down = tuple(count - count % each for count, each in zip(state, size, strict=True))
                 if down not in rounded or found[0] < rounded[down][0]:
                     rounded[down] = found
             rounded[self._empty] = (0, None)

@@ -85,6 +85,8 @@ class Question:
     excluded: frozenset[str] = frozenset()
     tied: tuple[tuple[str, ...] | None, ...] = ()
     """For each class the domain that it must stay in; () when none is tied."""
+    settled: tuple[int, ...] = ()
+    """For each class how many of the slices, from the coarsest, do not bind it; () without slices."""
 
     reference: ClassVar[int] = 0
     """Number of the class that rooms are measured in: the most frequent comes first."""
@@ -183,7 +185,7 @@ class _Builder:
         rooms = tuple([class_room(question, number, state) for number in range(len(question.classes))])
         if not any(rooms):
             return None
-        level, room = question.levels, rooms[0]
+        level, room = question.levels, _reference_room(question, state) if question.tied else rooms[0]
         own = self._own(domain.key, level, room) + self.score.discord(state)
         return Vertex(level, level, domain.key, room, own, (), state, rooms, (room, level))
 
@@ -257,7 +259,7 @@ def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], 
 def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[tuple[str, ...], int]:
     rooms: dict[tuple[str, ...], int] = {}
     for state in usable_states(question, snapshot.nodes.values()):
-        count = class_room(question, question.reference, state)
+        count = _reference_room(question, state)
         key = (*place_of(state, question.levels), state.name)
         for level in range(question.levels + 1):
             rooms[key[: level + 2]] = rooms.get(key[: level + 2], 0) + count
@@ -277,6 +279,12 @@ def is_usable(question: Question, state: NodeState) -> bool:
         return False
     inside = question.inside
     return inside is None or (*place_of(state, question.levels), state.node.name)[: len(inside)] == inside
+
+
+def _reference_room(question: Question, state: NodeState) -> int:
+    """Room that leftover is measured in: wherever the class may run, even where it is tied elsewhere."""
+    pod_class = question.classes[question.reference]
+    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
 
 
 def class_room(question: Question, number: int, state: NodeState) -> int:
