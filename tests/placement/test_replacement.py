@@ -12,7 +12,7 @@ import pytest
 
 from tests.placement.brute import domain, fits, rooms
 from tests.placement.small import gang_of, node, pod_class
-from webhook.placement import Anchor, Assignment, Gang, Slice, Snapshot, Usage, check, place
+from webhook.placement import Anchor, Assignment, Gang, Member, Slice, Snapshot, Usage, check, place
 from webhook.placement.snapshot import NodeState
 
 LEVELS = ("block", "subblock", "host", "node")
@@ -96,3 +96,86 @@ def test_lost_pods_return_to_the_best_place_that_keeps_slices_whole(
         assert check(found, gang, snapshot) == []
         assert (found.objective.domains, found.objective.leftover) == best
         assert found.proven
+
+
+def test_a_lost_pod_returns_to_the_slice_on_its_own_node() -> None:
+    nodes = [node(f"n{n}", ("b", "s", "h"), 2) for n in range(2)]
+    gang = Gang(
+        "g", (Member("lost", 3, pod_class()),), slices=(Slice("node", 2),), anchors=(Anchor("n1", 2),)
+    )
+    found = place(gang, Snapshot.build(nodes, [("n1", POD)]))
+    assert isinstance(found, Assignment)
+    assert found.nodes == {"lost": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("rank", "expected"), [(1, "a2"), (2, "a2"), (4, "b2")], ids=["between", "end", "start"]
+)
+def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: str) -> None:
+    """Both blocks hold pods of the gang and have room; only the ranks tell them apart."""
+    tree = {"b1": {"s": {"a1": 3, "a2": 8}}, "b2": {"s": {"b1": 3, "b2": 8}}}
+    tree["b1" if expected == "a2" else "b2"]["s"][expected] = 4
+    nodes = [
+        node(host, (block, rack, host), cpu)
+        for block, racks in tree.items()
+        for rack, hosts in racks.items()
+        for host, cpu in hosts.items()
+    ]
+    seats = {0: "a2", 1: "a2", 2: "a2", 3: "b2", 4: "b2", 5: "b2"}
+    kept = tuple(Anchor(name, other) for other, name in seats.items() if other != rank)
+    gang = Gang("g", (Member("lost", rank, pod_class()),), anchors=kept)
+    found = place(gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in kept]))
+    assert isinstance(found, Assignment)
+    assert found.nodes == {"lost": expected}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lost_pods_return_as_near_to_their_neighbours_as_the_best_places_allow(seed: int) -> None:
+    """The nearest level at which some best assignment has every member beside the nearest rank."""
+    dice = random.Random(seed)
+    steered = 0
+    for _ in range(20):
+        gang, snapshot = scattered(dice)
+        every = list(layouts(gang, snapshot))
+        found = place(gang, snapshot)
+        if not isinstance(found, Assignment):
+            assert not every
+            continue
+        best = min(value for value, _ in every)
+        assert (found.objective.domains, found.objective.leftover) == best
+        assert check(found, gang, snapshot) == []
+        possible = [nearness(gang, snapshot, ranked) for value, ranked in every if value == best]
+        mine = [(snapshot.nodes[found.nodes[m.name]], m.rank or 0) for m in gang.members]
+        assert nearness(gang, snapshot, mine) == max(possible)
+        steered += min(possible) < max(possible)
+    assert steered
+
+
+def scattered(dice: random.Random) -> tuple[Gang, Snapshot]:
+    """Six ranks along the topology, one to three of them lost, and a little room on each node."""
+    names = [f"n{n}" for n in range(5)]
+    seats = sorted(dice.choices(names, k=6))
+    lost = dice.sample(range(6), dice.randint(1, 3))
+    kept = tuple(Anchor(name, rank) for rank, name in enumerate(seats) if rank not in lost)
+    room = {name: dice.choice((0, 1, 2)) + sum(a.node == name for a in kept) for name in names}
+    nodes = [
+        node(name, (f"b{number // 3}", f"s{number // 2}", f"h{dice.randint(0, 1)}"), room[name])
+        for number, name in enumerate(names)
+    ]
+    gang = Gang("g", tuple(Member(f"p{rank}", rank, pod_class()) for rank in sorted(lost)), anchors=kept)
+    return gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in kept])
+
+
+def nearness(gang: Gang, snapshot: Snapshot, ranked: Ranked) -> int:
+    """The deepest level at which every pod shares a domain with the placed pod of the nearest rank; or -1."""
+
+    def neighbour(rank: int) -> NodeState:
+        nearest = min(gang.anchors, key=lambda a: (abs((a.rank or 0) - rank), a.rank or 0))
+        return snapshot.nodes[nearest.node]
+
+    shared = [
+        level
+        for level in range(len(LEVELS))
+        if all(domain(state, level) == domain(neighbour(rank), level) for state, rank in ranked)
+    ]
+    return max(shared, default=-1)

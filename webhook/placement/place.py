@@ -1,6 +1,11 @@
-"""The entry: one gang and one snapshot in, the best assignment or the reason why there is none out."""
+"""The entry: one gang and one snapshot in, the best assignment or the reason why there is none out.
+
+Members that join placed pods with ranks (a replaced pod, growth) go as near to the pod of the nearest rank as
+they can without one more domain or more leftover; so ranks stay along the topology through every repair.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from webhook.placement import cards, fallback, leastfree
@@ -20,10 +25,19 @@ from webhook.placement.model import (
 from webhook.placement.question import Impossible, ask
 from webhook.placement.search import OutOfSteps, Search, State
 from webhook.placement.snapshot import Snapshot, place_of
-from webhook.placement.tree import Costs, Question, Vertex, build, cost_of
+from webhook.placement.tree import Costs, Question, Vertex, build, cost_of, evaluate
 
 SMALL: Final = 2000
 """Rooms times pods up to which identical pods go to the general search, which weighs headroom everywhere."""
+
+NEIGHBOURS: Final = 64
+"""Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""
+
+NEIGHBOURHOODS: Final = 4
+"""Domains up to which members are steered at once; each makes a class of its own for the search."""
+
+STEERING: Final = 20_000
+"""Search steps for one attempt at steering."""
 
 
 def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment | NoFit:
@@ -45,7 +59,35 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
         return no_fit(gang, question, snapshot, root, proven)
     objective = _objective(question, root, counts)
     placed = _assign(question, members, snapshot, counts)
-    return Assignment(placed, objective, proven, spread(objective, snapshot))
+    best = Assignment(placed, objective, proven, spread(objective, snapshot))
+    return _near_neighbours(gang, question, snapshot, best) or best
+
+
+def _near_neighbours(
+    gang: Gang, question: Question, snapshot: Snapshot, best: Assignment
+) -> Assignment | None:
+    """An assignment as good up to leftover with each member near its rank's neighbours: the nearest level
+    at which there is one; None where there is none.
+    """
+    ranked = any(member.rank is not None for member in gang.members)
+    if not ranked or gang.slices or len(gang.members) > NEIGHBOURS:
+        return None
+    if question.options.mode is not Mode.BEST_FIT or all(anchor.rank is None for anchor in gang.anchors):
+        return None
+    options = replace(question.options, budget=min(question.options.budget, STEERING))
+    for level in range(question.levels, -1, -1):
+        tied, members = ask(gang, snapshot, options, near=level)
+        if not tied.tied or len(set(tied.tied)) > NEIGHBOURHOODS:
+            continue
+        counts, _ = _solve(tied, build(tied, snapshot))
+        if counts is None:
+            continue
+        taken = {name: sum(pods) for name, pods in counts.items()}
+        objective = evaluate(question, snapshot, taken, Costs(question.levels))
+        if replace(objective, discord=0) == replace(best.objective, discord=0):
+            placed = _assign(tied, members, snapshot, counts)
+            return Assignment(placed, objective, best.proven, best.spread)
+    return None
 
 
 def _objective(question: Question, root: Vertex, counts: Mapping[str, State]) -> Objective:

@@ -20,8 +20,13 @@ def by_rank(members: Sequence[Member]) -> list[Member]:
     return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, natural(m.name)))
 
 
-def ask(gang: Gang, snapshot: Snapshot, options: Options) -> tuple[Question, list[list[Member]]]:
+def ask(
+    gang: Gang, snapshot: Snapshot, options: Options, near: int | None = None
+) -> tuple[Question, list[list[Member]]]:
     """The question, and each class's members in rank order.
+
+    near: for a gang without slices a level at which each ranked member must be in one domain with the placed
+    pod of the nearest rank.
 
     Raises PlacementError for a gang that contradicts itself, Impossible for one that no node could serve.
     """
@@ -38,7 +43,7 @@ def ask(gang: Gang, snapshot: Snapshot, options: Options) -> tuple[Question, lis
     _check_slices(gang, slices, required)
     places = _anchor_places(gang, snapshot)
     inside = _inside(gang, places, required)
-    groups = _classes(gang, slices, places)
+    groups = _classes(gang, slices, places, near)
     keys = sorted(groups, key=lambda key: -len(groups[key]))
     free = [key for key in keys if key[1] is None]
     settled: tuple[int, ...] = ()
@@ -89,11 +94,12 @@ def _inside(gang: Gang, places: _Places, required: int | None) -> tuple[str, ...
 
 
 def _classes(
-    gang: Gang, slices: tuple[tuple[int, int], ...], places: _Places
+    gang: Gang, slices: tuple[tuple[int, int], ...], places: _Places, near: int | None
 ) -> dict[ClassKey, list[Member]]:
     groups: dict[ClassKey, list[Member]] = {}
     for member in by_rank(gang.members):
-        groups.setdefault((member.pod_class, _tie(member, slices, places)), []).append(member)
+        tie = _tie(member, slices, places) if near is None else _neighbour(member, near, places)
+        groups.setdefault((member.pod_class, tie), []).append(member)
     return groups
 
 
@@ -106,6 +112,14 @@ def _tie(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -
             if rank is not None and rank // size == member.rank // size:
                 return key[: level + 2]
     return None
+
+
+def _neighbour(member: Member, level: int, places: _Places) -> tuple[str, ...] | None:
+    """The domain of the placed pod whose rank is nearest to the member's, the lower of two."""
+    if member.rank is None:
+        return None
+    ranked = [(abs(rank - member.rank), rank, key) for key, rank in places if rank is not None]
+    return min(ranked)[2][: level + 2] if ranked else None
 
 
 def _check_slices(gang: Gang, slices: tuple[tuple[int, int], ...], required: int | None) -> None:

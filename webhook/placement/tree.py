@@ -114,6 +114,8 @@ def block_vertex(question: Question, block: Block, costs: Costs) -> Vertex | Non
     """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
     if question.inside is not None and not _overlaps(question.inside, block.key):
         return None
+    if question.tied and not any(tie is None or _overlaps(tie, block.key) for tie in question.tied):
+        return None
     plain = (
         not question.tied
         and not question.anchored
@@ -290,7 +292,7 @@ def _reference_room(question: Question, state: NodeState) -> int:
 def class_room(question: Question, number: int, state: NodeState) -> int:
     """How many pods of a class of the gang may and can run on a node."""
     domain = question.tied[number] if question.tied else None
-    if domain is not None and place_of(state, question.levels)[: len(domain)] != domain:
+    if domain is not None and (*place_of(state, question.levels), state.name)[: len(domain)] != domain:
         return 0
     pod_class = question.classes[number]
     return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
