@@ -228,18 +228,26 @@ class Knapsack:
         self.steps += len(entry) * len(offers)
         if self.steps > self.budget:
             raise OutOfSteps
-        result = dict(entry)
+        costs = {held: found[0] for held, found in entry.items()}  # the hot loop below makes no objects
+        chosen: dict[int, tuple[int, _Offer]] = {}
         wanted = self.wanted
-        for held, (cost, taken) in entry.items():
+        pairs = [(offer.holds, offer.cost, offer) for offer in offers]
+        for held, (cost, _) in entry.items():
             if held >= wanted:
                 continue
-            for offer in offers:
-                total = min(held + offer.holds, wanted)
-                known = result.get(total)
-                if known is None or cost + offer.cost < known[0]:
-                    result[total] = (cost + offer.cost, _Taken(taken, vertex, offer.nodes, offer.holds))
+            for holds, more, offer in pairs:
+                total = held + holds
+                if total > wanted:
+                    total = wanted
+                new = cost + more
+                if total not in costs or new < costs[total]:
+                    costs[total] = new
+                    chosen[total] = (held, offer)
                 if total == wanted:
                     break
+        result = dict(entry)
+        for total, (held, offer) in chosen.items():
+            result[total] = (costs[total], _Taken(entry[held][1], vertex, offer.nodes, offer.holds))
         return result
 
     def _pruned(self, frontier: _Frontier, bounds: Suffixes, ahead: Ahead) -> _Frontier:
