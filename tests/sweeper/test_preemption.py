@@ -1,0 +1,73 @@
+"""What is never preempted: a gang that was placed in the same pass, and the holder of a share of a card."""
+
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.support import install_definitions, wait_for_pods
+from tests.sweeper.test_behaviour import Pods, create_job, is_gated, named, run_all, sweep, template
+from webhook.sweeper.settings import Settings
+
+
+@pytest.fixture
+def small(cluster: Cluster) -> Cluster:
+    """Two nodes of 8 GPUs, one with two Intel cards, and PriorityClasses."""
+    install_definitions(cluster)
+    shape = nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)
+    nodes.register(cluster.api(), nodes.grid(shape))
+    for name, value in (("low", 1), ("high", 100)):
+        cluster.api().request(
+            "POST",
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            body={"metadata": {"name": name}, "value": value},
+        )
+    return cluster
+
+
+def waits(cluster: Cluster, namespace: str, gang: str) -> bool:
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    return any(
+        each["spec"]["gang"] == gang and each.get("status", {}).get("state") == "Waiting"
+        for each in cluster.api().json("GET", path)["items"]
+    )
+
+
+def test_a_gang_does_not_preempt_a_more_important_one_that_was_placed_in_the_same_pass(
+    small: Cluster, namespace: str
+) -> None:
+    api = small.api()
+    create_job(api, namespace, "first", 2, template(8, priorityClassName="high"))
+    create_job(api, namespace, "second", 2, template(8, priorityClassName="low"))
+    wait_for_pods(small, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
+
+    def is_settled(pods: Pods) -> bool:
+        return run_all(pods, "first", 2) and waits(small, namespace, "Job/second")
+
+    pods = sweep(small, namespace, Settings(), is_settled, "the first to run and the second to wait")
+    assert all(is_gated(pod) for pod in named(pods, "second"))
+
+
+def shares(millicores: int, **spec: Any) -> dict[str, Any]:
+    body = template(0, **spec)
+    limits = {keys.I915: "1", keys.MILLICORES: str(millicores)}
+    body["spec"]["containers"][0]["resources"]["limits"] = limits
+    return body
+
+
+def test_a_share_that_fits_no_card_waits_for_less_important_ones_instead_of_preempting_them(
+    small: Cluster, namespace: str
+) -> None:
+    # kube-scheduler knows no cards: it sees 800 of 2000 millicores free, and would evict nobody for 700.
+    api = small.api()
+    create_job(api, namespace, "low", 2, shares(600, priorityClassName="low"))
+    sweep(small, namespace, Settings(), lambda pods: run_all(pods, "low", 2), "both shares to run")
+    create_job(api, namespace, "high", 1, shares(700, priorityClassName="high"))
+    wait_for_pods(small, namespace, lambda pods: len(pods) == 3, "the third pod")
+    pods = sweep(
+        small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "the third to wait"
+    )
+    assert run_all(pods, "low", 2)
+    assert all(is_gated(pod) for pod in named(pods, "high"))
