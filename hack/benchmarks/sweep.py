@@ -12,136 +12,32 @@ under its own ServiceAccount, with its guards in force. Absolute figures belong 
 
 import argparse
 import contextlib
-import os
 import re
 import statistics
 import sys
 import tempfile
-import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from hack.local import nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
+from hack.local.kubelet import Program
+from hack.local.nodes import SimulatedNode
+from hack.local.observer import WAIT_SECONDS, Observer, Run, cpu_seconds
 from labeler.contract import keys
 from tests.support import create_namespace
-from webhook.kube.client import JSON_PATCH, Api, ApiError
+from webhook.kube.client import JSON_PATCH, ApiError
 
 GPUS: Final = "nvidia.com/gpu"
 CLIENTS: Final = 8
 GUARDS: Final = ("topogate-gate-removal", "topogate-sweeper-pods")
 _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-_WAIT_SECONDS: Final = 180.0
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    scheduling_gates: list[msgspec.Raw] = []
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Object
-
-
-@dataclass
-class Observer:
-    """When each pod of a namespace was first seen without gates, and first seen bound: by one watch."""
-
-    api: Api
-    namespace: str
-    released: dict[str, float] = field(default_factory=dict)
-    bound: dict[str, float] = field(default_factory=dict)
-    reopened: int = 0
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator["Observer"]:
-        """Watch from now on."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        query = {"watch": "1", "timeoutSeconds": "3600"}
-        query["resourceVersion"] = self.api.json("GET", path)["metadata"]["resourceVersion"]
-        stopping = threading.Event()
-        open_stream = [self.api.stream(path, query=query, timeout_seconds=3600)]
-
-        def read() -> None:
-            decoder = msgspec.json.Decoder(_Event)
-            while not stopping.is_set():
-                with contextlib.suppress(ApiError), open_stream[0] as stream:
-                    for line in stream:
-                        pod = decoder.decode(line).object
-                        query["resourceVersion"] = pod.metadata.resource_version
-                        self._see(pod)
-                if not stopping.is_set():  # the API server ends the watch of who reads too slowly
-                    self.reopened += 1
-                    open_stream[0] = self.api.stream(path, query=query, timeout_seconds=3600)
-
-        thread = threading.Thread(target=read, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            stopping.set()
-            open_stream[0].cut()
-            thread.join(10)
-
-    def _see(self, pod: _Object) -> None:
-        now = time.perf_counter()
-        with self._changed:
-            if not pod.spec.scheduling_gates:
-                self.released.setdefault(pod.metadata.uid, now)
-            if pod.spec.node_name:
-                self.bound.setdefault(pod.metadata.uid, now)
-            self._changed.notify_all()
-
-    def wait(self, times: dict[str, float], count: int) -> None:
-        """Wait until `times` (released or bound) has so many. Raises TimeoutError."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(times) >= count, _WAIT_SECONDS):
-                raise TimeoutError(
-                    f"{len(times)} of {count} pods after {_WAIT_SECONDS:.0f} s, {self.reopened} watches"
-                )
-
-
-@dataclass(frozen=True)
-class Run:
-    """One measurement: seconds from the signal to the last pod, and pods a second from first to last.
-
-    cpu: milliseconds of CPU a pod, by program, from the signal to the last pod.
-    """
-
-    seconds: float
-    rate: float
-    cpu: Mapping[str, float]
-
-    @classmethod
-    def of(cls, begun: float, times: Sequence[float], cpu: Mapping[str, float]) -> "Run":
-        """begun: the signal; times: when each pod was seen; cpu: seconds used since the signal."""
-        rate = (len(times) - 1) / max(1e-9, max(times) - min(times))
-        used = {name: 1e3 * seconds / len(times) for name, seconds in cpu.items()}
-        return cls(max(times) - begun, rate, used)
-
-    def __str__(self) -> str:
-        cpu = ", ".join(f"{name} {used:.2f}" for name, used in self.cpu.items())
-        return f"{self.seconds:.1f} s, {self.rate:.0f} pods/s, CPU ms a pod: {cpu}"
 
 
 class Bench:
@@ -197,7 +93,8 @@ class Bench:
         if sweeper is not None:
             programs["sweeper"] = sweeper
         names = ("etcd", "kube-apiserver", "kube-scheduler", "sweeper")
-        return {name: _cpu_seconds(programs[name].pid) for name in names if name in programs}
+        there = [name for name in names if name in programs and programs[name].alive]
+        return {name: cpu_seconds(programs[name].pid) for name in there}
 
     def since(self, before: Mapping[str, float]) -> dict[str, float]:
         """CPU seconds that each program has used since."""
@@ -260,7 +157,7 @@ class Bench:
     def clear(self) -> None:
         """Remove all pods and wait until the sweeper has removed the plans."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while self.api.json("GET", path, query={"limit": "1"})["items"]:
             with contextlib.suppress(ApiError):  # it may take longer than one request may
                 self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=120)
@@ -275,14 +172,27 @@ class Bench:
     # --- parts 1 and 2 --------------------------------------------------------------------------
 
     def scheduler_alone(self) -> Run:
-        """kube-scheduler binds pods that wait; the signal is SIGCONT."""
-        with Observer(self.api, self.namespace).watching() as observer:
+        """kube-scheduler binds pods that wait, without topogate; the signal is SIGCONT."""
+        with self._without_sweeper(), Observer(self.api, self.namespace).watching() as observer:
             with self.cluster.paused("kube-scheduler"):
                 early, last = self.members(gated=False)
                 self.create(early + last)
                 used, begun = self.cpu(), time.perf_counter()
             observer.wait(observer.bound, self.total)
             return Run.of(begun, list(observer.bound.values()), self.since(used))
+
+    @contextlib.contextmanager
+    def _without_sweeper(self) -> Iterator[None]:
+        program = self.installation.programs["sweeper"]
+        program.stop()
+        try:
+            yield
+        finally:
+            before = program.log.read_text().count(" synced ")
+            program.start()
+            self.cluster.wait_for(
+                "the sweeper to lead", lambda: program.log.read_text().count(" synced ") > before
+            )
 
     def release_alone(self) -> Run:
         """The sweeper plans and releases; the signal is the creation of each gang's last pod."""
@@ -391,6 +301,7 @@ class Bench:
             process = program.process
             assert process is not None
             resident, peak = _memory(process.pid)
+            phases = self._passes(program, grid)
         print(f"\n3. The sweeper with {options.nodes} nodes and {options.bound_pods} bound pods")
         print(
             f"   from its start to its first plan ({options.pods} pods) in the API server: {figures[0]:.1f} s"
@@ -398,12 +309,27 @@ class Bench:
         print(
             f"   resident after {options.rest:g} s: {resident:.0f} MB, at most: {peak:.0f} MB (VmRSS, VmHWM)"
         )
+        print(f"   a pass that finds nothing to do: {phases}")
         print("   " + "\n   ".join(_phases(program.log)))
 
-    def _start(self, program: Any, path: str) -> float:
+    def _passes(self, program: Program, grid: Sequence[SimulatedNode]) -> str:
+        """Milliseconds of each phase of a pass, mean over those that pods of others cause."""
+        before = _pass_seconds(int(program.more[-1]))
+        for index in range(20):
+            gang = self.options.gangs + 2
+            self.create([self.pod(gang, index, gated=False, node=grid[index].name, gpus=0)])
+            time.sleep(0.3)
+        after = _pass_seconds(int(program.more[-1]))
+        means = {
+            phase: 1e3 * (seconds - before[phase][0]) / max(1, count - before[phase][1])
+            for phase, (seconds, count) in after.items()
+        }
+        return ", ".join(f"{phase} {mean:.1f} ms" for phase, mean in means.items())
+
+    def _start(self, program: Program, path: str) -> float:
         begun = time.perf_counter()
         program.start()
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while not self.api.json("GET", path)["items"]:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no plan; see {program.log}")
@@ -419,9 +345,15 @@ def _phases(log: Path) -> list[str]:
     return [line for line in lines[starts[-1] if starts else 0 :] if any(word in line for word in words)]
 
 
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _pass_seconds(port: int) -> dict[str, tuple[float, int]]:
+    """Of each phase: seconds in all, and how often."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^topogate_pass_seconds_(sum|count)\{phase="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    values = {(kind, phase): float(value) for kind, phase, value in found}
+    return {
+        phase: (values["sum", phase], int(values["count", phase])) for kind, phase in values if kind == "sum"
+    }
 
 
 def _memory(pid: int) -> tuple[float, float]:

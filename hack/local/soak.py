@@ -26,17 +26,15 @@ import yaml
 
 from hack.local import nodes
 from hack.local.build import say
-from hack.local.cluster import Cluster, ClusterError
+from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
+from hack.local.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
-from hack.local.ledger import GPUS, PLACEMENTS, PODS, Ledger, Reader
-from hack.local.nodes import SimulatedNode
-from labeler.contract import keys
-from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from hack.local.ledger import PLACEMENTS, PODS, Ledger, Reader
+from hack.local.trouble import Trouble
+from webhook.kube.client import Api, ApiError
 
-OURS: Final = "soak"
-FOREIGN: Final = "soak-others"
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
 SETTINGS: Final = {
     "settle_seconds": 0.5,
@@ -48,9 +46,6 @@ SETTINGS: Final = {
     "reserve_seconds": 8,
 }
 """Short, so that everything that takes patience in life happens within minutes."""
-
-_CLASSES: Final = ("", "", "gpu-low-priority", "gpu-high-priority")
-_UNFINISHED: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
 
 @dataclass(frozen=True)
@@ -74,21 +69,24 @@ class Soak:
         self.cluster = cluster
         self.plan = plan
         self.api = cluster.api()
-        self.random = random.Random(plan.seed)
         self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self.ledger = Ledger(frozenset({OURS, FOREIGN}))
         self.readers = [Reader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
-        self.amiss: dict[str, tuple[float, Callable[[], None]]] = {}
+        # Each with choices of its own, so that neither's timing changes what the other does.
+        self.crowd = Crowd(self.api, plan.crowd, random.Random(f"crowd {plan.seed}"), self.done)
+        choices = random.Random(f"trouble {plan.seed}")
+        self.trouble = Trouble(cluster, self.grid, self.sweepers, choices, self.done)
 
     def run(self) -> list[str]:
         """Do it all; returns what was wrong, as sentences. Raises ClusterError."""
         self.set_up()
         try:
             self._disturb()
-            self._make_good()
+            say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
+            self.trouble.make_good()
             unfinished = self._wait_for_the_end()
             time.sleep(1.0)
             self.ledger.settle()
@@ -138,9 +136,9 @@ class Soak:
             "say": 30.0,
         }
         actions: dict[str, Callable[[], None]] = {
-            "disturb": self._something,
-            "restart": self._restart_api_server,
-            "kill": self._kill_leader,
+            "disturb": self.trouble.something,
+            "restart": self.trouble.restart_api_server,
+            "kill": self.trouble.kill_leader,
             "say": self._say,
         }
         # The first restart and the first death come half a period in: a short run has them as well.
@@ -151,11 +149,8 @@ class Soak:
                 if now - last[name] >= period:
                     last[name] = now
                     self._try(name, actions[name])
-            for name, (until, undo) in list(self.amiss.items()):
-                if now >= until:
-                    del self.amiss[name]
-                    self._try("undo", undo)
-            self._try("create", self._create)
+            self._try("undo", self.trouble.end_what_is_due)
+            self._try("create", self.crowd.create)
             if len(self.ledger.faults) > 20:
                 return
             time.sleep(0.1)
@@ -173,150 +168,13 @@ class Soak:
             f"{len(self.ledger.takes)} pods on nodes, {len(self.ledger.faults)} faults"
         )
 
-    def _create(self) -> None:
-        """One more gang, or one more pod of others, if there is room for more to wait."""
-        unfinished = self.api.json("GET", PODS, query=_UNFINISHED)["items"]
-        if len(unfinished) >= self.plan.crowd:
-            return
-        number = self.done["gangs"]
-        kind = self.random.choices(("job", "pods", "intel", "foreign"), (5, 2, 2, 2))[0]
-        self.done[kind] += 1
-        if kind == "foreign":
-            pod = self._pod({GPUS: self.random.choice((1, 2, 4))}, self.random.uniform(2, 6))
-            pod["metadata"]["name"] = f"foreign-{self.done[kind]}"
-            self._post(FOREIGN, pod)
-            return
-        self.done["gangs"] += 1
-        size = self.random.choice((1, 2, 2, 3, 4, 6, 8))
-        if kind == "intel":
-            millicores = self.random.choice((200, 300, 500, 600, 1000))
-            limits = {keys.I915: 1, keys.MILLICORES: millicores}
-            self._job(f"intel-{number}", min(size, 4), limits)
-        elif kind == "job":
-            self._job(f"job-{number}", size, {GPUS: self.random.choice((1, 2, 4, 8))})
-        else:
-            size = min(size, 4)
-            body = self._pod({GPUS: self.random.choice((1, 4, 8))}, self.random.uniform(2, 6), gated=True)
-            for index in range(size):
-                metadata = {
-                    "name": f"bare-{number}-{index}",
-                    "annotations": {
-                        **body["metadata"]["annotations"],
-                        keys.GANG_ANNOTATION: f"bare-{number}",
-                        keys.GANG_SIZE_ANNOTATION: str(size),
-                    },
-                }
-                self._post(OURS, {**body, "metadata": metadata})
-
-    def _job(self, name: str, size: int, limits: dict[str, int]) -> None:
-        template = self._pod(limits, self.random.uniform(2, 6), gated=True)
-        body = {
-            "metadata": {"name": name},
-            "spec": {
-                "completionMode": "Indexed",
-                "completions": size,
-                "parallelism": size,
-                "backoffLimit": 1000,
-                "ttlSecondsAfterFinished": 5,
-                "template": template,
-            },
-        }
-        self.api.request("POST", f"/apis/batch/v1/namespaces/{OURS}/jobs", body=body)
-
-    def _pod(self, limits: dict[str, int], seconds: float, *, gated: bool = False) -> dict[str, Any]:
-        spec: dict[str, Any] = {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}],
-        }
-        if gated:
-            spec["schedulingGates"] = [{"name": keys.GATE}]
-            spec["priorityClassName"] = self.random.choice(_CLASSES)
-        annotations = {"local.topogate.io/run-for": f"{seconds:.0f}s"}
-        return {"metadata": {"annotations": annotations}, "spec": spec}
-
-    def _post(self, namespace: str, pod: dict[str, Any]) -> None:
-        self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
-
-    # --- what goes wrong ------------------------------------------------------------------------
-
-    def _something(self) -> None:
-        action = self.random.choice(
-            (self._delete_pod, self._delete_pod, self._cordon, self._fail_node, self._remove_node)
-        )
-        self.done[action.__name__.strip("_")] += 1
-        action()
-
-    def _delete_pod(self) -> None:
-        pods = self.api.json("GET", f"/api/v1/namespaces/{OURS}/pods", query=_UNFINISHED)["items"]
-        if pods:
-            name = self.random.choice(pods)["metadata"]["name"]
-            self.api.request("DELETE", f"/api/v1/namespaces/{OURS}/pods/{name}")
-
-    def _sound_node(self) -> SimulatedNode | None:
-        """A node with nothing amiss, as long as most are sound."""
-        sound = [node for name, node in self.grid.items() if name not in self.amiss]
-        return self.random.choice(sound) if len(self.amiss) < len(self.grid) // 4 else None
-
-    def _patch_node(self, name: str, body: dict[str, Any]) -> None:
-        self.api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
-
-    def _cordon(self) -> None:
-        if node := self._sound_node():
-            self._patch_node(node.name, {"spec": {"unschedulable": True}})
-            self._amiss(node, lambda: self._patch_node(node.name, {"spec": {"unschedulable": None}}))
-
-    def _fail_node(self) -> None:
-        if node := self._sound_node():
-            mark = "local.topogate.io/not-ready"
-            self._patch_node(node.name, {"metadata": {"annotations": {mark: "true"}}})
-            self._amiss(
-                node, lambda: self._patch_node(node.name, {"metadata": {"annotations": {mark: None}}})
-            )
-
-    def _remove_node(self) -> None:
-        if node := self._sound_node():
-            self.api.request("DELETE", f"/api/v1/nodes/{node.name}")
-            self._amiss(node, lambda: nodes.register(self.api, [node]))
-
-    def _amiss(self, node: SimulatedNode, undo: Callable[[], None]) -> None:
-        self.amiss[node.name] = (time.monotonic() + self.random.uniform(2, 12), undo)
-
-    def _restart_api_server(self) -> None:
-        self.done["API server restarts"] += 1
-        self.cluster.stop("kube-apiserver")
-        time.sleep(self.random.uniform(0, 2))
-        self.cluster.start("kube-apiserver")
-
-    def _kill_leader(self) -> None:
-        path = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
-        holder = self.api.json("GET", path)["spec"].get("holderIdentity") or ""
-        for program in self.sweepers:
-            process = program.process
-            if process is not None and holder.endswith(f"_{process.pid}"):
-                self.done["leaders killed"] += 1
-                process.send(9)
-                program.start()
-
     # --- the end --------------------------------------------------------------------------------
-
-    def _make_good(self) -> None:
-        say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
-        for name, (_, undo) in self.amiss.items():
-            for _ in range(20):
-                with contextlib.suppress(ApiError):
-                    undo()
-                    break
-                time.sleep(0.5)
-            else:
-                raise ClusterError(f"node {name} could not be made good")
-        self.amiss.clear()
 
     def _wait_for_the_end(self) -> list[str]:
         """All pods must run to their end; returns those that do not."""
         deadline = time.monotonic() + self.plan.end_seconds
         while True:
-            left = self.api.json("GET", PODS, query=_UNFINISHED)["items"]
+            left = self.api.json("GET", PODS, query=UNFINISHED)["items"]
             left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
             if not left:
                 return []

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
+from hack.local.crowd import OURS
 from hack.local.ledger import GPUS, Ledger
-from hack.local.soak import OURS, Plan, Soak
+from hack.local.soak import Plan, Soak
 from labeler.contract import keys
 
 SECONDS = 40.0

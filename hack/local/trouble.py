@@ -1,0 +1,118 @@
+"""What goes wrong in a soak: pods, nodes, the API server and the leading sweeper."""
+
+import contextlib
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hack.local import nodes
+from hack.local.cluster import Cluster, ClusterError
+from hack.local.crowd import OURS, UNFINISHED
+from hack.local.kubelet import Program
+from hack.local.nodes import SimulatedNode
+from webhook.kube.client import MERGE_PATCH, ApiError
+
+
+class Trouble:
+    """Makes trouble, and makes it good again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        grid: Mapping[str, SimulatedNode],
+        sweepers: Sequence[Program],
+        choices: random.Random,
+        done: Counter[str],
+    ) -> None:
+        """grid: the nodes by name; choices: decides what happens; done: counts it."""
+        self._cluster = cluster
+        self._api = cluster.api()
+        self._grid = grid
+        self._sweepers = sweepers
+        self._random = choices
+        self._done = done
+        self.amiss: dict[str, tuple[float, Callable[[], None]]] = {}
+        """Nodes that are in trouble: until when (monotonic seconds), and how it ends."""
+
+    def end_what_is_due(self) -> None:
+        """Nodes get well again after a while. Raises ApiError; then it is tried again."""
+        for name, (until, undo) in list(self.amiss.items()):
+            if time.monotonic() >= until:
+                undo()
+                del self.amiss[name]
+
+    def make_good(self) -> None:
+        """End all trouble. Raises ClusterError for a node that cannot be made good."""
+        for name, (_, undo) in self.amiss.items():
+            for _ in range(20):
+                with contextlib.suppress(ApiError):
+                    undo()
+                    break
+                time.sleep(0.5)
+            else:
+                raise ClusterError(f"node {name} could not be made good")
+        self.amiss.clear()
+
+    def something(self) -> None:
+        """Do one of the things that happen to pods and nodes."""
+        action = self._random.choice(
+            (self._delete_pod, self._delete_pod, self._cordon, self._fail_node, self._remove_node)
+        )
+        self._done[action.__name__.strip("_")] += 1
+        action()
+
+    def _delete_pod(self) -> None:
+        pods = self._api.json("GET", f"/api/v1/namespaces/{OURS}/pods", query=UNFINISHED)["items"]
+        if pods:
+            name = self._random.choice(pods)["metadata"]["name"]
+            self._api.request("DELETE", f"/api/v1/namespaces/{OURS}/pods/{name}")
+
+    def _sound_node(self) -> SimulatedNode | None:
+        """A node with nothing amiss, as long as most are sound."""
+        sound = [node for name, node in self._grid.items() if name not in self.amiss]
+        return self._random.choice(sound) if len(self.amiss) < len(self._grid) // 4 else None
+
+    def _patch_node(self, name: str, body: dict[str, Any]) -> None:
+        self._api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
+
+    def _cordon(self) -> None:
+        if node := self._sound_node():
+            self._patch_node(node.name, {"spec": {"unschedulable": True}})
+            self._amiss(node, lambda: self._patch_node(node.name, {"spec": {"unschedulable": None}}))
+
+    def _fail_node(self) -> None:
+        if node := self._sound_node():
+            mark = "local.topogate.io/not-ready"
+            self._patch_node(node.name, {"metadata": {"annotations": {mark: "true"}}})
+            self._amiss(
+                node, lambda: self._patch_node(node.name, {"metadata": {"annotations": {mark: None}}})
+            )
+
+    def _remove_node(self) -> None:
+        if node := self._sound_node():
+            self._api.request("DELETE", f"/api/v1/nodes/{node.name}")
+            self._amiss(node, lambda: nodes.register(self._api, [node]))
+
+    def _amiss(self, node: SimulatedNode, undo: Callable[[], None]) -> None:
+        self.amiss[node.name] = (time.monotonic() + self._random.uniform(2, 12), undo)
+
+    def restart_api_server(self) -> None:
+        """Stop the API server, for a while."""
+        self._done["API server restarts"] += 1
+        self._cluster.stop("kube-apiserver")
+        time.sleep(self._random.uniform(0, 2))
+        self._cluster.start("kube-apiserver")
+
+    def kill_leader(self) -> None:
+        """Kill the sweeper that leads as nobody can prepare for, and start it again."""
+        path = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
+        holder = self._api.json("GET", path)["spec"].get("holderIdentity") or ""
+        for program in self._sweepers:
+            process = program.process
+            if process is not None and holder.endswith(f"_{process.pid}"):
+                self._done["leaders killed"] += 1
+                process.send(signal.SIGKILL)
+                program.start()
