@@ -32,7 +32,7 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> int:
             count = max(0, available // amount)
             if not count:
                 return 0
-    if pod_class.wants_cards and count:
+    if pod_class.cards and count and pod_class.wants_cards:
         return cards.room(state.cards, pod_class, count)
     return count
 

@@ -160,6 +160,9 @@ class _Builder:
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
         if domain.index >= 0:
             return self._leaf(domain)
+        if len(domain.children) == 1:
+            only = self.vertex(domain.children[0], level + 1)
+            return None if only is None else self._merged(domain, level, only)
         children = []
         room = 0
         for part in domain.children:
@@ -169,15 +172,18 @@ class _Builder:
                 room += child.room
         if not children:
             return None
-        own = self._own(domain.key, level, room)
-        first = children[0]
         if len(children) == 1:
-            first.top = level
-            first.own += own
-            if first.state is not None:
-                first.even = (room, level)
-            return first
+            return self._merged(domain, level, children[0])
+        own = self._own(domain.key, level, room)
         return Vertex(level, level, domain.key, room, own, tuple(children), even=_even(children))
+
+    def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
+        """The only child, standing for the domain as well."""
+        child.top = level
+        child.own += self._own(domain.key, level, child.room)
+        if child.state is not None:
+            child.even = (child.room, level)
+        return child
 
     def _leaf(self, domain: Domain) -> Vertex | None:
         state = self.states[domain.index]
