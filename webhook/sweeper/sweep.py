@@ -98,9 +98,7 @@ class Sweeper:
             view = self._looker.look()
         self._committer.begin(view)
         with self._timed("snapshot"):
-            snapshot = self._looker.snapshot(view)
-            if self._drop_overbooked(view, snapshot):
-                snapshot = self._looker.snapshot(view)
+            snapshot = self._snapshot(view)
         with self._timed("finish"):
             self._committer.finish(view)
         with self._timed("repair"):
@@ -108,7 +106,9 @@ class Sweeper:
         gangs = gather(view.gated, view.others, self._cache.size_of)
         self._remember(gangs)
         with self._timed("place"):
-            due, commits = self._place_all(gangs, view, snapshot, version)
+            due, commits = self._settings.interval_seconds, list[Commit]()
+            if snapshot is not None:
+                due, commits = self._place_all(gangs, view, snapshot, version)
         with self._timed("commit"):
             # Tried again after a moment, not at once: an API server that is away would be asked without end.
             all_taken = self._committer.commit(commits, view)
@@ -117,6 +117,13 @@ class Sweeper:
         return min(due, 1.0) if repaired or not all_taken else due
 
     # --- what is planned already ----------------------------------------------------------------
+
+    def _snapshot(self, view: View) -> Snapshot | None:
+        """What gangs are placed on; None if nobody waits: in a large cluster it is most of a pass."""
+        if not view.gated:
+            return None
+        snapshot = self._looker.snapshot(view)
+        return self._looker.snapshot(view) if self._drop_overbooked(view, snapshot) else snapshot
 
     def _drop_overbooked(self, view: View, snapshot: Snapshot) -> bool:
         """Unreleased parts of plans on nodes that others have filled meanwhile do not hold any more."""
