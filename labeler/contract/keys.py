@@ -83,6 +83,8 @@ ORIGINAL_VALUES_ANNOTATION: Final = LABELER_PREFIX + "original-values"
 GAS_TIMESTAMP_ANNOTATION: Final = "gas-ts"
 GAS_CARDS_ANNOTATION: Final = "gas-container-cards"
 GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
+GAS_ANNOTATIONS: Final = (GAS_TIMESTAMP_ANNOTATION, GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION)
+"""All that the sweeper writes on a pod."""
 
 # --- a pod's wishes about its cards, and a policy's word on a node's cards (GPU Aware Scheduling) ---
 

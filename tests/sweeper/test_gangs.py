@@ -131,7 +131,7 @@ def test_two_pods_of_one_rank_are_said_and_placed_without_ranks() -> None:
     assert gang.problems == ("two pods have the same rank; placed without ranks",)
 
 
-@pytest.mark.parametrize("size", ["0", "-2", "3.5", "many", ""])
+@pytest.mark.parametrize("size", ["0", "-2", "3.5", "many", "", "1234567890"])
 def test_a_gang_size_that_is_none_is_said_and_not_believed(size: str) -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: size})
     (gang,) = gather([pod], [], lambda _: OwnerSays(4))

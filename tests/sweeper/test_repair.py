@@ -1,5 +1,6 @@
 """Which released pods are given up, and when: never for a short trouble, never a pod that runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -32,11 +33,18 @@ def node(name: str = "n1", *, ready: str = "True", **spec: Any) -> dict[str, Nod
     return {name: msgspec.convert(body, Node)}
 
 
-def released(*, bound: bool = False, phase: str = "Pending", nominated: str = "", **metadata: Any) -> Pod:
+def released(
+    *,
+    bound: bool = False,
+    phase: str = "Pending",
+    nominated: str = "",
+    gates: Sequence[str] = (),
+    **metadata: Any,
+) -> Pod:
     """A pod pinned to n1, bound there or not."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     pod = pod_json(
-        schedulingGates=[],
+        schedulingGates=[{"name": gate} for gate in gates],
         affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
         metadata=metadata,
         **({"nodeName": "n1"} if bound else {}),
@@ -55,8 +63,9 @@ def causes(pod: Pod, nodes: dict[str, Node], seconds: float) -> list[str]:
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
-def test_a_pod_whose_node_is_gone_is_lost_at_once(bound: bool) -> None:
-    assert causes(released(bound=bound), {}, 0) == ["node-gone"]
+def test_a_pod_whose_node_is_gone_is_lost_as_soon_as_that_is_sure(bound: bool) -> None:
+    assert causes(released(bound=bound), {}, 9) == []
+    assert causes(released(bound=bound), {}, 10) == ["node-gone"]
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
@@ -87,10 +96,11 @@ def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> Non
         pytest.param(released(bound=True, phase="Running"), id="it runs"),
         pytest.param(released(deletionTimestamp="2026-01-01T00:00:00Z"), id="it is being deleted"),
         pytest.param(decode(pod_json()), id="it is still gated"),
+        pytest.param(released(gates=["quota.example.com/wait"]), id="somebody else's gate holds it"),
     ],
 )
 def test_a_pod_is_left_alone_when(pod: Pod) -> None:
-    assert causes(pod, {}, 1000) == []
+    assert causes(pod, node(), 1000) == []
 
 
 def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:

@@ -16,7 +16,7 @@ import msgspec
 from webhook.kube.client import Api, ApiError
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.objects import Struct
-from webhook.kube.workloads import WORKLOADS, Owner, Workload
+from webhook.kube.workloads import WORKLOADS, Job, Owner, Workload, job_failures_left
 
 CHECK_SECONDS: Final = 180.0
 """How often it is asked anew what the cluster serves."""
@@ -126,6 +126,11 @@ class Owners:
     def is_staged(self, kind: str, namespace: str, name: str, uid: str | None = None) -> bool:
         """Whether the controller makes some pods only after others run: then nobody may wait for all."""
         return any(workload.is_staged(owner) for workload, owner in self._find(kind, namespace, name, uid))
+
+    def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
+        """How many more pods of a Job may fail before it does; None if the Job is not known."""
+        found = [owner for _, owner in self._find("Job", namespace, name, uid) if isinstance(owner, Job)]
+        return job_failures_left(found[0]) if found else None
 
     # --- what is there --------------------------------------------------------------------------
 

@@ -93,12 +93,15 @@ def write_plan(
     }
     if before is None:
         return _decoder.decode(api.request("POST", path(metadata["namespace"]), body=body))
-    body["metadata"] = {
-        **metadata,
-        "uid": before.metadata.uid,
-        "resourceVersion": before.metadata.resource_version,
-    }
-    answer = api.request("PUT", path(before.metadata.namespace, before.metadata.name), body=body)
+    # Of an object that is there only the spec is replaced; refused if anybody wrote since it was read.
+    guard = {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
+    gone = {name: None for name in msgspec.to_builtins(before.spec) if name not in body["spec"]}
+    answer = api.request(
+        "PATCH",
+        path(before.metadata.namespace, before.metadata.name),
+        body={"metadata": guard, "spec": body["spec"] | gone},
+        content_type=MERGE_PATCH,
+    )
     return _decoder.decode(answer)
 
 

@@ -28,12 +28,14 @@ class JobSpec(Struct, frozen=True):
 
     parallelism: int | None = None
     completions: int | None = None
+    backoff_limit: int | None = None
 
 
 class JobStatus(Struct, frozen=True):
-    """How many of them are done."""
+    """How many of them are done, well or badly."""
 
     succeeded: int | None = None
+    failed: int | None = None
 
 
 class Job(Owner, frozen=True):
@@ -46,6 +48,12 @@ class Job(Owner, frozen=True):
 def job_size(job: Job) -> int | None:
     """Pods that run at once: no more than are still to be completed."""
     return _at_once(job.spec, job.status.succeeded or 0)
+
+
+def job_failures_left(job: Job) -> int:
+    """How many more of its pods may fail (a deleted pod does) before the Job itself fails for good."""
+    limit = 6 if job.spec.backoff_limit is None else job.spec.backoff_limit
+    return limit - (job.status.failed or 0)
 
 
 def _at_once(spec: JobSpec, succeeded: int = 0) -> int:

@@ -17,7 +17,10 @@ CPU: Final = "cpu"
 PODS: Final = "pods"
 """The resource of which every pod takes one."""
 
-_NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[A-Za-z]*)")
+_NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]+|[A-Za-z]*)")
+_MOST: Final = 10**33
+"""Larger amounts (in thousandths) count as this: no node holds them, and a user may write 1e999999999."""
+_DIGITS: Final = 60
 _SUFFIXES: Final[Mapping[str, Fraction]] = {
     "n": Fraction(1, 10**9),
     "u": Fraction(1, 10**6),
@@ -39,14 +42,28 @@ def _parse_text(text: str) -> int:
         raise QuantityError(f"{text!r} is no quantity; write for example 500m, 2, 1.5 or 16Gi")
     number, suffix = match.groups()
     if suffix[:1] in ("e", "E") and len(suffix) > 1:
-        factor = Fraction(10) ** int(suffix[1:])
+        exponent = int(suffix[1:8])  # further digits change nothing: it is far out of range already
+        factor = Fraction(10) ** max(-2 * _DIGITS, min(2 * _DIGITS, exponent))
     elif suffix in _SUFFIXES:
         factor = _SUFFIXES[suffix]
     else:
         raise QuantityError(f"{text!r} is no quantity: unknown suffix {suffix!r}")
-    value = Fraction(number) * factor * 1000
-    whole = -(-abs(value).numerator // value.denominator)
+    value = _fraction(number) * factor * 1000
+    whole = min(_MOST, -(-abs(value).numerator // value.denominator))
     return whole if value >= 0 else -whole
+
+
+def _fraction(number: str) -> Fraction:
+    """The number, exactly up to 60 digits before and after the point, and never less than it is."""
+    if len(number) <= _DIGITS:
+        return Fraction(number)
+    sign = -1 if number[0] == "-" else 1
+    whole, _, rest = number.lstrip("+-").partition(".")
+    whole = whole.lstrip("0")
+    if len(whole) > _DIGITS:
+        return Fraction(sign * _MOST)
+    above = Fraction(bool(rest[_DIGITS:].strip("0")), 10**_DIGITS)
+    return sign * (Fraction(f"{whole or 0}.{rest[:_DIGITS] or 0}") + above)
 
 
 def parse(quantity: str | int | float) -> int:

@@ -29,6 +29,7 @@ from webhook.sweeper.view import Looker, View
 
 AVOID_SECONDS: Final = 600.0
 """How long a gang does not go again to a node that did not take one of its pods."""
+LONGEST_PAUSE_SECONDS: Final = 300.0
 SEEN_SECONDS: Final = 10.0
 """How long a release that the watch does not show yet is believed to have happened."""
 _PARALLEL_COMMITS: Final = 8
@@ -38,12 +39,30 @@ logger = logging.getLogger(__name__)
 
 
 class Avoided:
-    """Nodes that did not take a pod of some gang, for a while. Losing them costs another try at most."""
+    """Nodes that did not take a pod of some gang, and gangs that were refused altogether, for a while.
+
+    Losing this costs another try at most.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is avoided yet."""
         self._clock = clock
         self._until: dict[tuple[GangKey, str], float] = {}
+        self._pauses: dict[GangKey, tuple[float, float]] = {}
+
+    def pause(self, key: GangKey) -> None:
+        """Leave a gang alone for a while, each time twice as long as before, up to five minutes."""
+        _, seconds = self._pauses.get(key, (0.0, 1.0))
+        seconds = min(LONGEST_PAUSE_SECONDS, 2 * seconds)
+        self._pauses[key] = (self._clock() + seconds, seconds)
+
+    def paused_seconds(self, key: GangKey) -> float:
+        """How much longer a gang is to be left alone."""
+        until, seconds = self._pauses.get(key, (0.0, 0.0))
+        remaining = until - self._clock()
+        if seconds and remaining < -LONGEST_PAUSE_SECONDS:
+            del self._pauses[key]  # nothing was refused for long: it begins anew
+        return max(0.0, remaining)
 
     def add(self, key: GangKey, node: str) -> None:
         """This gang is not to go there for AVOID_SECONDS."""
@@ -106,22 +125,29 @@ class Committer:
         self._releaser.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def begin(self, view: View) -> None:
-        """Take in what a new pass sees; plans for nodes that refused the gang do not hold."""
+    def begin(self, view: View, stuck: frozenset[str] = frozenset()) -> None:
+        """Take in what a new pass sees; plans for nodes that refused the gang do not hold.
+
+        stuck: uids of released pods that will not be bound and that nobody makes again.
+        """
         for pod in view.gated:
             planned = view.planned.get(pod.metadata.uid)
             if planned is not None and planned.node in self._avoided.of(key_of(pod)):
                 del view.planned[pod.metadata.uid]
-        self._timestamps.saw(pod.metadata.annotations for pod in view.others)
+        ours = [pod for pod in view.others if pod.metadata.uid in view.in_a_plan]
+        now_ns = time.time_ns()
+        self._timestamps.saw((pod.metadata.annotations for pod in ours), now_ns)
         self._timestamps.saw(
-            each.annotations for plan_ in view.placements.values() for each in plan_.spec.pods
+            (each.annotations for plan_ in view.placements.values() for each in plan_.spec.pods), now_ns
         )
         now = time.monotonic()
         gated = {pod.metadata.uid for pod in view.gated}
         self._released = {
             uid: at for uid, at in self._released.items() if uid in gated and now - at < SEEN_SECONDS
         }
-        self._cards_under_way = _nodes_with_cards_under_way(view)
+        self._cards_under_way = _nodes_with_cards_under_way(
+            pod for pod in ours if pod.metadata.uid not in stuck
+        )
         self._cards_under_way |= {
             planned.node
             for uid, planned in view.planned.items()
@@ -133,7 +159,9 @@ class Committer:
         pairs = [
             (pod, planned)
             for pod in view.gated
-            if (planned := view.planned.get(pod.metadata.uid)) and planned.uid not in self._released
+            if (planned := view.planned.get(pod.metadata.uid))
+            and planned.uid not in self._released
+            and not self._avoided.paused_seconds(key_of(pod))
         ]
         if pairs:
             self._release(view, pairs)
@@ -167,6 +195,8 @@ class Committer:
             self._has_failed = True
         except Exception:  # one bad gang never stops the others
             logger.exception("commit_failed gang=%s", gang.key)
+            self._reporter.waits(gang, "an error of topogate's own; see the sweeper's log")
+            self._avoided.pause(gang.key)
 
     def _write_if_it_holds(self, commit: Commit, view: View) -> list[PlannedPod]:
         """Check by the newest that is known, then write; empty if the plan does not hold any more."""
@@ -236,7 +266,10 @@ class Committer:
             release.outcome, pod.metadata.namespace, planned.name, planned.node, release.detail,
         )  # fmt: skip
         if release.outcome is Outcome.REFUSED:
-            self._avoided.add(key_of(pod), planned.node)
+            key = key_of(pod)
+            if release.depends_on_node:
+                self._avoided.add(key, planned.node)
+            self._avoided.pause(key)
             self._reporter.warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
 
 
@@ -244,10 +277,10 @@ def _timestamp(planned: PlannedPod) -> str:
     return planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
 
 
-def _nodes_with_cards_under_way(view: View) -> set[str]:
+def _nodes_with_cards_under_way(released: Iterable[Pod]) -> set[str]:
     return {
         node
-        for pod in view.others
+        for pod in released
         if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
         and not pod.spec.node_name
         and (node := occupied_node(pod)) is not None

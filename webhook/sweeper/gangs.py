@@ -14,7 +14,9 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 
-_TRAILING_NUMBER: Final = re.compile(r"-(\d+)$")
+_TRAILING_NUMBER: Final = re.compile(r"-([0-9]{1,9})$")
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
+"""Numbers that users and controllers write; longer ones are mistakes, or meant to hurt."""
 
 
 @dataclass(frozen=True, order=True)
@@ -150,7 +152,7 @@ def _size(
         value = _common(pods, annotation, problems)
         if value is None:
             continue
-        if value.isascii() and value.isdigit() and int(value) > 0:
+        if _COUNT.fullmatch(value) and int(value) > 0:
             return int(value)
         problems.append(f"{annotation}: {value!r} is no positive integer, so it is not believed")
     if key.kind == "Pod":
@@ -181,7 +183,7 @@ def rank_of(pod: Pod) -> tuple[int, ...] | None:
     """A pod's place in its gang as its controller numbers it: one number, or several from the outside in."""
     for parts in keys.RANK_KEYS:
         values = [_mark(pod, key) for key in parts]
-        if all(value.isascii() and value.isdigit() for value in values):
+        if all(_COUNT.fullmatch(value) for value in values):
             return tuple(int(value) for value in values)
     owner = pod.metadata.controller
     if owner is not None and owner.kind == "StatefulSet":

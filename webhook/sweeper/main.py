@@ -1,6 +1,7 @@
 """topogate-sweeper: watches gated pods, places their gangs and releases them. One of its replicas leads."""
 
 import argparse
+import functools
 import logging
 import os
 import signal
@@ -44,6 +45,18 @@ class _Pulse:
     def complaint(self) -> str:
         silent = time.monotonic() - self.at
         return f"no pass has ended for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
+
+
+@dataclass
+class _Live:
+    """The leader's copy of the cluster; a replica that does not lead has none."""
+
+    cache: ClusterCache | None = None
+
+    def complaint(self, leads: bool) -> str:
+        cache = self.cache
+        is_complete = cache is not None and cache.synced
+        return "the copy of the cluster is not complete yet" if leads and not is_complete else ""
 
 
 class _Events:
@@ -97,71 +110,97 @@ def run(
     """Sweep whenever something changes and this process leads, until `stopping` is set."""
     metrics, pulse = Metrics(), _Pulse()
     pulse.beat()
-    cache = ClusterCache(api)
     recorder = Recorder(api, "topogate.io/sweeper", identity)
+    live = _Live()
 
     def leads() -> bool:
         return not stopping.is_set() and (elector is None or elector.is_leader)
 
     if metrics_port is not None:
-        checks = {
-            "/healthz": pulse.complaint,
-            "/readyz": lambda: "" if cache.synced else "the caches are not complete yet",
-        }
-        serve(
-            metrics_address, metrics_port, metrics, lambda: _refresh(metrics, cache, settings, leads), checks
-        )
-    cache.start()
+        checks = {"/healthz": pulse.complaint, "/readyz": lambda: live.complaint(leads())}
+        refresh = functools.partial(_refresh, metrics, live, settings, leads)
+        serve(metrics_address, metrics_port, metrics, refresh, checks)
     recorder.start()
     logger.info("started server=%s", api.host)
-    reporter = Reporter(api, cache, settings, metrics, _Events(recorder), leads)
-    sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics, leads)
     if elector is not None:
         elector.start()
     try:
-        _loop(sweeper, cache, stopping, leads, pulse)
+        while not stopping.is_set():
+            pulse.beat()
+            if leads():
+                _lead(api, settings, stopping, leads, metrics, recorder, live, pulse)
+            stopping.wait(0.05)
     finally:
-        sweeper.close()
         if elector is not None:
             elector.release()
         recorder.close()
     logger.info("stopped")
 
 
-def _loop(
-    sweeper: Sweeper, cache: ClusterCache, stopping: threading.Event, leads: Callable[[], bool], pulse: _Pulse
+def _lead(
+    api: Api,
+    settings: Settings,
+    stopping: threading.Event,
+    leads: Callable[[], bool],
+    metrics: Metrics,
+    recorder: Recorder,
+    live: "_Live",
+    pulse: _Pulse,
 ) -> None:
+    """Sweep for as long as this process leads.
+
+    The cluster is read anew when leadership begins: a copy made before could lack what the earlier leader
+    has done last.
+    """
+    cache = live.cache = ClusterCache(api)
+    cache.start()
+    reporter = Reporter(api, cache, settings, metrics, _Events(recorder), leads)
+    sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics, leads)
     synced = False
-    while not stopping.is_set():
-        pulse.beat()
-        if not cache.synced or not leads():
-            stopping.wait(0.05)
-            continue
-        if not synced:
-            synced = True
-            logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
-        cache.changed.clear()
-        try:
-            due = sweeper.sweep()
-        except Exception:  # a pass that fails is tried again: every gated pod of the cluster waits for us
-            logger.exception("pass_failed")
-            due = 1.0
-        _wait(cache.changed, stopping, due, pulse)
+    try:
+        while leads():
+            pulse.beat()
+            if not cache.synced:
+                stopping.wait(0.02)
+                continue
+            if not synced:
+                synced = True
+                logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
+            cache.changed.clear()
+            try:
+                due = sweeper.sweep()
+            except Exception:  # a pass that fails is tried again: every gated pod of the cluster waits for us
+                logger.exception("pass_failed")
+                due = 1.0
+            _wait(cache.changed, stopping, due, pulse, leads)
+    finally:
+        live.cache = None
+        sweeper.close()
+        cache.stop()
 
 
-def _wait(changed: threading.Event, stopping: threading.Event, seconds: float, pulse: _Pulse) -> None:
+def _wait(
+    changed: threading.Event,
+    stopping: threading.Event,
+    seconds: float,
+    pulse: _Pulse,
+    leads: Callable[[], bool],
+) -> None:
     """Wait for a change (and a moment more, for its siblings), for the time that is due, or for the end."""
     deadline = time.monotonic() + seconds
-    while not stopping.is_set() and (remaining := deadline - time.monotonic()) > 0:
+    while leads() and (remaining := deadline - time.monotonic()) > 0:
         pulse.beat()
         if changed.wait(min(0.5, remaining)):
             stopping.wait(_COALESCE_SECONDS)
             return
 
 
-def _refresh(metrics: Metrics, cache: ClusterCache, settings: Settings, leads: Callable[[], bool]) -> None:
+def _refresh(metrics: Metrics, live: "_Live", settings: Settings, leads: Callable[[], bool]) -> None:
     """Bring the gauges up to date that are read, not counted."""
     metrics.leading.set(leads())
+    cache = live.cache
+    if cache is None:
+        return
     for name, seconds in cache.silences().items():
         metrics.silence.labels(name).set(seconds)
     metrics.oldest.set(cache.oldest_gated_seconds(settings.gate_prefix))
@@ -189,7 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--gate",
         metavar="PREFIX",
-        help="gates with this prefix are served (default gke.io/topology-aware-auto-)",
+        help="gates with this prefix are served; the policies in guards.yaml name the default one",
     )
     add(
         "--settle",

@@ -1,9 +1,10 @@
 """From a gang of pods to a question for the placement core, and from its answer to a plan. Pure."""
 
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from labeler.contract import annotations, keys
 from webhook.kube import convert
@@ -11,6 +12,10 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Anchor, Assignment, Gang, Member, Placed, Topology
 from webhook.sweeper.gangs import PodGang
+
+_TIME: Final = re.compile(r"[1-9][0-9]{18}")
+_AHEAD_NS: Final = 24 * 3600 * 10**9
+"""A time further ahead than a clock may be wrong was not written by us."""
 
 
 class Timestamps:
@@ -21,11 +26,11 @@ class Timestamps:
         self._last = 0
         self._lock = threading.Lock()
 
-    def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
-        """Never go below what is written among these pods' annotations."""
+    def saw(self, annotations: Iterable[Mapping[str, str]], now_ns: int) -> None:
+        """Never go below what is written among these pods' annotations, if it can be a time of ours."""
         for each in annotations:
             value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-            if value.isascii() and value.isdigit():
+            if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
                 with self._lock:
                     self._last = max(self._last, int(value))
 
@@ -103,7 +108,7 @@ def plan_spec(
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
-        size=gang.size or 0,
+        size=min(gang.size or 0, len(gang.pods)),
         proven=proven,
         preempts=preempts,
         pods=kept + added,

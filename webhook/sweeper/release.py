@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ PARALLEL: Final = 8
 """More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""
 
 _ATTEMPTS: Final = 5
+_LONGEST_WAIT_SECONDS: Final = 5.0
+"""However long the API server asks to wait: the pass is everybody's, and the next one tries again."""
+_TOGETHER_SECONDS: Final = 20.0
+"""After this long no further attempt is begun, for the same reason."""
 logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.json.Decoder(Pod)
 
@@ -38,11 +43,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Release:
-    """The outcome for one pod; detail is a sentence where it was not released."""
+    """The outcome for one pod; detail is a sentence where it was not released.
+
+    depends_on_node: whether a refusal may be for the node's sake; a missing right never is.
+    """
 
     planned: PlannedPod
     outcome: Outcome
     detail: str = ""
+    depends_on_node: bool = True
 
 
 class Releaser:
@@ -63,24 +72,31 @@ class Releaser:
         by_node: dict[str, list[tuple[Pod, PlannedPod]]] = {}
         for pod, planned in pairs:
             by_node.setdefault(planned.node, []).append((pod, planned))
-        results = self._pool.map(self._release_in_order, by_node.values())
+        deadline = time.monotonic() + _TOGETHER_SECONDS
+        results = self._pool.map(lambda own: self._release_in_order(own, deadline), by_node.values())
         return [release for releases in results for release in releases]
 
     def close(self) -> None:
         """Wait for the releases under way and end the threads."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _release_in_order(self, pairs: list[tuple[Pod, PlannedPod]]) -> list[Release]:
-        return [self._release(pod, planned) for pod, planned in pairs]
+    def _release_in_order(self, pairs: list[tuple[Pod, PlannedPod]], deadline: float) -> list[Release]:
+        return [self._release(pod, planned, deadline) for pod, planned in pairs]
 
-    def _release(self, pod: Pod, planned: PlannedPod) -> Release:
+    def _release(self, pod: Pod, planned: PlannedPod, deadline: float) -> Release:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
         detail = ""
         for attempt in range(_ATTEMPTS):
             if self._stopping.is_set() or not self._may_act():
                 return Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
+            if time.monotonic() > deadline:
+                return Release(planned, Outcome.FAILED, detail or "no time left in this pass")
             try:
-                body = patches.release_patch(pod, planned.node, planned.annotations, self._prefix)
+                # Of what a plan holds only the annotations that hand out cards are written.
+                cards = {
+                    key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS
+                }
+                body = patches.release_patch(pod, planned.node, cards, self._prefix)
                 self._api.request("PATCH", path, body=body, content_type=JSON_PATCH)
                 return Release(planned, Outcome.RELEASED)
             except patches.UnpinnableError as error:
@@ -104,9 +120,10 @@ class Releaser:
                         return Release(planned, Outcome.REFUSED, detail)
                     pod = fresh
                 elif not error.is_transient:
-                    return Release(planned, Outcome.REFUSED, detail)
+                    return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
                 else:
-                    self._stopping.wait(error.retry_after or 0.2 * 2**attempt)
+                    asked = error.retry_after or 0.2 * 2**attempt
+                    self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
         return Release(planned, Outcome.FAILED, detail)
 
     def _read(self, path: str) -> Pod | None:

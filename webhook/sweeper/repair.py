@@ -9,12 +9,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.cache import occupied_node
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import is_ready, is_usable
+
+NODE_GONE_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +57,14 @@ class Watchman:
         node = nodes.get(name)
         settings = self._settings
         if node is None:
-            return self._after(0.0, pod, name, "node-gone", f"its node {name} is gone")
+            # Pods and nodes are watched apart: the one may be behind the other for a moment.
+            return self._after(NODE_GONE_SECONDS, pod, name, "node-gone", f"its node {name} is gone")
         if not is_ready(node) or (not bound and not is_usable(node)):
             what = "not ready" if not is_ready(node) else "closed to new pods"
             return self._after(
                 settings.not_ready_seconds, pod, name, "node-unusable", f"its node {name} is {what}"
             )
-        if not bound:
+        if not bound and not pod.spec.scheduling_gates:  # others may hold it as long as they like
             # kube-scheduler has chosen victims and waits for them to end: that may take their grace period.
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
             reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s"

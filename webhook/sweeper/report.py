@@ -4,6 +4,7 @@ What is told twice is told once: a status is written when it differs, an Event w
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper import patches, plan
 from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.gangs import GangKey, PodGang
+from webhook.sweeper.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import View
@@ -91,6 +92,7 @@ class Reporter:
         by_name = {f"{gang.key.namespace}/{gang.key.placement_name}": gang for gang in gangs}
         pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
         labels = {name: node.metadata.labels for name, node in view.nodes.items()}
+        strangers = self._bound_beside_plans(view)
         states: list[str] = []
         for name in by_name.keys() | view.placements.keys():
             gang, placement = by_name.get(name), view.placements.get(name)
@@ -99,7 +101,9 @@ class Reporter:
             planned = placement.spec.pods if placement else []
             members = [pods[each.uid] for each in planned if each.uid in pods]
             if placement and members:
-                status = self._progress(placement, members, gang, labels)
+                gone = len(planned) - len(members)  # finished, or deleted: they have had their turn
+                beside = strangers.get(_gang_of(placement), 0)
+                status = self._progress(placement, members, gang, labels, gone + beside)
                 states.append(status.state)
                 self._write(placement, status)
             elif gang:
@@ -110,6 +114,19 @@ class Reporter:
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._settling &= living
         self._metrics.count_gangs(states)
+
+    def _bound_beside_plans(self, view: View) -> Counter[tuple[str, str, str]]:
+        """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
+        unfinished = {_gang_of(each) for each in view.placements.values() if not each.status.complete}
+        namespaces = {namespace for namespace, _, _ in unfinished}
+        keys = (
+            key_of(pod)
+            for pod in view.others
+            if pod.spec.node_name
+            and pod.metadata.namespace in namespaces
+            and pod.metadata.uid not in view.in_a_plan
+        )
+        return Counter((key.namespace, f"{key.kind}/{key.name}", key.id) for key in keys)
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
@@ -138,6 +155,7 @@ class Reporter:
         members: list[Pod],
         gang: PodGang | None,
         labels: Mapping[str, Mapping[str, str]],
+        others: int,
     ) -> PlacementStatus:
         released = [pod for pod in members if not patches.is_gated(pod, self._settings.gate_prefix)]
         bound = sum(bool(pod.spec.node_name) for pod in released)
@@ -156,7 +174,7 @@ class Reporter:
             len(released),
             bound,
             plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
-            before.complete or bound == count >= placement.spec.size,
+            before.complete or (bound == count and bound + others >= placement.spec.size),
             self._reasons.get(gang.key, "") if gang else "",
         )
 
@@ -181,3 +199,7 @@ class Reporter:
             else:
                 self._metrics.errors.labels(str(error.status)).inc()
                 logger.warning("status_failed placement=%s error=%r", placement.metadata.name, str(error))
+
+
+def _gang_of(placement: Placement) -> tuple[str, str, str]:
+    return placement.metadata.namespace, placement.spec.gang, placement.spec.gang_id

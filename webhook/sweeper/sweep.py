@@ -7,15 +7,16 @@ stop anywhere; the next one, of this process or of another, goes on from what th
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from webhook.kube import convert
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, Usage, place
+from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
 from webhook.sweeper import claims, plan, repair
 from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.commit import Avoided, Commit, Committer
@@ -28,6 +29,11 @@ from webhook.sweeper.view import Looker, View
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 
+RESERVATION_SECONDS: Final = 1800.0
+"""A reservation that has not helped for so long is made anew, perhaps elsewhere."""
+_COUNTED_SECONDS: Final = 60.0
+"""After this long a deletion of ours stands in its Job's status."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -39,6 +45,7 @@ class _Record:
     grown_at: float = 0.0
     unfinishable_since: float | None = None
     no_fit: "_Failure | None" = None
+    reserved_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,8 @@ class Sweeper:
         self._records: dict[GangKey, _Record] = {}
         self._reservations: dict[GangKey, frozenset[str]] = {}
         self._assumed: set[str] = set()
+        self._stuck: frozenset[str] = frozenset()
+        self._deletions: dict[str, list[float]] = {}
 
     def close(self) -> None:
         """End the threads."""
@@ -96,14 +105,17 @@ class Sweeper:
         version = self._cache.usage_version
         with self._timed("look"):
             view = self._looker.look()
-        self._committer.begin(view)
+        self._committer.begin(view, self._stuck)
         with self._timed("snapshot"):
             snapshot = self._snapshot(view)
-        with self._timed("finish"):
+        with self._guarded("finish"):
             self._committer.finish(view)
-        with self._timed("repair"):
+        repaired = 0
+        with self._guarded("repair"):
             repaired = self._repair(view)
-        gangs = gather(view.gated, view.others, self._cache.size_of)
+        # One that is being deleted takes room, but is no member any more: its successor is.
+        staying = [pod for pod in view.others if not pod.metadata.deletion_timestamp]
+        gangs = gather(view.gated, staying, self._cache.size_of)
         self._remember(gangs)
         with self._timed("place"):
             due, commits = self._settings.interval_seconds, list[Commit]()
@@ -112,7 +124,7 @@ class Sweeper:
         with self._timed("commit"):
             # Tried again after a moment, not at once: an API server that is away would be asked without end.
             all_taken = self._committer.commit(commits, view)
-        with self._timed("report"):
+        with self._guarded("report"):
             self._reporter.report(view, gangs)
         return min(due, 1.0) if repaired or not all_taken else due
 
@@ -133,10 +145,11 @@ class Sweeper:
             if placement.spec.preempts
             for planned in placement.spec.pods
         }
+        wanted = {pod.metadata.uid: _wanted(pod) for pod in view.gated if pod.metadata.uid in view.planned}
         dropped = [
             uid
             for uid, planned in view.planned.items()
-            if uid not in preempting and _is_overbooked(snapshot, planned.node)
+            if uid not in preempting and _is_overbooked(snapshot, planned.node, wanted[uid])
         ]
         for uid in dropped:
             logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
@@ -146,24 +159,50 @@ class Sweeper:
     # --- released pods that will not run --------------------------------------------------------
 
     def _repair(self, view: View) -> int:
-        planned = {entry.uid for placement in view.placements.values() for entry in placement.spec.pods}
-        released = [pod for pod in view.others if pod.metadata.uid in planned]
-        count = 0
+        released = [pod for pod in view.others if pod.metadata.uid in view.in_a_plan]
+        count, stuck = 0, set()
         for lost in self._watchman.lost(released, view.nodes):
             if lost.cause == "not-bound":
                 self._avoided.add(key_of(lost.pod), lost.node)
-            count += self._take_back(lost.pod, lost.cause, lost.reason)
+            if self._take_back(lost.pod, lost.cause, lost.reason):
+                count += 1
+            else:
+                stuck.add(lost.pod.metadata.uid)
+        self._stuck = frozenset(stuck)
         return count
+
+    def _why_not(self, pods: Sequence[Pod]) -> str:
+        """Why these pods of one gang are not to be deleted, "" if they may be."""
+        if not self._settings.repair:
+            return "repair is switched off"
+        if not all(repair.can_come_again(pod) for pod in pods):
+            return "no controller would make it again"
+        # A Job counts our deletions as failures of its pods, and fails for good at its backoffLimit.
+        by_job: dict[str, list[Pod]] = {}
+        for pod in pods:
+            owner = pod.metadata.controller
+            if owner is not None and owner.kind == "Job":
+                by_job.setdefault(owner.uid, []).append(pod)
+        for uid, own in by_job.items():
+            name = own[0].metadata.controller.name if own[0].metadata.controller else ""
+            left = self._cache.owners.failures_left(own[0].metadata.namespace, name, uid)
+            recent = [at for at in self._deletions.get(uid, ()) if time.monotonic() - at < _COUNTED_SECONDS]
+            if left is not None and len(own) + len(recent) > left:
+                return f"its Job {name} would reach its backoffLimit and fail; raise it"
+        return ""
 
     def _take_back(self, pod: Pod, cause: str, reason: str) -> bool:
         """Delete a released pod whose controller will make it again; returns whether it went."""
-        if not (self._settings.repair and repair.can_come_again(pod)):
-            why = "no controller would make it again" if self._settings.repair else "repair is switched off"
+        why = self._why_not([pod])
+        if why:
             self._reporter.warn(pod, "NotRepaired", f"{reason}; {why}: delete it and create it anew")
             return False
         if not self._may_act() or not repair.delete(self._api, pod):
             return False
         self._metrics.repairs.labels(cause).inc()
+        owner = pod.metadata.controller
+        if owner is not None:
+            self._deletions.setdefault(owner.uid, []).append(time.monotonic())
         logger.info(
             "taken_back pod=%s/%s cause=%s reason=%r",
             pod.metadata.namespace,
@@ -209,6 +248,10 @@ class Sweeper:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
             if not waiting:
                 continue
+            paused = self._avoided.paused_seconds(gang.key)
+            if paused > 0:
+                due = min(due, paused)
+                continue
             remaining = self._seconds_to_completion(gang)
             if remaining > 0:
                 due = min(due, remaining)
@@ -217,7 +260,7 @@ class Sweeper:
                 continue
             try:
                 placed = self._place(gang, waiting, view, snapshot, held, version)
-            except PlacementError as error:
+            except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
                 self._reporter.waits(gang, str(error))
             except Exception:  # one bad gang never stops the others
                 logger.exception("gang_failed gang=%s", gang.key)
@@ -257,7 +300,7 @@ class Sweeper:
         if claimed is not None:
             logger.info("preempts gang=%s victims=%s", gang.key, ",".join(claimed.victims[:10]))
             return asked, claimed.assignment, True
-        self._reserve(gang, asked, snapshot)
+        self._reserve(gang, asked, snapshot, view)
         self._undo_if_unfinishable(gang, view, answer.sentence)
         self._reporter.waits(gang, answer.sentence)
         record.no_fit = replace(failure, sentence=answer.sentence)
@@ -277,45 +320,82 @@ class Sweeper:
 
         return claims.claim(asked.gang, snapshot, self._settings.options, may_go)
 
-    def _reserve(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot) -> None:
+    def _reserve(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot, view: View) -> None:
         """A gang that has waited long holds the nodes that are easiest to become free for it."""
+        record = self._records[gang.key]
         kept = self._reservations.get(gang.key)
-        if kept is not None and all(name in snapshot.nodes for name in kept):
+        is_fresh = time.monotonic() - record.reserved_at < RESERVATION_SECONDS
+        if kept is not None and is_fresh and all(name in snapshot.nodes for name in kept):
             return
         if _age_seconds(gang) < self._settings.reserve_seconds:
             return
-
-        def may_end(use: Usage) -> bool:
-            return use.gang != asked.gang.name
-
-        claimed = claims.claim(asked.gang, snapshot, self._settings.options, may_end)
+        lasting = _lasting(view)
+        claimed = claims.claim(
+            asked.gang, snapshot, self._settings.options, lambda use: use.name not in lasting
+        )
+        self._reservations.pop(gang.key, None)
         if claimed is not None:
             self._reservations[gang.key] = claimed.nodes
+            record.reserved_at = time.monotonic()
             logger.info("reserves gang=%s nodes=%d", gang.key, len(claimed.nodes))
 
     def _undo_if_unfinishable(self, gang: PodGang, view: View, sentence: str) -> None:
         """Take a gang back that is partly released and whose rest has found no place for too long."""
         placement = view.placements.get(f"{gang.key.namespace}/{gang.key.placement_name}")
         record = self._records[gang.key]
-        if not gang.released or placement is None or placement.status.complete:
+        ours = {planned.uid for planned in placement.spec.pods} if placement else set()
+        # A member that never went through us (a launcher without GPU, say) is not ours to take back.
+        released = [pod for pod in gang.released if pod.metadata.uid in ours]
+        if not released or placement is None or placement.status.complete:
             record.unfinishable_since = None
             return
         if record.unfinishable_since is None:
             record.unfinishable_since = time.monotonic()
         elif time.monotonic() - record.unfinishable_since >= self._settings.undo_seconds:
-            for pod in gang.released:
-                self._take_back(pod, "undone", f"the rest of its gang found no place: {sentence}")
             record.unfinishable_since = None
+            why = self._why_not(released)
+            if why:
+                self._reporter.warn(released[0], "NotTakenBack", f"half of the gang is released; {why}")
+                return
+            for pod in released:
+                self._take_back(pod, "undone", f"the rest of its gang found no place: {sentence}")
+
+    @contextmanager
+    def _guarded(self, phase: str) -> Iterator[None]:
+        """A phase whose defect must not keep the others from their work."""
+        with self._timed(phase):
+            try:
+                yield
+            except Exception:
+                logger.exception("phase_failed phase=%s", phase)
 
     def _timed(self, phase: str) -> AbstractContextManager[object]:
         return self._metrics.passes.labels(phase).time()
 
 
-def _is_overbooked(snapshot: Snapshot, node: str) -> bool:
+def _lasting(view: View) -> frozenset[str]:
+    """Names of pods that do not end: those of DaemonSets and of nodes themselves, and the system's."""
+    return frozenset(
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in view.others
+        if pod.metadata.namespace == "kube-system"
+        or ((owner := pod.metadata.controller) is not None and owner.kind in ("DaemonSet", "Node"))
+    )
+
+
+def _wanted(pod: Pod) -> frozenset[str]:
+    try:
+        return frozenset(name for name, _ in convert.pod_class_of(pod).requests)
+    except ValueError:
+        return frozenset()
+
+
+def _is_overbooked(snapshot: Snapshot, node: str, wanted: frozenset[str]) -> bool:
+    """Whether a node has less than nothing left of a resource that the pod planned for it wants."""
     state = snapshot.nodes.get(node)
     if state is None:
         return True
-    short = any(amount < 0 for amount in state.free.values())
+    short = any(amount < 0 for name, amount in state.free.items() if name in wanted)
     return short or any(amount < 0 for card in state.cards for _, amount in card.free)
 
 

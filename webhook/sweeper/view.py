@@ -4,6 +4,7 @@ Converted objects are kept as long as the API server's object behind them is the
 over a cluster in which little has changed converts little.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -16,6 +17,8 @@ from webhook.placement import Snapshot, Usage
 from webhook.sweeper import patches
 from webhook.sweeper.cache import occupied_node
 from webhook.sweeper.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 class Objects(Protocol):
@@ -68,7 +71,7 @@ class View:
     """The cluster at one moment.
 
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated.
+    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not.
     """
 
     gated: list[Pod]
@@ -76,6 +79,7 @@ class View:
     nodes: dict[str, Node]
     placements: dict[str, Placement]
     planned: dict[str, PlannedPod] = field(default_factory=dict)
+    in_a_plan: set[str] = field(default_factory=set)
 
     def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
         """uid -> node of those pods that have one, released or only planned."""
@@ -109,30 +113,56 @@ class Looker:
             (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
         nodes = dict(self._objects.node_items())
         view = View(gated, others, nodes, dict(self._objects.current_placements()))
-        waiting = {pod.metadata.uid for pod in gated}
+        waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         for placement in view.placements.values():
             for planned in placement.spec.pods:
+                view.in_a_plan.add(planned.uid)
                 node = nodes.get(planned.node)
-                if planned.uid in waiting and node is not None and is_usable(node):
+                # A plan speaks for pods of its own namespace alone, whoever wrote it.
+                is_its_own = waiting.get(planned.uid) == placement.metadata.namespace
+                if is_its_own and node is not None and is_usable(node):
                     view.planned[planned.uid] = planned
         return view
 
     def snapshot(self, view: View) -> Snapshot:
-        """Nodes, and what bound, pinned and planned pods take on them."""
+        """Nodes, and what bound, pinned and planned pods take on them.
+
+        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one.
+        """
         usage: list[tuple[str, Usage]] = []
         for pod in view.others:
             name = occupied_node(pod)
-            if name is not None and name in view.nodes:
-                usage.append((name, self._usages.get(pod)))
+            if name in view.nodes and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan):
+                usage.append((name, self._usage(pod, view.nodes[name])))
         for pod in view.gated:
             planned = view.planned.get(pod.metadata.uid)
             if planned is not None:
-                usage.append((planned.node, convert.usage_of(pod, annotations=planned.annotations)))
-        nodes = [self._nodes.get(node) for node in view.nodes.values()]
+                usage.append((planned.node, self._usage(pod, view.nodes[planned.node], planned)))
+        nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
         self._snapshot = Snapshot.build(nodes, usage, self._settings.topology, previous=self._snapshot)
         self._nodes.end_round()
         self._usages.end_round()
         return self._snapshot
+
+    def _usage(self, pod: Pod, node: Node, planned: PlannedPod | None = None) -> Usage:
+        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked."""
+        try:
+            if planned is not None:
+                return convert.usage_of(pod, annotations=planned.annotations)
+            return self._usages.get(pod)
+        except ValueError as error:
+            logger.warning(
+                "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
+            )
+            made = self._node(node)
+            return Usage(dict(made.allocatable) if made is not None else {})
+
+    def _node(self, node: Node) -> PlacementNode | None:
+        try:
+            return self._nodes.get(node)
+        except ValueError as error:
+            logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
+            return None
 
 
 def is_ready(node: Node) -> bool:
