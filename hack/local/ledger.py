@@ -15,8 +15,8 @@ its victims. True at every moment is:
 
 import json
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
@@ -44,7 +44,6 @@ class Take:
     cards: tuple[str, ...]
     millicores: int
     is_ours: bool
-    preempts: bool
 
 
 @dataclass
@@ -60,6 +59,7 @@ class Ledger:
     _plans: dict[str, list[tuple[int, str, bool]]] = field(default_factory=dict)
     _waiting: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     _stamps: dict[str, int] = field(default_factory=dict)
+    _suspects: list[tuple[str, dict[str, Take]]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def plan(self, kind: str, placement: Json) -> None:
@@ -70,8 +70,9 @@ class Ledger:
         with self._lock:
             for entry in spec.get("pods", []):
                 plans = self._plans.setdefault(entry["uid"], [])
-                if not plans or plans[-1][1] != entry["node"]:
-                    plans.append((version, entry["node"], bool(spec.get("preempts"))))
+                word = (entry["node"], bool(spec.get("preempts")))
+                if not plans or plans[-1][1:] != word:
+                    plans.append((version, *word))
 
     def pod(self, kind: str, pod: Json, *, in_order: bool = True) -> None:
         """A version of a pod. in_order: whether it came by a watch, not by a list after a gap."""
@@ -97,7 +98,6 @@ class Ledger:
         metadata, spec = pod["metadata"], pod["spec"]
         limits = [container.get("resources", {}).get("limits", {}) for container in spec["containers"]]
         cards = (metadata.get("annotations") or {}).get(keys.GAS_CARDS_ANNOTATION, "")
-        plans = self._plans.get(metadata["uid"], [])
         return Take(
             name=f"{metadata['namespace']}/{metadata['name']}",
             node=node,
@@ -107,7 +107,6 @@ class Ledger:
             cards=tuple(filter(None, cards.replace("|", ",").split(","))),
             millicores=sum(_millicores(each.get(keys.MILLICORES, 0)) for each in limits),
             is_ours=bool(pinned_to(pod)),
-            preempts=any(preempts for _, _, preempts in plans),
         )
 
     def _judge_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
@@ -125,22 +124,38 @@ class Ledger:
         self._stamps[take.node] = max(last, int(stamp))
 
     def _judge_node(self, node: str) -> None:
-        here = [take for take in self.takes.values() if take.node == node]
-        bound = sum(take.gpus for take in here if take.is_bound)
+        here = {uid: take for uid, take in self.takes.items() if take.node == node}
+        bound = sum(take.gpus for take in here.values() if take.is_bound)
         if bound > NODE_GPUS:
-            self.faults.append(f"{node} has {bound} GPUs bound of {NODE_GPUS}: {_listed(here)}")
-        floor = max((take.priority for take in here if take.preempts and not take.is_bound), default=None)
-        ours = [take for take in here if take.is_ours and (floor is None or take.priority >= floor)]
+            self.faults.append(f"{node} has {bound} GPUs bound of {NODE_GPUS}: {_listed(here.values())}")
+        if self._given_out_twice(node, here):
+            self._suspects.append((node, {uid: replace(take) for uid, take in here.items()}))
+
+    def _given_out_twice(self, node: str, here: Mapping[str, Take]) -> list[str]:
+        """Claims 1 and 3 of what was on a node at one moment, by the plans that are known now."""
+        preempting = [
+            take.priority for uid, take in here.items() if not take.is_bound and self._preempts(uid)
+        ]
+        floor = max(preempting, default=None)
+        ours = [take for take in here.values() if take.is_ours and (floor is None or take.priority >= floor)]
+        found = []
         if (taken := sum(take.gpus for take in ours)) > NODE_GPUS:
-            self.faults.append(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {_listed(ours)}")
+            found.append(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {_listed(ours)}")
         for card in range(INTEL_CARDS):
             users = [take for take in ours if f"card{card}" in take.cards]
             if sum(take.millicores for take in users) > 1000 or len(users) > CARD_SHARES:
-                self.faults.append(f"card{card} of {node} is given out more than once: {_listed(users)}")
+                found.append(f"card{card} of {node} is given out more than once: {_listed(users)}")
+        return found
+
+    def _preempts(self, uid: str) -> bool:
+        return any(preempts for _, _, preempts in self._plans.get(uid, []))
 
     def settle(self) -> None:
-        """Judge releases by plans: call it when both readers have caught up."""
+        """Judge by plans, which may be read later than pods: call it when both readers have caught up."""
         with self._lock:
+            for node, here in self._suspects:
+                self.faults += self._given_out_twice(node, here)
+            self._suspects.clear()
             for uid, (version, name, node) in self._waiting.items():
                 earlier = [where for at, where, _ in self._plans.get(uid, []) if at < version]
                 if node not in earlier:
@@ -212,7 +227,7 @@ def _millicores(amount: str | int) -> int:
     return int(text[:-1]) * 1000 if text.endswith("k") else int(text)
 
 
-def _listed(takes: list[Take]) -> str:
+def _listed(takes: Iterable[Take]) -> str:
     return ", ".join(
         f"{take.name} ({take.gpus or take.cards}{'' if take.is_bound else ', not bound'})" for take in takes
     )

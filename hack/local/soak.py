@@ -75,6 +75,7 @@ class Soak:
         self.readers = [Reader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
+        self.told = 0
         # Each with choices of its own, so that neither's timing changes what the other does.
         self.crowd = Crowd(self.api, plan.crowd, random.Random(f"crowd {plan.seed}"), self.done)
         choices = random.Random(f"trouble {plan.seed}")
@@ -133,7 +134,7 @@ class Soak:
             "disturb": self.plan.disturb_every,
             "restart": self.plan.restart_every,
             "kill": self.plan.kill_every,
-            "say": 30.0,
+            "say": 15.0,
         }
         actions: dict[str, Callable[[], None]] = {
             "disturb": self.trouble.something,
@@ -163,6 +164,9 @@ class Soak:
             self.done[f"refused: {name} {error.status}"] += 1
 
     def _say(self) -> None:
+        for fault in self.ledger.faults[self.told :]:
+            say(f"  FAULT at {datetime.now(UTC):%H:%M:%S} or before: {fault}")
+        self.told = len(self.ledger.faults)
         say(
             f"  {self.done['gangs']} gangs, {self.ledger.released} releases, {self.ledger.bound} bindings, "
             f"{len(self.ledger.takes)} pods on nodes, {len(self.ledger.faults)} faults"

@@ -12,7 +12,7 @@ from hack.local.ledger import GPUS, Ledger
 from hack.local.soak import Plan, Soak
 from labeler.contract import keys
 
-SECONDS = 40.0
+SECONDS = 30.0
 
 
 @pytest.mark.cluster
@@ -21,7 +21,7 @@ def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(tmp_path:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}: repeat with hack/soak --minutes {SECONDS / 60:.2f} --seed {seed}")
     cluster = Cluster.up(tmp_path / "cluster", tied=True)
-    soak = Soak(cluster, Plan(SECONDS, seed, end_seconds=120))
+    soak = Soak(cluster, Plan(SECONDS, seed, restart_every=40, kill_every=16, end_seconds=120))
     try:
         if cluster.programs.missing:
             pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
@@ -29,7 +29,7 @@ def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(tmp_path:
     finally:
         cluster.down()
     # It did what it is for.
-    assert soak.ledger.released > 50
+    assert soak.ledger.released > 30
     assert soak.done["API server restarts"] >= 1
     assert soak.done["leaders killed"] >= 1
 
