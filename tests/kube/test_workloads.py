@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.kube.workloads import WORKLOADS, Workload
+from webhook.kube.workloads import WORKLOADS, Workload, job_failures_left
 
 BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
 JOB = "jobs.batch"
@@ -199,3 +199,19 @@ def test_a_controller_that_makes_pods_only_after_others_run_is_known(
 
 def test_no_kind_of_owner_is_listed_twice() -> None:
     assert len(BY_NAME) == len(WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "left"),
+    [
+        ({}, {}, 6),
+        ({"backoffLimit": 0}, {}, 0),
+        ({"backoffLimit": 3}, {"failed": 2}, 1),
+        ({}, {"failed": 9}, -3),
+    ],
+    ids=["the default", "none at all", "some used up", "all used up"],
+)
+def test_a_job_can_lose_as_many_pods_as_its_backoff_limit_leaves(
+    spec: dict[str, Any], status: dict[str, Any], left: int
+) -> None:
+    assert job_failures_left(read(JOB, spec, status, {})) == left

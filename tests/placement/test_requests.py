@@ -40,6 +40,24 @@ def test_what_is_no_quantity_is_an_error_that_quotes_it(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1e1002", 10**33),
+        ("1e999999999", 10**33),
+        ("9" * 5000, 10**33),
+        ("-" + "9" * 5000, -(10**33)),
+        ("1e-999999999", 1),
+        ("0e999999999", 0),
+        ("0" * 5000 + "2", 2000),
+        ("0.001" + "0" * 5000 + "1", 2),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_quantity_that_no_node_holds_is_capped_and_none_takes_long(text: str, expected: int) -> None:
+    assert parse(text) == expected
+
+
 def test_sums_are_rounded_once_cpu_to_thousandths_and_the_rest_to_units() -> None:
     assert in_units({"cpu": 1, "memory": 1001, "nvidia.com/gpu": 2000}) == {
         "cpu": 1,

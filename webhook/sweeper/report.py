@@ -5,7 +5,7 @@ What is told twice is told once: a status is written when it differs, an Event w
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
 
 from webhook.kube import placements
@@ -86,8 +86,11 @@ class Reporter:
 
     # --- at its end -----------------------------------------------------------------------------
 
-    def report(self, view: View, gangs: Sequence[PodGang]) -> None:
-        """Write what differs: states, progress, reasons; remove Placements whose gang is gone."""
+    def report(self, view: View, gangs: Sequence[PodGang], taken: Set[str] = frozenset()) -> None:
+        """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
+
+        taken: uids of released pods that we have deleted, which therefore have not had their turn.
+        """
         view.placements = dict(self._cache.current_placements())
         by_name = {f"{gang.key.namespace}/{gang.key.placement_name}": gang for gang in gangs}
         pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
@@ -101,7 +104,8 @@ class Reporter:
             planned = placement.spec.pods if placement else []
             members = [pods[each.uid] for each in planned if each.uid in pods]
             if placement and members:
-                gone = len(planned) - len(members)  # finished, or deleted: they have had their turn
+                # Finished, or deleted by somebody: those have had their turn.
+                gone = sum(each.uid not in pods and each.uid not in taken for each in planned)
                 beside = strangers.get(_gang_of(placement), 0)
                 status = self._progress(placement, members, gang, labels, gone + beside)
                 states.append(status.state)

@@ -95,6 +95,7 @@ class Sweeper:
         self._assumed: set[str] = set()
         self._stuck: frozenset[str] = frozenset()
         self._deletions: dict[str, list[float]] = {}
+        self._taken: set[str] = set()
 
     def close(self) -> None:
         """End the threads."""
@@ -125,7 +126,8 @@ class Sweeper:
             # Tried again after a moment, not at once: an API server that is away would be asked without end.
             all_taken = self._committer.commit(commits, view)
         with self._guarded("report"):
-            self._reporter.report(view, gangs)
+            self._taken &= view.in_a_plan
+            self._reporter.report(view, gangs, self._taken)
         return min(due, 1.0) if repaired or not all_taken else due
 
     # --- what is planned already ----------------------------------------------------------------
@@ -199,6 +201,7 @@ class Sweeper:
             return False
         if not self._may_act() or not repair.delete(self._api, pod):
             return False
+        self._taken.add(pod.metadata.uid)
         self._metrics.repairs.labels(cause).inc()
         owner = pod.metadata.controller
         if owner is not None:
