@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,6 +117,7 @@ class Committer:
         self._pool = ThreadPoolExecutor(_PARALLEL_COMMITS, thread_name_prefix="commit")
         self._fresh_lock = threading.Lock()
         self._turn_lock = threading.Lock()
+        self._order_lock = threading.Lock()
         self._cards_under_way: set[str] = set()
         self._released: dict[str, float] = {}
         self._has_failed = False
@@ -164,7 +166,7 @@ class Committer:
             and not self._avoided.paused_seconds(key_of(pod))
         ]
         if pairs:
-            self._release(view, pairs)
+            self._release(view, self._in_turn(pairs))
 
     def commit(self, commits: Iterable[Commit], view: View) -> bool:
         """Write and carry out several plans at once; returns whether the API server took all that it got."""
@@ -179,7 +181,10 @@ class Committer:
         try:
             if not self._may_act():
                 return
-            added = self._write_if_it_holds(commit, view)
+            # Of two gangs on one node the one with the earlier gas-ts must also come first in turn.
+            with self._order_lock if any(any(each.cards) for each in answer.placed) else nullcontext():
+                added = self._write_if_it_holds(commit, view)
+                pairs = self._in_turn([(commit.asked.pods[entry.uid], entry) for entry in added])
             if not added:
                 return
             self._metrics.placed.inc()
@@ -188,7 +193,7 @@ class Committer:
                 gang.key, len(added), answer.spread, answer.proven,
             )  # fmt: skip
             self._reporter.placed(gang, f"{len(added)} pods placed on {answer.spread}")
-            self._release(view, [(commit.asked.pods[entry.uid], entry) for entry in added])
+            self._release(view, pairs)
         except ApiError as error:
             self._metrics.errors.labels(str(error.status)).inc()
             self._reporter.waits(gang, f"not committed in this pass: {error}")
@@ -249,7 +254,6 @@ class Committer:
         return chosen
 
     def _release(self, view: View, pairs: list[Pair]) -> None:
-        pairs = self._in_turn(pairs)
         pods = {planned.uid: pod for pod, planned in pairs}
         self._cache.expect({planned.uid: planned.node for _, planned in pairs})
         for release in self._releaser.release(pairs):
