@@ -23,6 +23,14 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         lambda item: not item["metadata"]["name"].startswith("system-"),
     ),
+    *(
+        (path, lambda item: item["metadata"]["name"].startswith("topogate"))
+        for path in (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+        )
+    ),
     ("/api/v1/nodes", lambda _: True),
     ("/api/v1/namespaces", lambda item: item["metadata"]["name"] not in SYSTEM_NAMESPACES),
 ]

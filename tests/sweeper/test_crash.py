@@ -51,7 +51,7 @@ class Case:
 
     @property
     def settings(self) -> Settings:
-        return Settings(settle_seconds=0.2, patience_seconds=2, ignored_namespaces=_AllBut({self.namespace}))
+        return Settings(settle_seconds=10, patience_seconds=10, ignored_namespaces=_AllBut({self.namespace}))
 
     def agent(self, life: str) -> str:
         return f"sweeper-{life}-of-{self.namespace}"

@@ -80,6 +80,15 @@ def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() 
     ]
 
 
+def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None:
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
+    earlier = PlannedPod(name="train-0", uid="ns-train-0", node="n0")
+    before = Placement(metadata=Metadata(name="p"), spec=PlacementSpec(preempts=True, pods=[earlier]))
+    added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
+    assert plan.plan_spec(gang, before, added).preempts
+    assert not plan.plan_spec(gang, Placement(metadata=before.metadata), added).preempts
+
+
 def test_a_gangs_placement_belongs_to_the_gangs_controller() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1))
     assert plan.plan_metadata(gang)["ownerReferences"] == [

@@ -119,7 +119,7 @@ class Committer:
         self._turn_lock = threading.Lock()
         self._order_lock = threading.Lock()
         self._cards_under_way: set[str] = set()
-        self._released: dict[str, float] = {}
+        self._released: dict[str, tuple[float, PlannedPod]] = {}
         self._has_failed = False
 
     def close(self) -> None:
@@ -136,17 +136,13 @@ class Committer:
             planned = view.planned.get(pod.metadata.uid)
             if planned is not None and planned.node in self._avoided.of(key_of(pod)):
                 del view.planned[pod.metadata.uid]
+        self._recall_releases(view)
         ours = [pod for pod in view.others if pod.metadata.uid in view.in_a_plan]
         now_ns = time.time_ns()
         self._timestamps.saw((pod.metadata.annotations for pod in ours), now_ns)
         self._timestamps.saw(
             (each.annotations for plan_ in view.placements.values() for each in plan_.spec.pods), now_ns
         )
-        now = time.monotonic()
-        gated = {pod.metadata.uid for pod in view.gated}
-        self._released = {
-            uid: at for uid, at in self._released.items() if uid in gated and now - at < SEEN_SECONDS
-        }
         self._cards_under_way = _nodes_with_cards_under_way(
             pod for pod in ours if pod.metadata.uid not in stuck
         )
@@ -155,6 +151,23 @@ class Committer:
             for uid, planned in view.planned.items()
             if uid in self._released and planned.annotations
         }
+
+    def _recall_releases(self, view: View) -> None:
+        """A pod that we have released, and that the watch still shows gated, is where we sent it."""
+        now = time.monotonic()
+        gated = {pod.metadata.uid for pod in view.gated}
+        self._released = {
+            uid: (at, planned)
+            for uid, (at, planned) in self._released.items()
+            if uid in gated and now - at < SEEN_SECONDS
+        }
+        for uid, (_, planned) in self._released.items():
+            if planned.node in view.nodes:
+                view.planned[uid] = planned
+
+    def has_released(self, uid: str) -> bool:
+        """Whether a pod that still looks gated has been let go."""
+        return uid in self._released
 
     def finish(self, view: View) -> None:
         """Release what an earlier pass, or an earlier leader, planned and did not come to release."""
@@ -259,7 +272,7 @@ class Committer:
         for release in self._releaser.release(pairs):
             self._metrics.releases.labels(release.outcome).inc()
             if release.outcome is Outcome.RELEASED:
-                self._released[release.planned.uid] = time.monotonic()
+                self._released[release.planned.uid] = (time.monotonic(), release.planned)
             elif release.outcome is not Outcome.GONE:
                 self._not_released(view, pods[release.planned.uid], release)
 

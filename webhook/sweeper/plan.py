@@ -110,7 +110,7 @@ def plan_spec(
         gang_id=gang.key.id,
         size=min(gang.size or 0, len(gang.pods)),
         proven=proven,
-        preempts=preempts,
+        preempts=preempts or bool(kept and before and before.spec.preempts),
         pods=kept + added,
     )
 

@@ -151,7 +151,9 @@ class Sweeper:
         dropped = [
             uid
             for uid, planned in view.planned.items()
-            if uid not in preempting and _is_overbooked(snapshot, planned.node, wanted[uid])
+            if uid not in preempting
+            and not self._committer.has_released(uid)
+            and _is_overbooked(snapshot, planned.node, wanted[uid])
         ]
         for uid in dropped:
             logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
