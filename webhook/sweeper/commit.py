@@ -31,7 +31,7 @@ from webhook.sweeper.view import Looker, View
 AVOID_SECONDS: Final = 600.0
 """How long a gang does not go again to a node that did not take one of its pods."""
 LONGEST_PAUSE_SECONDS: Final = 300.0
-SEEN_SECONDS: Final = 10.0
+SEEN_SECONDS: Final = 300.0
 """How long a release that the watch does not show yet is believed to have happened."""
 _PARALLEL_COMMITS: Final = 8
 

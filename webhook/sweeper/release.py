@@ -115,7 +115,9 @@ class Releaser:
                     if fresh is None or fresh.metadata.uid != planned.uid:
                         return Release(planned, Outcome.GONE, detail)
                     if not patches.is_gated(fresh, self._prefix):
-                        return Release(planned, Outcome.RELEASED)
+                        # An earlier try of ours did arrive, perhaps by an earlier plan.
+                        is_there = patches.pinned_node(fresh) == planned.node
+                        return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
                     if fresh.spec == pod.spec and fresh.metadata.annotations == pod.metadata.annotations:
                         return Release(planned, Outcome.REFUSED, detail)
                     pod = fresh
