@@ -75,9 +75,7 @@ def clean(cluster: Cluster) -> None:
         for item in api.json("GET", path)["items"]:
             if is_ours(item):
                 delete(api, f"{path}/{item['metadata']['name']}")
-    for item in api.json("GET", "/api/v1/pods")["items"]:
-        metadata = item["metadata"]
-        delete(api, f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+    cluster.wait_for("no pod of another test", functools.partial(_delete_pods, api))
     # Test namespaces have names of their own; those of the manifests are made again by the next test.
     for name in ("topogate-system", "topogate-labeler"):
         path = f"/api/v1/namespaces/{name}"
@@ -98,6 +96,15 @@ def delete_namespace(cluster: Cluster, name: str) -> None:
     delete(api, f"/api/v1/namespaces/{name}")
     pods = f"/api/v1/namespaces/{name}/pods"
     cluster.wait_for(f"the pods of {name} to be gone", lambda: not api.json("GET", pods)["items"])
+
+
+def _delete_pods(api: Api) -> bool:
+    """Delete all pods; returns whether there were none. Controllers may make some for a moment more."""
+    pods = api.json("GET", "/api/v1/pods")["items"]
+    for item in pods:
+        metadata = item["metadata"]
+        delete(api, f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+    return not pods
 
 
 def _is_gone(api: Api, path: str) -> bool:

@@ -15,6 +15,7 @@ from labeler.contract import keys
 SECONDS = 30.0
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(tmp_path: Path) -> None:
