@@ -4,6 +4,7 @@ Reads the cluster once and asks the placement core the same question as the swee
 """
 
 import argparse
+import functools
 import os
 import sys
 import time
@@ -22,7 +23,7 @@ from webhook.kube.owners import Owners
 from webhook.kube.placements import Placement
 from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
 from webhook.sweeper import claims, patches, plan
-from webhook.sweeper.cache import NODES, PODS, UNFINISHED, occupied_node
+from webhook.sweeper.cache import NODES, PODS, UNFINISHED, occupied_node, owner_says
 from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
 from webhook.sweeper.settings import Settings, SettingsError, load
 from webhook.sweeper.view import Looker, View
@@ -129,7 +130,7 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
     yield from (f"Note: {problem}." for problem in gang.problems)
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."
-    placement = cluster.placements.get(f"{namespace}/{gang.key.placement_name}")
+    placement = cluster.placements.get(gang.key.placement_key)
     if placement is not None and placement.status.reason:
         yield f"Last try: {placement.status.reason}"
     if pod.metadata.uid in view.planned:
@@ -216,12 +217,7 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     deadline = time.monotonic() + OWNERS_SECONDS
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
-
-    def ask(key: GangKey) -> OwnerSays:
-        named = (key.kind, key.namespace, key.name, key.id)
-        return OwnerSays(owners.size(*named), owners.is_staged(*named))
-
-    return ask
+    return functools.partial(owner_says, owners)
 
 
 def _name(item: Placement) -> str:

@@ -131,8 +131,7 @@ class ClusterCache:
 
     def size_of(self, key: GangKey) -> OwnerSays:
         """What a gang's controller says of its size."""
-        named = (key.kind, key.namespace, key.name, key.id)
-        return OwnerSays(self.owners.size(*named), self.owners.is_staged(*named))
+        return owner_says(self.owners, key)
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -175,6 +174,12 @@ class ClusterCache:
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if self._changes.saw_node(before, after):
             self.changed.set()
+
+
+def owner_says(owners: Owners, key: GangKey) -> OwnerSays:
+    """What a gang's controller, as far as the cluster serves it, says of the gang's size."""
+    named = (key.kind, key.namespace, key.name, key.id)
+    return OwnerSays(owners.size(*named), owners.is_staged(*named))
 
 
 def occupied_node(pod: objects.Pod) -> str | None:

@@ -242,7 +242,7 @@ class Committer:
         """Make the plan durable; returns its new entries."""
         gang, answer = commit.gang, commit.answer
         added = plan.planned_pods(gang, commit.asked, answer, self._timestamps, time.time_ns())
-        before = view.placements.get(f"{gang.key.namespace}/{gang.key.placement_name}")
+        before = view.placements.get(gang.key.placement_key)
         spec = plan.plan_spec(gang, before, added, proven=answer.proven, preempts=commit.preempts)
         self._cache.written(placements.write_plan(self._api, before, plan.plan_metadata(gang), spec))
         return added

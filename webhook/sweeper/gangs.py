@@ -38,6 +38,11 @@ class GangKey:
         readable = re.sub(r"[^a-z0-9-]+", "-", f"{self.kind}-{self.name}".lower()).strip("-")
         return f"{readable[:200]}-{digest}"
 
+    @property
+    def placement_key(self) -> str:
+        """Where its Placement stands among all: "namespace/name"."""
+        return f"{self.namespace}/{self.placement_name}"
+
 
 @dataclass(frozen=True)
 class OwnerSays:

@@ -92,7 +92,7 @@ class Reporter:
         taken: uids of released pods that we have deleted, which therefore have not had their turn.
         """
         view.placements = dict(self._cache.current_placements())
-        by_name = {f"{gang.key.namespace}/{gang.key.placement_name}": gang for gang in gangs}
+        by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
         labels = {name: node.metadata.labels for name, node in view.nodes.items()}
         strangers = self._bound_beside_plans(view)

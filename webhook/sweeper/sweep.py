@@ -346,7 +346,7 @@ class Sweeper:
 
     def _undo_if_unfinishable(self, gang: PodGang, view: View, sentence: str) -> None:
         """Take a gang back that is partly released and whose rest has found no place for too long."""
-        placement = view.placements.get(f"{gang.key.namespace}/{gang.key.placement_name}")
+        placement = view.placements.get(gang.key.placement_key)
         record = self._records[gang.key]
         ours = {planned.uid for planned in placement.spec.pods} if placement else set()
         # A member that never went through us (a launcher without GPU, say) is not ours to take back.
