@@ -36,7 +36,7 @@ from webhook.kube.client import JSON_PATCH, ApiError
 
 GPUS: Final = "nvidia.com/gpu"
 CLIENTS: Final = 8
-GUARDS: Final = ("topogate-gate-removal", "topogate-sweeper-pods")
+GUARDS: Final = ("topogate-pods",)
 _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 

@@ -37,6 +37,13 @@ IMPATIENT: Final = [
     for trouble in ("not-ready", "unreachable")
 ]
 """The tolerations that every pod gets, with another time: the one change of them that is possible."""
+OWNER: Final = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "j",
+    "uid": "3f1e6f0c-0000-4000-8000-000000000000",
+}
+NOTHING_ELSE: Final = "of a pod the topogate sweeper may change the affinity"
 STRICT: Final = ROOT / "manifests" / "overlays" / "strict"
 
 
@@ -90,6 +97,7 @@ def gated(name: str, *gates: str) -> dict[str, Any]:
     pod = gpu_pod(name)
     pod["spec"]["schedulingGates"] = [{"name": gate} for gate in (gates or (keys.GATE,))]
     pod["spec"]["initContainers"] = [{"name": "init", "image": "i"}]
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), "theirs": "as it was"}
     return pod
 
 
@@ -142,34 +150,56 @@ def test_a_gated_pod_may_be_labelled_and_deleted_by_anybody(guarded: Cluster, po
 
 
 def test_the_sweeper_may_not_remove_somebody_elses_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
-    with pytest.raises(ClusterError, match="all others belong to somebody else"):
+    with pytest.raises(ClusterError, match=NOTHING_ELSE):
         patch(guarded, *pod, without(OTHER_GATE), user=SWEEPER)
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 def test_the_sweeper_may_not_change_an_image(guarded: Cluster, pod: tuple[str, str], field: str) -> None:
     name = {"containers": "main", "initContainers": "init"}[field]
-    with pytest.raises(ClusterError, match="may not change images"):
+    with pytest.raises(ClusterError, match=NOTHING_ELSE):
         patch(guarded, *pod, {"spec": {field: [{"name": name, "image": "evil"}]}}, user=SWEEPER)
 
 
 @pytest.mark.parametrize(
-    ("change", "refusal"),
+    "change",
     [
-        ({"spec": {"nodeSelector": {"a": "b"}}}, "affinity and gates of a pod's spec, nothing else"),
-        ({"spec": {"tolerations": IMPATIENT}}, "affinity and gates of a pod's spec"),
-        ({"spec": {"activeDeadlineSeconds": 1}}, "affinity and gates of a pod's spec"),
-        ({"metadata": {"labels": {"a": "b"}}}, "annotations of a pod's metadata, nothing else"),
-        ({"metadata": {"finalizers": ["example.com/f"]}}, "annotations of a pod's metadata"),
-        ({"metadata": {"annotations": {"topogate.io/inject": "false"}}}, "no others"),
+        {"spec": {"nodeSelector": {"a": "b"}}},
+        {"spec": {"tolerations": IMPATIENT}},
+        {"spec": {"activeDeadlineSeconds": 1}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"finalizers": ["example.com/f"]}},
+        {"metadata": {"ownerReferences": [OWNER]}},
+        {"metadata": {"annotations": {"topogate.io/inject": "false"}}},
+        {"metadata": {"annotations": {"theirs": "changed"}}},
+        {"metadata": {"annotations": {"theirs": None}}},
     ],
-    ids=["node selector", "tolerations", "deadline", "labels", "finalizers", "other annotations"],
+    ids=[
+        "node selector",
+        "tolerations",
+        "deadline",
+        "labels",
+        "finalizers",
+        "owners",
+        "an annotation added",
+        "an annotation changed",
+        "an annotation removed",
+    ],
 )
 def test_the_sweeper_may_not_change_anything_else_of_a_pod(
-    guarded: Cluster, pod: tuple[str, str], change: Any, refusal: str
+    guarded: Cluster, pod: tuple[str, str], change: Any
 ) -> None:
-    with pytest.raises(ClusterError, match=refusal):
+    with pytest.raises(ClusterError, match=NOTHING_ELSE):
         patch(guarded, *pod, change, user=SWEEPER)
+
+
+@pytest.mark.parametrize("value", ["2", None], ids=["changed", "removed"])
+def test_the_sweeper_takes_back_its_own_annotations(
+    guarded: Cluster, pod: tuple[str, str], value: str | None
+) -> None:
+    patch(guarded, *pod, {"metadata": {"annotations": {keys.GAS_TIMESTAMP_ANNOTATION: "1"}}}, user=SWEEPER)
+    change = {"metadata": {"annotations": {keys.GAS_TIMESTAMP_ANNOTATION: value}}}
+    patch(guarded, *pod, change, user=SWEEPER)
 
 
 # --- the overlay "strict" ----------------------------------------------------------------------------
