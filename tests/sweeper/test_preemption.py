@@ -1,4 +1,6 @@
-"""What is never preempted: a gang that was placed in the same pass, and the holder of a share of a card."""
+"""What is never preempted: a gang that was placed in the same pass, the holder of a share of a card, a pod
+that is not bound yet, a pod of a DaemonSet.
+"""
 
 from typing import Any
 
@@ -8,7 +10,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import install_definitions, wait_for_pods
-from tests.sweeper.test_behaviour import Pods, create_job, is_gated, named, run_all, sweep, template
+from tests.sweeper.test_behaviour import GPU, Pods, create_job, is_gated, named, run_all, sweep, template
 from webhook.sweeper.settings import Settings
 
 
@@ -70,4 +72,48 @@ def test_a_share_that_fits_no_card_waits_for_less_important_ones_instead_of_pree
         small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "the third to wait"
     )
     assert run_all(pods, "low", 2)
+    assert all(is_gated(pod) for pod in named(pods, "high"))
+
+
+def test_pods_that_are_released_but_not_bound_yet_are_preempted_only_once_they_are_bound(
+    small: Cluster, namespace: str
+) -> None:
+    # kube-scheduler evicts bound pods alone: others would stay behind, pinned to a node that is full.
+    api = small.api()
+    create_job(api, namespace, "low", 2, template(8, priorityClassName="low"))
+    with small.paused("kube-scheduler"):
+        sweep(small, namespace, Settings(), lambda pods: are_released(pods, "low", 2), "both to be released")
+        create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
+        wait_for_pods(small, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
+        pods = sweep(
+            small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "high to wait"
+        )
+        assert all(is_gated(pod) for pod in named(pods, "high"))
+    sweep(small, namespace, Settings(), lambda pods: run_all(pods, "high", 2), "high to run in their place")
+
+
+def are_released(pods: Pods, prefix: str, count: int) -> bool:
+    return [is_gated(pod) for pod in named(pods, prefix)] == [False] * count
+
+
+def test_pods_of_a_daemonset_are_not_preempted_since_they_come_again(small: Cluster, namespace: str) -> None:
+    api = small.api()
+    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: "1"}}}
+    spec = {"containers": [container], "priorityClassName": "low"}
+    daemons = {
+        "metadata": {"name": "daemon"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "daemon"}},
+            "template": {"metadata": {"labels": {"app": "daemon"}}, "spec": spec},
+        },
+    }
+    api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/daemonsets", body=daemons)
+
+    def run_where_gpus_are(pods: Pods) -> bool:  # the third one waits on the node without
+        return [pod["status"]["phase"] for pod in named(pods, "daemon")].count("Running") == 2
+
+    wait_for_pods(small, namespace, run_where_gpus_are, "the DaemonSet's pods to run")
+    create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
+    pods = sweep(small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "high to wait")
+    assert run_where_gpus_are(pods)
     assert all(is_gated(pod) for pod in named(pods, "high"))

@@ -301,7 +301,7 @@ class Sweeper:
             record.unfinishable_since = None
             record.no_fit = None
             return asked, answer, False
-        claimed = self._preemption(gang, asked, snapshot)
+        claimed = self._preemption(gang, asked, snapshot, view)
         if claimed is not None:
             logger.info("preempts gang=%s victims=%s", gang.key, ",".join(claimed.victims[:10]))
             return asked, claimed.assignment, True
@@ -311,17 +311,22 @@ class Sweeper:
         record.no_fit = replace(failure, sentence=answer.sentence)
         return None
 
-    def _preemption(self, gang: PodGang, asked: plan.Question, snapshot: Snapshot) -> claims.Claim | None:
+    def _preemption(
+        self, gang: PodGang, asked: plan.Question, snapshot: Snapshot, view: View
+    ) -> claims.Claim | None:
         """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
         if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
             return None
         if any(member.pod_class.wants_cards for member in asked.gang.members):
             return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
         lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
+        # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
+        # would stay behind, pinned to a node that is full; gangs placed earlier in this pass are at least as
+        # important, but stand there without priority.
+        staying = _lasting(view) | _unbound(view) | self._assumed
 
         def may_go(use: Usage) -> bool:
-            # Gangs placed earlier in this pass are at least as important, but stand there without priority.
-            return use.priority < lowest and use.name not in self._assumed
+            return use.priority < lowest and use.name not in staying
 
         return claims.claim(asked.gang, snapshot, self._settings.options, may_go)
 
@@ -385,6 +390,15 @@ def _lasting(view: View) -> frozenset[str]:
         for pod in view.others
         if pod.metadata.namespace == "kube-system"
         or ((owner := pod.metadata.controller) is not None and owner.kind in ("DaemonSet", "Node"))
+    )
+
+
+def _unbound(view: View) -> frozenset[str]:
+    """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
+    return frozenset(
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in (*view.gated, *view.others)
+        if not pod.spec.node_name
     )
 
 
