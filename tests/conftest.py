@@ -16,7 +16,6 @@ NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", action="store_true", help="soak the sweeper for half a minute as well")
     parser.addoption("--no-cluster", action="store_true", help="leave out what needs the local control plane")
 
 
@@ -25,11 +24,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(name in getattr(item, "fixturenames", ()) for name in NEEDS_CLUSTER):
             item.add_marker("cluster")
-    if not config.getoption("--soak"):
-        soaks = [item for item in items if item.get_closest_marker("soak") is not None]
-        config.stash[_NOT_SOAKED] = len(soaks)
-        config.hook.pytest_deselected(items=soaks)
-        items[:] = [item for item in items if item not in soaks]
     if config.getoption("--no-cluster"):
         kept = [item for item in items if item.get_closest_marker("cluster") is None]
         config.stash[_LEFT_OUT] = len(items) - len(kept)
@@ -38,12 +32,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 _LEFT_OUT = pytest.StashKey[int]()
-_NOT_SOAKED = pytest.StashKey[int]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.stash.get(_NOT_SOAKED, 0):
-        terminalreporter.write_line("NOT RUN without --soak: the randomised soak (hack/soak is the long one)")
     left_out = config.stash.get(_LEFT_OUT, 0)
     if left_out:
         terminalreporter.write_line(

@@ -1,6 +1,8 @@
-"""The short form of hack/soak; the invariants are those of hack/local/ledger.py, and the seed is printed."""
+"""The short form of hack/soak; the invariants are those of hack/local/ledger.py.
 
-import random
+The choices are the same in every run, so that a fault found here is met again; other seeds are for hack/soak.
+"""
+
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +14,20 @@ from hack.local.ledger import GPUS, Ledger
 from hack.local.soak import Plan, Soak
 from labeler.contract import keys
 
-SECONDS = 30.0
+SECONDS = 60.0
+SEED = 11
 
 
-@pytest.mark.soak
 @pytest.mark.cluster
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}: repeat with hack/soak --minutes {SECONDS / 60:.2f} --seed {seed}")
+    print(f"seed {SEED}: as hack/soak --minutes {SECONDS / 60:g} --seed {SEED}")
     cluster = Cluster.up(tmp_path / "cluster", tied=True)
-    soak = Soak(cluster, Plan(SECONDS, seed, restart_every=40, kill_every=16, end_seconds=120))
+    soak = Soak(cluster, Plan(SECONDS, SEED))
     try:
         if cluster.programs.missing:
             pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
-        assert soak.run() == [], f"seed {seed}"
+        assert soak.run() == [], f"seed {SEED}"
     finally:
         cluster.down()
     # It did what it is for.
