@@ -90,6 +90,12 @@ def test_an_unknown_level_is_told_with_the_known_ones() -> None:
     assert "topology level 'rack' is unknown; the levels here are block" in said(cluster(job_pods(1, **wish)))
 
 
+def test_a_slice_without_a_size_is_told() -> None:
+    wish = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}}
+    complaint = f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}"
+    assert f"Now: it cannot be placed: {complaint}" in said(cluster(job_pods(2, **wish)))
+
+
 def test_gates_of_others_are_named() -> None:
     gates = [{"name": keys.GATE}, {"name": "quota.example.com/wait"}]
     assert "Other gates hold it as well: quota.example.com/wait" in said(

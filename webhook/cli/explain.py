@@ -146,8 +146,8 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
 
 def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    asked = plan.question(gang, waiting, view.placed_on(gang.pods)).gang
     try:
+        asked = plan.question(gang, waiting, view.placed_on(gang.pods)).gang
         answer = place(asked, snapshot, options)
     except PlacementError as error:
         yield f"Now: it cannot be placed: {error}."
