@@ -112,14 +112,16 @@ def gather(
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
-    ask_owner tells what is known of a gang's controller.
+    A pod that is being deleted takes room until it is gone, but is no member: its successor is. ask_owner
+    tells what is known of a gang's controller.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     for pod in gated:
-        by_key.setdefault(key_of(pod), ([], []))[0].append(pod)
+        if not pod.metadata.deletion_timestamp:
+            by_key.setdefault(key_of(pod), ([], []))[0].append(pod)
     for pod in released:
         members = by_key.get(key_of(pod))
-        if members is not None:
+        if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
     gangs = [_gang(key, *members, ask_owner(key)) for key, members in by_key.items()]
     return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
