@@ -18,9 +18,14 @@ from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.decoding import Event, ExpiredError, Reader, T
 
 PAGE_SIZE: Final = 500
-WATCH_SECONDS: Final = 290
-"""How long one watch lasts: under the API server's own 30 to 60 minutes, so that we choose the moment."""
-_SILENCE_SECONDS: Final = WATCH_SECONDS + 20
+WATCH_SECONDS: Final = 100
+"""The longest that one watch lasts. The API server ends it in time even if nothing has happened, so that no
+live connection is ever silent for longer; asking again costs it one request, from where we were."""
+SILENCE_SECONDS: Final = WATCH_SECONDS + 20.0
+"""A watch that is silent for this long is dead: a firewall or a load balancer has dropped it, or the server
+is gone without a word. Bookmarks, which we ask for, come about once a minute, but none before the server has
+seen an event of that resource (Cacher.dispatchEvents in k8s.io/apiserver), and some rest for hours. Hence we
+count on the end of the watch, not on them."""
 _LIST_SECONDS: Final = 60.0
 """The longest silence within a list."""
 _MAX_PAUSE_SECONDS: Final = 30.0
@@ -88,7 +93,7 @@ class Informer(Generic[T]):
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the API server last said anything here."""
+        """Seconds since the API server last said anything here: an event, a bookmark, the end of a watch."""
         return time.monotonic() - self._heard
 
     def start(self) -> None:
@@ -254,7 +259,7 @@ class Informer(Generic[T]):
         }
         began = time.monotonic()
         heard_nothing = True
-        with self._open(query, _SILENCE_SECONDS) as stream:
+        with self._open(query, SILENCE_SECONDS) as stream:
             for line in stream:
                 self._heard = time.monotonic()
                 event = self._reader.event(line)
@@ -271,6 +276,7 @@ class Informer(Generic[T]):
                     self._apply(event.type, key, item)
                 if self._stop.is_set():
                     break
+        self._heard = time.monotonic()
         if heard_nothing and time.monotonic() - began < _SHORT_SECONDS and not self._stop.is_set():
             raise ApiError(0, "Ended", f"the watch of {self._path} ended as soon as it began")
         return version
@@ -303,6 +309,7 @@ class Informer(Generic[T]):
 
     def _open(self, query: Mapping[str, str], silence_seconds: float) -> Stream:
         stream = self._api.stream(self._path, query=query, timeout_seconds=silence_seconds)
+        self._heard = time.monotonic()
         with self._lock:
             self._stream = stream
             if self._stop.is_set():

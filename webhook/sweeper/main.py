@@ -16,6 +16,7 @@ from typing import Any, Final
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
+from webhook.kube.informer import SILENCE_SECONDS
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
 from webhook.placement import Mode, Options
@@ -54,9 +55,13 @@ class _Live:
     cache: ClusterCache | None = None
 
     def complaint(self, leads: bool) -> str:
+        if not leads:
+            return ""
         cache = self.cache
-        is_complete = cache is not None and cache.synced
-        return "the copy of the cluster is not complete yet" if leads and not is_complete else ""
+        if cache is None or not cache.synced:
+            return "the copy of the cluster is not complete yet"
+        name, seconds = max(cache.silences().items(), key=lambda each: each[1])
+        return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
 
 
 class _Events:
