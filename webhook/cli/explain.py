@@ -113,7 +113,7 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
     if pod is None:
         raise ExplainError(f"there is no unfinished pod {name} in namespace {namespace}")
     if not patches.is_gated(pod, settings.gate_prefix):
-        yield from _not_ours(pod)
+        yield from _not_ours(pod, settings.gate_prefix)
         return
     looker = Looker(cluster, settings)
     view = looker.look()
@@ -183,11 +183,11 @@ def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Op
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
 
 
-def _not_ours(pod: Pod) -> Iterator[str]:
+def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.spec.node_name:
         yield f"Pod {name} does not wait: it is bound to node {pod.spec.node_name}."
-    elif (node := occupied_node(pod)) is not None:
+    elif (node := occupied_node(pod, gate_prefix)) is not None:
         yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."
     elif pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from labeler.contract import keys
 from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
@@ -32,8 +33,9 @@ class Changes:
     own releases: as long as it stands, an assignment made before still holds.
     """
 
-    def __init__(self) -> None:
-        """Nothing has been seen yet."""
+    def __init__(self, gate_prefix: str = keys.GATE_PREFIX) -> None:
+        """Nothing has been seen yet. gate_prefix: of the gates that hold a pod for us."""
+        self._gate_prefix = gate_prefix
         self._lock = threading.Lock()
         self._expected: dict[str, str] = {}
         self.usage_version = 0
@@ -48,8 +50,8 @@ class Changes:
         pod = after or before
         if pod is None or (before is not None and after is not None and _same_to_us(before, after)):
             return False  # what a running pod's status says from minute to minute
-        there = occupied_node(after) if after is not None else None
-        moved = there != (occupied_node(before) if before is not None else None)
+        there = occupied_node(after, self._gate_prefix) if after is not None else None
+        moved = there != (occupied_node(before, self._gate_prefix) if before is not None else None)
         uid = pod.metadata.uid
         with self._lock:
             if moved and (there is None or there != self._expected.get(uid)):
@@ -70,8 +72,8 @@ class Changes:
 class ClusterCache:
     """Live copies, and one event that says that something changed."""
 
-    def __init__(self, api: Api) -> None:
-        """Prepare; start() begins to read."""
+    def __init__(self, api: Api, gate_prefix: str = keys.GATE_PREFIX) -> None:
+        """Prepare; start() begins to read. gate_prefix: of the gates that hold a pod for us."""
         self.changed = threading.Event()
         self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
@@ -79,7 +81,7 @@ class ClusterCache:
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
-        self._changes = Changes()
+        self._changes = Changes(gate_prefix)
 
     @property
     def usage_version(self) -> int:
@@ -182,11 +184,14 @@ def owner_says(owners: Owners, key: GangKey) -> OwnerSays:
     return OwnerSays(owners.size(*named), owners.is_staged(*named))
 
 
-def occupied_node(pod: objects.Pod) -> str | None:
-    """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to."""
+def occupied_node(pod: objects.Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
+    """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to.
+
+    A pod that a gate with gate_prefix still holds is nowhere, whatever its author's affinity says.
+    """
     if pod.spec.node_name:
         return pod.spec.node_name
-    return None if patches.is_gated(pod) else patches.pinned_node(pod)
+    return None if patches.is_gated(pod, gate_prefix) else patches.pinned_node(pod)
 
 
 def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from labeler.contract import keys
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
@@ -157,7 +158,7 @@ def _lead(
     The cluster is read anew when leadership begins: a copy made before could lack what the earlier leader
     has done last.
     """
-    cache = live.cache = ClusterCache(api)
+    cache = live.cache = ClusterCache(api, settings.gate_prefix)
     cache.start()
     reporter = Reporter(api, cache, settings, metrics, _Events(recorder), leads)
     sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics, leads)
@@ -233,7 +234,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--gate",
         metavar="PREFIX",
-        help="gates with this prefix are served; the policies in guards.yaml name the default one",
+        help=f"gates with this prefix are served ({keys.GATE_PREFIX}); the policies of the manifests and "
+        "admission's gatePrefix name it as well and must be changed along: the README tells how",
     )
     add(
         "--settle",
