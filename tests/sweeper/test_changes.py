@@ -8,7 +8,7 @@ import pytest
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.explain import Cluster
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.cache import Changes
+from webhook.sweeper.cache import EXPECTED_SECONDS, Changes
 from webhook.sweeper.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import Looker
@@ -76,6 +76,34 @@ def test_a_released_pod_that_is_elsewhere_than_expected_is_a_change() -> None:
     changes.expect({GATED.metadata.uid: "n1"})
     changes.saw_pod(GATED, bound("n2"))
     assert changes.usage_version == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(GATED, bound("n1"), id="it arrives"),
+        pytest.param(GATED, None, id="it is deleted before"),
+        pytest.param(GATED, decode(pod_json(metadata={"uid": "next"})), id="another has its name"),
+    ],
+)
+def test_a_release_is_awaited_no_longer_than_until(before: Pod, after: Pod | None) -> None:
+    changes = Changes()
+    changes.expect({GATED.metadata.uid: "n1"})
+    assert changes.expected == {GATED.metadata.uid}
+    changes.saw_pod(before, after)
+    assert changes.expected == set()
+
+
+def test_releases_that_never_show_are_forgotten_in_time() -> None:
+    now = 0.0
+    changes = Changes(clock=lambda: now)
+    changes.expect({"a": "n1", "b": "n1"})
+    now = EXPECTED_SECONDS - 1
+    changes.expect({"b": "n1", "c": "n1"})
+    assert changes.expected == {"a", "b", "c"}
+    now = EXPECTED_SECONDS
+    changes.expect({"d": "n1"})
+    assert changes.expected == {"b", "c", "d"}
 
 
 def pinned(gate: str) -> Pod:

@@ -6,7 +6,8 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,6 +24,9 @@ PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
+EXPECTED_SECONDS: Final = 300.0
+"""After this long without its arrival a released pod is not awaited any more."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -33,17 +37,38 @@ class Changes:
     own releases: as long as it stands, an assignment made before still holds.
     """
 
-    def __init__(self, gate_prefix: str = keys.GATE_PREFIX) -> None:
+    def __init__(
+        self, gate_prefix: str = keys.GATE_PREFIX, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Nothing has been seen yet. gate_prefix: of the gates that hold a pod for us."""
         self._gate_prefix = gate_prefix
+        self._clock = clock
         self._lock = threading.Lock()
-        self._expected: dict[str, str] = {}
+        self._expected: dict[str, tuple[str, float]] = {}
         self.usage_version = 0
 
-    def expect(self, places: Mapping[str, str]) -> None:
-        """uid -> node of pods that we release: their arrival there changes nothing that is not known."""
+    @property
+    def expected(self) -> Set[str]:
+        """uids of the pods whose arrival is awaited."""
         with self._lock:
-            self._expected.update(places)
+            return set(self._expected)
+
+    def expect(self, places: Mapping[str, str]) -> None:
+        """uid -> node of pods that we release: their arrival there changes nothing that is not known.
+
+        Of a release that fails, or of a pod that was gone before, nothing arrives: it is forgotten in time.
+        """
+        now = self._clock()
+        with self._lock:
+            # In the order of their times, so that the old ones stand first.
+            while self._expected:
+                uid, (_, since) = next(iter(self._expected.items()))
+                if now - since < EXPECTED_SECONDS:
+                    break
+                del self._expected[uid]
+            for uid, node in places.items():
+                self._expected.pop(uid, None)
+                self._expected[uid] = (node, now)
 
     def saw_pod(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
         """Take in a pod's event; returns whether it concerns anybody here."""
@@ -52,12 +77,14 @@ class Changes:
             return False  # what a running pod's status says from minute to minute
         there = occupied_node(after, self._gate_prefix) if after is not None else None
         moved = there != (occupied_node(before, self._gate_prefix) if before is not None else None)
-        uid = pod.metadata.uid
         with self._lock:
-            if moved and (there is None or there != self._expected.get(uid)):
+            expected, _ = self._expected.get(pod.metadata.uid, (None, 0.0))
+            if moved and (there is None or there != expected):
                 self.usage_version += 1
             if after is None or after.spec.node_name:
-                self._expected.pop(uid, None)
+                self._expected.pop(pod.metadata.uid, None)
+            if before is not None and before.metadata.uid != pod.metadata.uid:
+                self._expected.pop(before.metadata.uid, None)  # deleted and made again while nobody looked
         return True
 
     def saw_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
