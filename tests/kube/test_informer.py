@@ -186,7 +186,12 @@ def test_a_copy_that_is_stopped_lets_go_of_its_watch_at_once(
 
 @LISTS
 def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
-    cluster: Cluster, api: Observed, path: str, namespace: str, stream_lists: bool
+    cluster: Cluster,
+    api: Observed,
+    path: str,
+    namespace: str,
+    stream_lists: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     create(cluster.api(), path, "a", "c")
     create(cluster.api(), path, "b", size="banana")
@@ -194,6 +199,8 @@ def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
         assert sizes(copy) == {"a": "1", "c": "1"}
         assert list(copy.undecodable) == [f"{namespace}/b"]
         assert "banana" in copy.undecodable[f"{namespace}/b"]
+        (said,) = [line for line in caplog.messages if line.startswith("unreadable ")]
+        assert f"object={namespace}/b" in said
         resize(cluster.api(), path, "b", "2")
         cluster.wait_for("the object", lambda: sizes(copy).get("b") == "2", seconds=10)
         assert copy.undecodable == {}

@@ -238,7 +238,9 @@ class Informer(Generic[T]):
             for key in undecodable.keys() & self._items.keys():
                 fresh[key] = self._items[key]
             before, self._items = self._items, fresh
-            self._undecodable = undecodable
+            known, self._undecodable = self._undecodable, undecodable
+        for key, why in undecodable.items():
+            self._name_unreadable(key, why, known.get(key))
         for key in before.keys() - fresh.keys():
             self._tell(before[key], None)
         for key, item in fresh.items():
@@ -296,14 +298,20 @@ class Informer(Generic[T]):
         """Note an event whose object cannot be read; one that is deleted is gone all the same."""
         before = None
         with self._lock:
+            known = self._undecodable.pop(key, None)
             if event.type == "DELETED":
                 before = self._items.pop(key, None)
-                self._undecodable.pop(key, None)
             else:
                 self._undecodable[key] = why
+        if event.type != "DELETED":
+            self._name_unreadable(key, why, known)
         if before is not None:
             self._tell(before, None)
         return self._reader.version(event.object)
+
+    def _name_unreadable(self, key: str, why: str, known: str | None) -> None:
+        if why != known:
+            logger.warning("unreadable path=%s object=%s error=%r", self._path, key, why)
 
     # --- pieces ---------------------------------------------------------------------------------
 

@@ -113,6 +113,11 @@ class Owners:
         with self._lock:
             return dict(self._refused)
 
+    @property
+    def undecodable(self) -> dict[str, int]:
+        """How many objects of each kind that is watched could not be decoded ("jobs.batch": 0)."""
+        return {each.workload.name: len(each.informer.undecodable) for each in self._all()}
+
     def size(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int | None:
         """How many pods the controller of a gang makes at once, None where that is not known.
 

@@ -147,6 +147,15 @@ class ClusterCache:
             "placements": self.placements.silence_seconds,
         }
 
+    def unreadable(self) -> dict[str, int]:
+        """How many objects could not be decoded, by resource."""
+        return {
+            "pods": len(self.pods.undecodable),
+            "nodes": len(self.nodes.undecodable),
+            "placements": len(self.placements.undecodable),
+            **self.owners.undecodable,
+        }
+
     def oldest_gated_seconds(self, prefix: str) -> float:
         """Age of the oldest pod that waits for us, 0 without any."""
         created = [

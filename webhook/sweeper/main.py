@@ -124,7 +124,7 @@ def run(
 
     if metrics_port is not None:
         checks = {"/healthz": pulse.complaint, "/readyz": lambda: live.complaint(leads())}
-        refresh = functools.partial(_refresh, metrics, live, settings, leads)
+        refresh = functools.partial(_refresh, metrics, live, recorder, settings, leads)
         serve(metrics_address, metrics_port, metrics, refresh, checks)
     recorder.start()
     logger.info("started server=%s", api.host)
@@ -201,14 +201,24 @@ def _wait(
             return
 
 
-def _refresh(metrics: Metrics, live: "_Live", settings: Settings, leads: Callable[[], bool]) -> None:
-    """Bring the gauges up to date that are read, not counted."""
+def _refresh(
+    metrics: Metrics, live: "_Live", recorder: Recorder, settings: Settings, leads: Callable[[], bool]
+) -> None:
+    """Bring up to date what is read, not counted as it happens."""
     metrics.leading.set(leads())
+    metrics.count_dropped_events(recorder.dropped)
     cache = live.cache
     if cache is None:
+        metrics.forget_cluster()
         return
     for name, seconds in cache.silences().items():
         metrics.silence.labels(name).set(seconds)
+    metrics.unreadable.clear()
+    for name, count in cache.unreadable().items():
+        metrics.unreadable.labels(name).set(count)
+    metrics.refused_owners.clear()
+    for name in cache.owners.refused:
+        metrics.refused_owners.labels(name).set(1)
     metrics.oldest.set(cache.oldest_gated_seconds(settings.gate_prefix))
 
 
