@@ -12,6 +12,7 @@ import pytest
 
 from tests.kube.copies import copy_of
 from tests.kube.test_client import connect
+from webhook.kube import collection
 from webhook.kube import informer as module
 from webhook.kube.client import Api, Stream
 
@@ -67,7 +68,7 @@ def silent(request: pytest.FixtureRequest) -> Iterator[Silent]:
 def test_a_watch_that_stays_silent_is_given_up_and_asked_for_again_from_where_it_was(
     silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(collection, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(module, "_MAX_PAUSE_SECONDS", 0.1)
     api = connect(tmp_path, f"http://127.0.0.1:{silent.server_port}")
     with copy_of(api, PATH, stream_lists=False) as copy:

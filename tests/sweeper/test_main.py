@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from webhook.kube.informer import SILENCE_SECONDS
+from webhook.kube.collection import SILENCE_SECONDS
 from webhook.sweeper.main import _Live, _refresh
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.settings import Settings

@@ -16,8 +16,8 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
+from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
-from webhook.kube.informer import SILENCE_SECONDS
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
 from webhook.placement import Mode, Options
