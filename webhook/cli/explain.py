@@ -165,13 +165,17 @@ def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) ->
 
 
 def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options) -> Iterator[str]:
+    wishes = []
     if asked.required_level is not None:
-        relaxed = place(replace(asked, required_level=None), snapshot, options)
+        wish = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
+        wishes.append((wish, replace(asked, required_level=None)))
+    if asked.slices:
+        wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={asked.slices[0].level}"
+        wishes.append((wish, replace(asked, slices=())))
+    for wish, without in wishes:
+        relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):
-            yield (
-                f"What would help: without {keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level} "
-                f"it would fit now, on {relaxed.spread}."
-            )
+            yield f"What would help: without {wish} it would fit now, on {relaxed.spread}."
     claimed = claims.claim(asked, snapshot, options, lambda use: True)
     if claimed is None:
         yield "What would help: other requests or more nodes; it would not fit even into an empty cluster."
