@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
@@ -221,3 +223,33 @@ def test_an_indexed_jobs_ranks_make_slices() -> None:
     pods = [job_pod(rank, annotations=PAIRS) for rank in range(4)]
     (gang,) = gather(pods, [], lambda _: OwnerSays(4))
     assert plan.question(gang, pods, {}).gang.slices == gang.slices != ()
+
+
+# --- whatever is there -------------------------------------------------------------------------------------
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(data=st.data(), size=st.integers(1, 4), slices=st.integers(1, 3), led=st.booleans())
+def test_a_gang_of_which_some_pods_run_or_have_finished_always_gets_an_answer(
+    data: st.DataObject, size: int, slices: int, led: bool
+) -> None:
+    """Never a contradiction that nobody can resolve; and while no pod has finished, all slices are kept."""
+    wish = {LEVEL: "subblock", SIZE: str(size)}
+    count = size * slices
+    pods = [worker(0, wish, cpu="3")] if led else []
+    pods += [worker(rank, wish) for rank in range(led, count + led)]
+    homes = {0: "d"} if led else {}
+    homes |= {rank: "abc"[(rank - led) // size] for rank in range(led, count + led)}
+    fates = {rank: data.draw(st.sampled_from(("waits", "runs", "finished"))) for rank in homes}
+    there = [pod for pod, fate in zip(pods, fates.values(), strict=True) if fate != "finished"]
+    if not any(fate == "waits" for fate in fates.values()):
+        return
+    on = {rank: f"{homes[rank]}1" for rank, fate in fates.items() if fate == "runs"}
+    gang = gang_of(*there, size=len(there) + data.draw(st.integers(0, 1)), staged=not on)
+    found = subblocks(placed(gang, cluster(a1=4, b1=4, c1=4, d1=4), on))
+    assert found.keys() == {f"p{rank}" for rank, fate in fates.items() if fate == "waits"}
+    if "finished" not in fates.values() and (not led or 0 in on):
+        for rank, home in homes.items():
+            mates = [other for other in on if other >= led and (other - led) // size == (rank - led) // size]
+            if mates and rank >= led and f"p{rank}" in found:
+                assert found[f"p{rank}"] == home

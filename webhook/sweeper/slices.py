@@ -40,11 +40,15 @@ def asked_for(asked: Gang, gang: PodGang) -> Gang:
 
 
 def _first_worker(gang: PodGang) -> int:
-    """The rank from which slices count: a leader that is unlike the workers stands beside all slices."""
+    """The rank from which slices count: a leader that is unlike the workers stands beside all slices.
+
+    Only a leader that is there tells so: a lowest rank that is missing may be a worker that has finished.
+    """
     kinds = {pod.metadata.uid: convert.pod_class_of(pod).requests for pod in gang.pods}
     sizes = Counter(kinds.values())
-    workers = max(kinds, key=lambda uid: (sizes[kinds[uid]], gang.ranks.get(uid, 0)))
-    return min((rank for uid, rank in gang.ranks.items() if kinds[uid] == kinds[workers]), default=0)
+    workers = kinds[max(kinds, key=lambda uid: (sizes[kinds[uid]], gang.ranks.get(uid, 0)))]
+    lowest = min((rank for uid, rank in gang.ranks.items() if kinds[uid] == workers), default=0)
+    return max((rank + 1 for rank in gang.ranks.values() if rank < lowest), default=0)
 
 
 def _counted_from(asked: Gang, first: int) -> Gang:
