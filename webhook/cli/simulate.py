@@ -7,6 +7,7 @@ applied. Every pod of the manifest belongs to one gang; a Job or another workloa
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from webhook.placement import (
 )
 from webhook.placement.cards import natural
 from webhook.placement.quantities import QuantityError
+from webhook.sweeper.gangs import slices_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -109,9 +111,8 @@ def _print(found: Assignment | NoFit, gang: Gang) -> None:
 
 
 def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:
-    return Gang(
-        gang.name,
-        gang.members,
+    return replace(
+        gang,
         required_level=args.required or gang.required_level,
         preferred_level=args.preferred or gang.preferred_level,
     )
@@ -149,7 +150,7 @@ def _usage(pod: objects.Pod, file: Path) -> Usage:
 
 
 def read_gang(file: Path) -> Gang:
-    """The pods of a manifest as one gang. Raises InputError."""
+    """The pods of a manifest as one gang. Raises InputError, and PlacementError for a wish that is none."""
     members: list[Member] = []
     annotations: dict[str, str] = {}
     names: list[str] = []
@@ -166,6 +167,9 @@ def read_gang(file: Path) -> Gang:
         tuple(members),
         required_level=annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION),
         preferred_level=annotations.get(keys.PREFERRED_TOPOLOGY_ANNOTATION),
+        slices=slices_of(
+            annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION), annotations.get(keys.SLICE_SIZE_ANNOTATION)
+        ),
     )
 
 
