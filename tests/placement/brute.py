@@ -92,9 +92,10 @@ def objectives(gang: Gang, snapshot: Snapshot) -> Iterator[Objective]:
         wanted = dict(reference.requests)
         shares = []
         for resource in {"cpu", "memory"} | {r for r in wanted if "/" in r}:
-            total = state.node.allocatable.get(resource, 0)
-            if total:
-                shares.append(min(100, 100 * max(0, state.free[resource] - wanted.get(resource, 0)) // total))
+            largest = max(s.node.allocatable.get(resource, 0) for s in snapshot.nodes.values())
+            if largest:
+                left = state.free.get(resource, 0) - wanted.get(resource, 0)
+                shares.append(min(100, 100 * max(0, left) // largest))
         return 100 - sum(shares) // len(shares) if shares else 100
 
     yield from descend(0, [count for _, count in kinds], [])

@@ -37,6 +37,37 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> int:
     return count
 
 
+def rooms(pod_class: PodClass, states: Sequence[NodeState]) -> list[int]:
+    """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
+
+    Works resource by resource, which is several times faster than node by node.
+    """
+    counts = [UNBOUNDED] * len(states)
+    for resource, amount in pod_class.requests:
+        counts = [
+            count if (available := state.free.get(resource, 0)) >= amount * count else available // amount
+            for count, state in zip(counts, states, strict=True)
+        ]
+    rules = pod_class.rules
+    if rules.selector or rules.affinity is not None or not all(map(_is_open, states)):
+        counts = [
+            count if count > 0 and not reason_against_node(pod_class, state) else 0
+            for count, state in zip(counts, states, strict=True)
+        ]
+    if pod_class.wants_cards:
+        return [
+            cards.room(state.cards, pod_class, count) if count > 0 else 0
+            for count, state in zip(counts, states, strict=True)
+        ]
+    return [count if count > 0 else 0 for count in counts]
+
+
+def _is_open(state: NodeState) -> bool:
+    """Whether the node takes any pod without wishes."""
+    node = state.node
+    return node.ready and not (node.taints or node.unschedulable or node.problem)
+
+
 def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool:
     """Whether all these pods fit on the node beside its own, whatever its rules say."""
     wanted: dict[str, int] = {}

@@ -3,10 +3,11 @@
 from collections import Counter
 
 from webhook.placement import capacity
+from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit
 from webhook.placement.search import OutOfSteps, Search, State
 from webhook.placement.snapshot import NodeState, Snapshot, place_of
-from webhook.placement.tree import Question, Vertex, class_room
+from webhook.placement.tree import Question, Vertex
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:

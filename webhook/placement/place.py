@@ -4,11 +4,13 @@ Members that join placed pods with ranks (a replaced pod, growth) go as near to 
 they can without one more domain or more leftover; so ranks stay along the topology through every repair.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.placement import cards, fallback, leastfree
+from webhook.placement.costs import Costs
+from webhook.placement.evaluate import cost_of, evaluate
 from webhook.placement.explain import no_fit, refused
 from webhook.placement.knapsack import Knapsack
 from webhook.placement.model import (
@@ -22,13 +24,11 @@ from webhook.placement.model import (
     Placed,
     Slots,
 )
+from webhook.placement.parts import Pick
 from webhook.placement.question import Impossible, ask
 from webhook.placement.search import OutOfSteps, Search, State
 from webhook.placement.snapshot import Snapshot, place_of
-from webhook.placement.tree import Costs, Question, Vertex, build, cost_of, evaluate
-
-SMALL: Final = 2000
-"""Rooms times pods up to which identical pods go to the general search, which weighs headroom everywhere."""
+from webhook.placement.tree import Question, Vertex, build
 
 NEIGHBOURS: Final = 64
 """Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""
@@ -38,6 +38,18 @@ NEIGHBOURHOODS: Final = 4
 
 STEERING: Final = 20_000
 """Search steps for one attempt at steering."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """Pods of each class by node (None: no place found), and whether that is proven to be the best.
+
+    cost: that of the nodes used, where the solver knows it; counts are in topology order then.
+    """
+
+    counts: dict[str, State] | None
+    proven: bool
+    cost: int | None = None
 
 
 def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment | NoFit:
@@ -54,12 +66,12 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
         nothing = Costs(question.levels).objective(0)
         return Assignment((), nothing, True, spread(nothing, snapshot))
     root = build(question, snapshot)
-    counts, proven = _solve(question, root)
-    if counts is None:
-        return no_fit(gang, question, snapshot, root, proven)
-    objective = _objective(question, root, counts)
-    placed = _assign(question, members, snapshot, counts)
-    best = Assignment(placed, objective, proven, spread(objective, snapshot))
+    solved = _solve(question, root)
+    if solved.counts is None:
+        return no_fit(gang, question, snapshot, root, solved.proven)
+    objective = _objective(question, snapshot, root, solved)
+    placed = _assign(question, members, snapshot, solved)
+    best = Assignment(placed, objective, solved.proven, spread(objective, snapshot))
     return _near_neighbours(gang, question, snapshot, best) or best
 
 
@@ -79,75 +91,80 @@ def _near_neighbours(
         tied, members = ask(gang, snapshot, options, near=level)
         if not tied.tied or len(set(tied.tied)) > NEIGHBOURHOODS:
             continue
-        counts, _ = _solve(tied, build(tied, snapshot))
-        if counts is None:
+        solved = _solve(tied, build(tied, snapshot))
+        if solved.counts is None:
             continue
-        taken = {name: sum(pods) for name, pods in counts.items()}
+        taken = {name: sum(pods) for name, pods in solved.counts.items()}
         objective = evaluate(question, snapshot, taken, Costs(question.levels))
         if replace(objective, discord=0) == replace(best.objective, discord=0):
-            placed = _assign(tied, members, snapshot, counts)
+            placed = _assign(tied, members, snapshot, solved)
             return Assignment(placed, objective, best.proven, best.spread)
     return None
 
 
-def _objective(question: Question, root: Vertex, counts: Mapping[str, State]) -> Objective:
-    costs = Costs(question.levels)
-    total = cost_of(root, counts)
-    if question.options.mode is Mode.BALANCED:
-        total += sum(sum(taken) ** 2 for taken in counts.values()) << costs.square
-    return costs.objective(total)
-
-
-def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:
-    """Pods of each class by node, and whether nothing better (or nothing at all) exists."""
-    alike = len(question.counts) == 1
-    plain = alike and not question.slices and question.options.mode is Mode.BEST_FIT
-    if plain and root.room * question.counts[0] > SMALL:
-        knapsack = Knapsack(question)
-        picks = knapsack.solve(root)
-        return (None if picks is None else _filled(question, picks)), knapsack.proven
-    if alike and not question.slices and question.options.mode is Mode.LEAST_FREE:
-        return leastfree.distribute(question, root), True
+def _solve(question: Question, root: Vertex) -> _Solved:
+    """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
+    alike = len(question.counts) == 1 and not question.slices
+    if alike and question.options.mode is Mode.BEST_FIT:
+        solution = Knapsack(question).solve(root)
+        if solution is None:
+            return _Solved(None, True)
+        return _Solved(_filled(question, solution.picks), True, solution.cost)
+    if alike and question.options.mode is Mode.LEAST_FREE:
+        return _Solved(leastfree.distribute(question, root), True)
     balanced = question.options.mode is Mode.BALANCED
-    search = Search(question, question.options.budget if balanced or not alike else None)
+    search = Search(question, question.options.budget if balanced or len(question.counts) > 1 else None)
     try:
-        return search.solve(root, Knapsack(question).bound), True
+        return _Solved(search.solve(root, Knapsack(question).bound), True)
     except OutOfSteps:
-        if alike and not question.slices:
-            picks = Knapsack(question).solve(root)
-            return (None if picks is None else _evened(question, picks)), picks is None
-        return fallback.first_found(question, root), False
+        if not alike:
+            return _Solved(fallback.first_found(question, root), False)
+        solution = Knapsack(question).solve(root)
+        return _Solved(None if solution is None else _evened(question, solution.picks), solution is None)
 
 
-def _filled(question: Question, picks: Sequence[Vertex]) -> dict[str, State]:
+def _filled(question: Question, picks: Sequence[Pick]) -> dict[str, State]:
     """The chosen nodes filled in the order of the topology; the last one may stay partly free."""
     counts: dict[str, State] = {}
     left = question.counts[0]
-    for node in sorted(picks, key=lambda vertex: [cards.natural(part) for part in vertex.key]):
-        assert node.state is not None
+    for state, room, _ in picks:
         if left:
-            counts[node.state.name] = (min(left, node.room),)
-            left -= min(left, node.room)
+            counts[state.node.name] = (min(left, room),)
+            left -= min(left, room)
     return counts
 
 
-def _evened(question: Question, picks: Sequence[Vertex]) -> dict[str, State]:
+def _evened(question: Question, picks: Sequence[Pick]) -> dict[str, State]:
     """The chosen nodes filled as evenly as their rooms allow, the first ones taking what does not divide."""
     counts: dict[str, State] = {}
     left = question.counts[0]
-    for number, node in enumerate(sorted(picks, key=lambda vertex: vertex.room)):
-        assert node.state is not None
-        share = min(node.room, left // (len(picks) - number))
-        counts[node.state.name] = (share,)
+    for number, (state, room, _) in enumerate(sorted(picks, key=lambda pick: pick[1])):
+        share = min(room, left // (len(picks) - number))
+        counts[state.node.name] = (share,)
         left -= share
     return {name: taken for name, taken in counts.items() if taken[0]}
 
 
+def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: _Solved) -> Objective:
+    costs = Costs(question.levels)
+    if solved.cost is not None:
+        return costs.objective(solved.cost)
+    assert solved.counts is not None
+    places = [(*place_of(snapshot.nodes[name], question.levels), name) for name in solved.counts]
+    total = cost_of(root, places)
+    if question.options.mode is Mode.BALANCED:
+        total += sum(sum(taken) ** 2 for taken in solved.counts.values()) << costs.square
+    return costs.objective(total)
+
+
 def _assign(
-    question: Question, members: Sequence[Sequence[Member]], snapshot: Snapshot, counts: Mapping[str, State]
+    question: Question, members: Sequence[Sequence[Member]], snapshot: Snapshot, solved: _Solved
 ) -> tuple[Placed, ...]:
     """Members onto nodes: each class in rank order along the topology."""
-    order = sorted(counts, key=lambda name: _along(question, snapshot, name))
+    counts = solved.counts or {}
+    order = list(counts)
+    if solved.cost is None:
+        order.sort(key=lambda name: _along(question, snapshot, name))
     on_node: dict[str, list[Member]] = {name: [] for name in order}
     for number, group in enumerate(members):
         waiting = iter(group)

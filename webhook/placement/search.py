@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.placement import capacity
+from webhook.placement.costs import Costs
 from webhook.placement.model import Mode, PodClass
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Costs, Question, Vertex
+from webhook.placement.tree import Question, Vertex
 
 State = tuple[int, ...]
 

@@ -62,12 +62,14 @@ def _card_state(node: Node, number: int, usages: tuple[Usage, ...]) -> CardState
 class Domain:
     """A domain of some level, or a node (`index` in the block's states, -1 for a domain), in name order.
 
-    key: the path down to here; of a node the whole path and its name.
+    key: the path down to here; of a node the whole path and its name. flat: of a domain with several nodes in
+    which every child holds a single one, the numbers of these in the block's states; else empty.
     """
 
     key: Path
     children: tuple["Domain", ...] = ()
     index: int = -1
+    flat: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +83,14 @@ class Block:
     states: tuple[NodeState, ...]
     layout: Domain
     cache: dict[Any, Any] = field(default_factory=dict)
+
+    def largest(self, resource: str) -> int:
+        """The largest allocatable amount of a resource on any of the nodes."""
+        key = ("largest", resource)
+        if key not in self.cache:
+            self.cache[key] = max(state.node.allocatable.get(resource, 0) for state in self.states)
+        amount: int = self.cache[key]
+        return amount
 
     def with_states(self, changed: Mapping[str, NodeState]) -> "Block":
         """The same nodes, some in another state."""
@@ -102,7 +112,8 @@ def _layout(leaves: list[Domain], level: int, levels: int) -> Domain:
     for leaf in leaves:
         parts.setdefault(leaf.key[: level + 3 if level + 1 < levels else None], []).append(leaf)
     children = tuple(_layout(part, level + 1, levels) for part in parts.values())
-    return Domain(leaves[0].key[: level + 2], children)
+    flat = tuple(leaf.index for leaf in leaves) if 1 < len(leaves) == len(children) else ()
+    return Domain(leaves[0].key[: level + 2], children, flat=flat)
 
 
 def place_of(state: NodeState, levels: int) -> Path:
@@ -147,6 +158,10 @@ class Snapshot:
                 states[node.name] = node_state(node, topology.path(node.labels), usages)
         blocks = _blocks(states, len(topology.level_names), previous if old else None)
         return Snapshot(topology, states, blocks)
+
+    def largest(self, resource: str) -> int:
+        """The largest allocatable amount of a resource on any node."""
+        return max((block.largest(resource) for block in self.blocks.values()), default=0)
 
     def assume(self, assignment: Assignment, gang: Gang) -> "Snapshot":
         """This snapshot with the gang's members running where the assignment puts them."""

@@ -1,68 +1,20 @@
 """The cluster as a tree for one gang: domains that have room for it, their rooms and what using them costs.
 
-A cost is one integer made of fields, the most important highest: domains used at each level, unevenness,
-leftover at each level, discord (see model.Objective). Costs add up, and comparing two of them compares the
-fields from the left. A domain with a single child is merged with it, so that a vertex covers a run of levels.
+A domain with a single child is merged with it, so that a vertex covers a run of levels. Where every child of
+a domain is a single node, the nodes are kept as lists of rooms (Leaves), and vertices of them are made only
+for those who ask. Costs are those of costs.Costs.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from webhook.placement import capacity
 from webhook.placement.cards import natural
-from webhook.placement.model import Mode, Objective, Options, PodClass
+from webhook.placement.costs import Costs
+from webhook.placement.headroom import Score
+from webhook.placement.model import Options, PodClass
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, place_of
-
-_COUNT_BITS = 32
-_ROOM_BITS = 64
-_SQUARE_BITS = 64
-_SCORE_BITS = 40
-
-
-class Costs:
-    """Packs and unpacks the fields of a cost for a topology of `levels` label levels and the node below."""
-
-    def __init__(self, levels: int) -> None:
-        """levels: number of label levels, without the node."""
-        self.depth = levels + 1
-        self.square = _SCORE_BITS + _ROOM_BITS * self.depth
-        self.leftover = [_SCORE_BITS + _ROOM_BITS * (self.depth - 1 - level) for level in range(self.depth)]
-        first = self.square + _SQUARE_BITS
-        self.domains = [first + _COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
-
-    def of_domain(self, level: int, room: int) -> int:
-        """Cost of using one domain of a level that has room for so many pods."""
-        return (1 << self.domains[level]) + (room << self.leftover[level])
-
-    def objective(self, cost: int) -> Objective:
-        """The fields of a cost."""
-        return Objective(
-            tuple(cost >> shift & (1 << _COUNT_BITS) - 1 for shift in self.domains),
-            cost >> self.square & (1 << _SQUARE_BITS) - 1,
-            tuple(cost >> shift & (1 << _ROOM_BITS) - 1 for shift in self.leftover),
-            cost & (1 << _SCORE_BITS) - 1,
-        )
-
-
-@dataclass(slots=True, eq=False)
-class Vertex:
-    """A domain (or a node, when `state` is set) with room for the gang.
-
-    top, bottom: the levels that it covers. room: of the reference class, in pods. own: the cost of using it.
-    """
-
-    top: int
-    bottom: int
-    key: tuple[str, ...]
-    room: int
-    own: int
-    children: tuple["Vertex", ...] = ()
-    state: NodeState | None = None
-    rooms: tuple[int, ...] = ()
-    """Of a node: room for each class alone."""
-    even: tuple[int, int] | None = None
-    """Where all its nodes have the same room: that, and the lowest level at which a node is not merged up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +44,96 @@ class Question:
     """Number of the class that rooms are measured in: the most frequent comes first."""
 
 
+@dataclass(slots=True, eq=False)
+class Leaves:
+    """The nodes of a domain in which each stands alone for all levels from `top` down, in topology order."""
+
+    top: int
+    keys: list[Path]
+    states: list[NodeState]
+    rooms: list[int]
+    every: list[tuple[int, ...]]
+    """Of each node: room for each class alone."""
+    score: Score
+    costs: Costs
+    made: tuple["Vertex", ...] = ()
+    worked_out: list[int] | None = None
+    costs_of: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def discords(self) -> list[int]:
+        """Of each node."""
+        if self.worked_out is None:
+            self.worked_out = self.score.discords(self.states)
+        return self.worked_out
+
+    @property
+    def vertices(self) -> tuple["Vertex", ...]:
+        """The nodes as vertices."""
+        if not self.made:
+            self.made = tuple(map(self._vertex, range(len(self.rooms))))
+        return self.made
+
+    def own(self, number: int) -> int:
+        """The cost of using a node."""
+        return self.cost_without_discord(self.rooms[number]) + self.discords[number]
+
+    def cost_without_discord(self, room: int) -> int:
+        """The cost of using a node with so much room, but for its discord."""
+        if room not in self.costs_of:
+            self.costs_of[room] = self.costs.of_levels(self.top, self.costs.depth - 1, room)
+        return self.costs_of[room]
+
+    def _vertex(self, number: int) -> "Vertex":
+        return Vertex(
+            self.top, self.costs.depth - 1, self.keys[number], self.rooms[number], self.own(number), (), None,
+            self.states[number], self.every[number], (self.rooms[number], self.top),
+        )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Vertex:
+    """A domain (or a node, when `state` is set) with room for the gang.
+
+    top, bottom: the levels that it covers. room: of the reference class, in pods. own: the cost of using it.
+    Below it are either `parts` or `leaves`. notes: what a solver worked out for it.
+    """
+
+    top: int
+    bottom: int
+    key: tuple[str, ...]
+    room: int
+    own: int
+    parts: tuple["Vertex", ...] = ()
+    leaves: Leaves | None = None
+    state: NodeState | None = None
+    rooms: tuple[int, ...] = ()
+    """Of a node: room for each class alone."""
+    even: tuple[int, int] | None = None
+    """Where all its nodes have the same room: that, and the lowest level at which a node is not merged up."""
+    notes: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def children(self) -> tuple["Vertex", ...]:
+        """The vertices just below."""
+        return self.parts if self.leaves is None else self.leaves.vertices
+
+
 def build(question: Question, snapshot: Snapshot) -> Vertex:
     """The tree of everything the gang may use; its root stands for the cluster and costs nothing."""
     costs = Costs(question.levels)
-    blocks = [block_vertex(question, block, costs) for block in snapshot.blocks.values()]
+    score = score_of(question, snapshot)
+    blocks = [block_vertex(question, block, costs, score) for block in snapshot.blocks.values()]
     children = sorted(
         (vertex for vertex in blocks if vertex is not None), key=lambda v: [natural(part) for part in v.key]
     )
     room = sum(child.room for child in children)
     return Vertex(-1, -1, (), room, 0, tuple(children), even=_even(children))
+
+
+def score_of(question: Question, snapshot: Snapshot) -> Score:
+    """The headroom score for the gang."""
+    return Score(question.classes[question.reference], question.options, snapshot.largest)
 
 
 def _even(children: Sequence[Vertex]) -> tuple[int, int] | None:
@@ -110,11 +143,14 @@ def _even(children: Sequence[Vertex]) -> tuple[int, int] | None:
     return max(child.even for child in children if child.even)
 
 
-def block_vertex(question: Question, block: Block, costs: Costs) -> Vertex | None:
+def block_vertex(question: Question, block: Block, costs: Costs, score: Score) -> Vertex | None:
     """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
     if question.inside is not None and not _overlaps(question.inside, block.key):
         return None
     if question.tied and not any(tie is None or _overlaps(tie, block.key) for tie in question.tied):
+        return None
+    labelled_only = question.required is not None and question.required < question.levels
+    if labelled_only and block.states[0].path is None:
         return None
     plain = (
         not question.tied
@@ -122,16 +158,11 @@ def block_vertex(question: Question, block: Block, costs: Costs) -> Vertex | Non
         and question.inside is None
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
     )
-    labelled_only = question.required is not None and question.required < question.levels
     if not plain:
-        return _block_vertex(question, block, costs, labelled_only)
-    options = question.options
-    key = (
-        "vertex", question.classes, question.reference, labelled_only,
-        tuple(sorted(options.weights.items())), options.most_allocated,
-    )  # fmt: skip
+        return _Builder(question, block, costs, score).vertex(block.layout, 0)
+    key = ("vertex", question.classes, score.key)
     if key not in block.cache:
-        block.cache[key] = _block_vertex(question, block, costs, labelled_only)
+        block.cache[key] = _Builder(question, block, costs, score).vertex(block.layout, 0)
     vertex: Vertex | None = block.cache[key]
     return vertex
 
@@ -141,25 +172,36 @@ def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
     return inside[:length] == key[:length]
 
 
-def _block_vertex(question: Question, block: Block, costs: Costs, labelled_only: bool) -> Vertex | None:
-    if labelled_only and block.states[0].path is None:
-        return None
-    return _Builder(question, block, costs).vertex(block.layout, 0)
-
-
 class _Builder:
     """Turns a block's layout into vertices, leaving out what has no room for the gang."""
 
-    def __init__(self, question: Question, block: Block, costs: Costs) -> None:
+    def __init__(self, question: Question, block: Block, costs: Costs, score: Score) -> None:
         self.question = question
         self.states = block.states
         self.costs = costs
-        self.choosy = bool(question.excluded) or question.inside is not None
-        self.score = Score(question)
+        self.score = score
+        self.rooms = [self._rooms(number) for number in range(len(question.classes))]
+        self.reference = self.rooms[question.reference]
+        if question.tied:
+            self.reference = capacity.rooms(question.classes[question.reference], block.states)
+
+    def _rooms(self, number: int) -> list[int]:
+        """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
+        question = self.question
+        rooms = capacity.rooms(question.classes[number], self.states)
+        tie = question.tied[number] if question.tied else None
+        if question.excluded or question.inside is not None or tie is not None:
+            return [
+                room if room and is_usable(question, state) and is_in(tie, state, question.levels) else 0
+                for room, state in zip(rooms, self.states, strict=True)
+            ]
+        return rooms
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
         if domain.index >= 0:
             return self._leaf(domain)
+        if domain.flat and not self.question.anchored:
+            return self._flat(domain, level)
         if len(domain.children) == 1:
             only = self.vertex(domain.children[0], level + 1)
             return None if only is None else self._merged(domain, level, only)
@@ -177,6 +219,37 @@ class _Builder:
         own = self._own(domain.key, level, room)
         return Vertex(level, level, domain.key, room, own, tuple(children), even=_even(children))
 
+    def _flat(self, domain: Domain, level: int) -> Vertex | None:
+        """A domain in which every child holds a single node."""
+        if len(self.rooms) == 1:
+            rooms = self.rooms[0]
+            used = [n for n in domain.flat if rooms[n]]
+            every: list[tuple[int, ...]] = [(rooms[n],) for n in used]
+        else:
+            used = [n for n in domain.flat if any(rooms[n] for rooms in self.rooms)]
+            every = [tuple(rooms[n] for rooms in self.rooms) for n in used]
+        if not used:
+            return None
+        states = [self.states[n] for n in used]
+        if len(used) == 1:
+            return self._single(states[0], level, self.reference[used[0]], every[0])
+        counts = [self.reference[n] for n in used]
+        keys = [(*place_of(state, self.question.levels), state.name) for state in states]
+        leaves = Leaves(level + 1, keys, states, counts, every, self.score, self.costs)
+        room = sum(counts)
+        even = (counts[0], level + 1) if min(counts) == max(counts) else None
+        return Vertex(
+            level, level, domain.key, room, self._own(domain.key, level, room), (), leaves, even=even
+        )
+
+    def _single(self, state: NodeState, level: int, room: int, every: tuple[int, ...]) -> Vertex:
+        """A node that stands for all levels from one down."""
+        key = (*place_of(state, self.question.levels), state.name)
+        own = self.costs.of_levels(level, self.question.levels, room) + self.score.discord(state)
+        return Vertex(
+            level, self.question.levels, key, room, own, (), None, state, every, (room, level)
+        )  # fmt: skip
+
     def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
         """The only child, standing for the domain as well."""
         child.top = level
@@ -187,96 +260,15 @@ class _Builder:
 
     def _leaf(self, domain: Domain) -> Vertex | None:
         state = self.states[domain.index]
-        question = self.question
-        if self.choosy and not is_usable(question, state):
-            return None
-        rooms = tuple([class_room(question, number, state) for number in range(len(question.classes))])
+        rooms = tuple([of_class[domain.index] for of_class in self.rooms])
         if not any(rooms):
             return None
-        level, room = question.levels, _reference_room(question, state) if question.tied else rooms[0]
+        level, room = self.question.levels, self.reference[domain.index]
         own = self._own(domain.key, level, room) + self.score.discord(state)
-        return Vertex(level, level, domain.key, room, own, (), state, rooms, (room, level))
+        return Vertex(level, level, domain.key, room, own, (), None, state, rooms, (room, level))
 
     def _own(self, key: Path, level: int, room: int) -> int:
         return 0 if key in self.question.anchored else self.costs.of_domain(level, room)
-
-
-class Score:
-    """The headroom score of nodes, 0 to 100, for one gang.
-
-    It is the weighted mean of the shares of the allocatable amounts that stay free after one pod of the
-    reference class; extended resources that the class asks for count with weight 1 unless given another.
-    """
-
-    def __init__(self, question: Question) -> None:
-        """question: the gang."""
-        wanted = dict(question.classes[question.reference].requests)
-        weights = {r: 1 for r in wanted if "/" in r} | dict(question.options.weights)
-        self.parts = [(r, weight, wanted.get(r, 0)) for r, weight in sorted(weights.items()) if weight > 0]
-        self.most_allocated = question.options.most_allocated
-
-    def discord(self, state: NodeState) -> int:
-        """100 minus the score."""
-        total = parts = 0
-        for resource, weight, need in self.parts:
-            allocatable = state.node.allocatable.get(resource, 0)
-            if allocatable > 0:
-                left = state.free.get(resource, 0) - need
-                if left > 0:
-                    parts += weight * min(100, 100 * left // allocatable)
-                total += weight
-        score = parts // total if total else 0
-        return score if self.most_allocated else 100 - score
-
-
-def cost_of(root: Vertex, used: Container[str]) -> int:
-    """Cost of using these nodes, by name; without unevenness."""
-
-    def below(vertex: Vertex) -> int:
-        if vertex.state is not None:
-            return vertex.own if vertex.state.node.name in used else -1
-        total = -1
-        for child in vertex.children:
-            cost = below(child)
-            if cost >= 0:
-                total = max(total, 0) + cost
-        return total + vertex.own if total >= 0 else -1
-
-    return max(0, below(root))
-
-
-def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], costs: Costs) -> Objective:
-    """The objective of a distribution (node name -> members on it), worked out from scratch."""
-    used: set[tuple[int, Path]] = set()
-    total = 0
-    score = Score(question)
-    for name, count in counts.items():
-        state = snapshot.nodes[name]
-        key = (*place_of(state, question.levels), name)
-        used |= {(level, key[: level + 2]) for level in range(question.levels + 1)}
-        total += score.discord(state)
-        if question.options.mode is Mode.BALANCED:
-            total += count * count << costs.square
-    rooms = _rooms_by_prefix(question, snapshot)
-    for level, prefix in used:
-        if prefix not in question.anchored:
-            total += costs.of_domain(level, rooms.get(prefix, 0))
-    return costs.objective(total)
-
-
-def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[tuple[str, ...], int]:
-    rooms: dict[tuple[str, ...], int] = {}
-    for state in usable_states(question, snapshot.nodes.values()):
-        count = _reference_room(question, state)
-        key = (*place_of(state, question.levels), state.name)
-        for level in range(question.levels + 1):
-            rooms[key[: level + 2]] = rooms.get(key[: level + 2], 0) + count
-    return rooms
-
-
-def usable_states(question: Question, states: Iterable[NodeState]) -> Iterable[NodeState]:
-    """The nodes that the gang's own wishes leave to it."""
-    return (state for state in states if is_usable(question, state))
 
 
 def is_usable(question: Question, state: NodeState) -> bool:
@@ -285,20 +277,9 @@ def is_usable(question: Question, state: NodeState) -> bool:
         return False
     if state.node.name in question.excluded:
         return False
-    inside = question.inside
-    return inside is None or (*place_of(state, question.levels), state.node.name)[: len(inside)] == inside
+    return is_in(question.inside, state, question.levels)
 
 
-def _reference_room(question: Question, state: NodeState) -> int:
-    """Room that leftover is measured in: wherever the class may run, even where it is tied elsewhere."""
-    pod_class = question.classes[question.reference]
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
-
-
-def class_room(question: Question, number: int, state: NodeState) -> int:
-    """How many pods of a class of the gang may and can run on a node."""
-    domain = question.tied[number] if question.tied else None
-    if domain is not None and (*place_of(state, question.levels), state.name)[: len(domain)] != domain:
-        return 0
-    pod_class = question.classes[number]
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
+def is_in(domain: tuple[str, ...] | None, state: NodeState, levels: int) -> bool:
+    """Whether a node lies in a domain; None: anywhere."""
+    return domain is None or (*place_of(state, levels), state.name)[: len(domain)] == domain

@@ -1,0 +1,40 @@
+"""A cost as one integer made of fields, the most important highest; so costs add up and compare.
+
+The fields: domains used at each level, unevenness, leftover at each level, discord (see model.Objective).
+"""
+
+from webhook.placement.model import Objective
+
+COUNT_BITS = 32
+ROOM_BITS = 64
+SQUARE_BITS = 64
+SCORE_BITS = 40
+
+
+class Costs:
+    """Packs and unpacks the fields of a cost for a topology of `levels` label levels and the node below."""
+
+    def __init__(self, levels: int) -> None:
+        """levels: number of label levels, without the node."""
+        self.depth = levels + 1
+        self.square = SCORE_BITS + ROOM_BITS * self.depth
+        self.leftover = [SCORE_BITS + ROOM_BITS * (self.depth - 1 - level) for level in range(self.depth)]
+        first = self.square + SQUARE_BITS
+        self.domains = [first + COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
+
+    def of_domain(self, level: int, room: int) -> int:
+        """Cost of using one domain of a level that has room for so many pods."""
+        return (1 << self.domains[level]) + (room << self.leftover[level])
+
+    def of_levels(self, top: int, bottom: int, room: int) -> int:
+        """Cost of using a domain that stands for all these levels."""
+        return sum(self.of_domain(level, room) for level in range(top, bottom + 1))
+
+    def objective(self, cost: int) -> Objective:
+        """The fields of a cost."""
+        return Objective(
+            tuple(cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.domains),
+            cost >> self.square & (1 << SQUARE_BITS) - 1,
+            tuple(cost >> shift & (1 << ROOM_BITS) - 1 for shift in self.leftover),
+            cost & (1 << SCORE_BITS) - 1,
+        )

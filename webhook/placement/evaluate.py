@@ -1,0 +1,65 @@
+"""The objective of a distribution, worked out from the nodes' states alone, and rooms of single nodes."""
+
+from collections.abc import Iterable, Mapping
+
+from webhook.placement import capacity
+from webhook.placement.costs import Costs
+from webhook.placement.model import Mode, Objective
+from webhook.placement.snapshot import NodeState, Path, Snapshot, place_of
+from webhook.placement.tree import Question, Vertex, is_in, is_usable, score_of
+
+
+def cost_of(root: Vertex, places: Iterable[Path]) -> int:
+    """Cost of using these nodes, by their paths with their names; without unevenness."""
+    used = {place[:length] for place in places for length in range(2, len(place) + 1)}
+
+    def below(vertex: Vertex) -> int:
+        inside = [child for child in vertex.children if child.key in used]
+        return vertex.own + sum(map(below, inside))
+
+    return below(root)
+
+
+def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], costs: Costs) -> Objective:
+    """The objective of a distribution (node name -> members on it), worked out from scratch."""
+    used: set[tuple[int, Path]] = set()
+    total = 0
+    score = score_of(question, snapshot)
+    for name, count in counts.items():
+        state = snapshot.nodes[name]
+        key = (*place_of(state, question.levels), name)
+        used |= {(level, key[: level + 2]) for level in range(question.levels + 1)}
+        total += score.discord(state)
+        if question.options.mode is Mode.BALANCED:
+            total += count * count << costs.square
+    rooms = _rooms_by_prefix(question, snapshot)
+    for level, prefix in used:
+        if prefix not in question.anchored:
+            total += costs.of_domain(level, rooms.get(prefix, 0))
+    return costs.objective(total)
+
+
+def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[tuple[str, ...], int]:
+    rooms: dict[tuple[str, ...], int] = {}
+    for state in snapshot.nodes.values():
+        if not is_usable(question, state):
+            continue
+        count = _reference_room(question, state)
+        key = (*place_of(state, question.levels), state.name)
+        for level in range(question.levels + 1):
+            rooms[key[: level + 2]] = rooms.get(key[: level + 2], 0) + count
+    return rooms
+
+
+def _reference_room(question: Question, state: NodeState) -> int:
+    """Room that leftover is measured in: wherever the class may run, even where it is tied elsewhere."""
+    pod_class = question.classes[question.reference]
+    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
+
+
+def class_room(question: Question, number: int, state: NodeState) -> int:
+    """How many pods of a class of the gang may and can run on a node."""
+    if not is_in(question.tied[number] if question.tied else None, state, question.levels):
+        return 0
+    pod_class = question.classes[number]
+    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)

@@ -1,0 +1,196 @@
+"""The knapsack inside one domain whose children share the pods; see knapsack for the theory."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.narrow import Narrow
+from webhook.placement.parts import Inside, Pick, Ranges
+from webhook.placement.rooms import census, discords_of, rooms_below
+from webhook.placement.tree import Question, Vertex
+
+if TYPE_CHECKING:
+    from webhook.placement.layers import Array
+
+
+class Home:
+    """One domain, which is paid for already, and the gang in it."""
+
+    def __init__(self, question: Question, costs: Costs, vertex: Vertex) -> None:
+        """vertex: a domain with room for the gang."""
+        self.costs = costs
+        self.vertex = vertex
+        self.anchored = bool(question.anchored)
+        self.pods = question.counts[0]
+        self.unit, self.lowest = 1, costs.depth
+        if vertex.even is not None and not self.anchored:
+            self.unit, self.lowest = vertex.even
+        self.wanted = -(-self.pods // self.unit)
+        self.census = census(vertex)
+        self.levels = [level for level in range(costs.depth) if self._varies(level)]
+        numbers = self._candidates()
+        self.whole = self.lowest < costs.depth and _one_discord(vertex, numbers)
+        self.slack = self._slack()
+        most = self.wanted + self.slack
+        self.counts = Narrow(
+            [
+                (costs.domains[level], COUNT_BITS, min(most, self.census[level][0]).bit_length())
+                for level in self.levels
+            ]
+        )
+        self.values = self.counts
+        self.inner: dict[int, Inside] = {}
+        self.ranges = self._screened(numbers)
+        self.top = Inside(self, vertex, list(self.ranges) or numbers)
+        self.fewest = self.counts.unpack(int(self.top.layers.counts[self.wanted]))
+
+    def _varies(self, level: int) -> bool:
+        """Whether the number of domains of a level has to be searched for.
+
+        Not where it is given, nor where it is that of the level below because each domain holds just one.
+        """
+        number = self.census[level][0]
+        if not number or level >= self.lowest:
+            return False
+        return self.anchored or level + 1 == self.costs.depth or self.census[level + 1][0] != number
+
+    def _candidates(self) -> list[int] | None:
+        """Numbers of the children that can be part of a solution with the fewest children; None: all."""
+        if self.anchored:
+            return None
+        rooms = child_rooms(self.vertex)
+        sums = list(accumulate(sorted(rooms, reverse=True)))
+        fewest = bisect_left(sums, self.pods) + 1
+        least = self.pods - (sums[fewest - 2] if fewest > 1 else 0)
+        return [number for number, room in enumerate(rooms) if room >= least]
+
+    def _screened(self, numbers: Sequence[int] | None) -> dict[int, Ranges]:
+        """The children that can be part of a solution with the fewest domains at the two highest levels.
+
+        With the ranges that they hold then, in pods. {} where that is not worth working out.
+        """
+        from webhook.placement.layers import screen
+
+        first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
+        if numbers is None or not self.vertex.parts or not {first, second} <= set(self.levels):
+            return {}
+        parts = [self.vertex.parts[number] for number in numbers]
+        rooms = [_rooms_at(part, second) for part in parts]
+        largest = sorted(range(len(parts)), key=lambda n: -parts[n].room)
+        fewest = bisect_left(list(accumulate(parts[n].room for n in largest)), self.pods) + 1
+        pool = sorted((room for n in largest[:fewest] for room in rooms[n]), reverse=True)
+        enough = bisect_left(list(accumulate(pool)), self.pods) + 1
+        if (fewest + 1) * (enough + 1) > self.wanted:
+            return {}
+        heads = [list(accumulate(sorted(at_part, reverse=True))) for at_part in rooms]
+        found = screen(heads, self.pods, fewest, enough)
+        return {number: ranges for number, ranges in zip(numbers, found, strict=True) if ranges}
+
+    def _slack(self) -> int:
+        """By how much an optimal solution can hold more than is wanted: less than the last thing it takes."""
+        if not self.whole:
+            return min(self.wanted, self.census[-1][1] // self.unit) - 1
+        largest = self.census[self.lowest - 1][1] if self.lowest > 0 else 0
+        return max(1, largest // self.unit) - 1
+
+    def bound(self) -> int:
+        """A lower bound of the cost: the least numbers of domains, and no more leftover than pods."""
+        if self.anchored:
+            return self.fewest
+        total, number = 0, self.wanted
+        for level in range(self.costs.depth - 1, -1, -1):
+            if self.census[level][0]:
+                if level in self.levels:
+                    number = self._fewest(level)
+                total += (number << self.costs.domains[level]) + (self.pods << self.costs.leftover[level])
+        return total
+
+    def _fewest(self, level: int) -> int:
+        return self.fewest >> self.costs.domains[level] & (1 << COUNT_BITS) - 1
+
+    def solve(self) -> tuple[int, list[Pick]]:
+        """The least cost without that of using the domain itself, and the nodes in topology order."""
+        self.values = self._value_fields()
+        targets = range(self.wanted, min(self.wanted + self.slack, self.top.layers.reach[-1]) + 1)
+        values = self.top.layers.solve(targets, self.values.fits)
+        known = zip(values, targets, strict=True)
+        _, target = min((value, target) for value, target in known if value is not None)
+        cost, picks = self.top.picks(target)
+        if self.whole:
+            picks = picks[: self.wanted]  # of each domain some are left: it would be left out as a whole
+        return cost + sum(own for _, _, own in picks), picks
+
+    def _value_fields(self) -> Narrow:
+        """Leftover and discord in the widths that they need, now that the numbers of domains are known."""
+        fields = []
+        for level in self.levels:
+            most = self._fewest(level) * self.census[level][1]
+            fields.append((self.costs.leftover[level], ROOM_BITS, most.bit_length()))
+        if not self.whole:
+            fields.append((0, SCORE_BITS, (100 * min(self.census[-1][0], self.wanted)).bit_length()))
+        return Narrow(fields)
+
+    def below_first(self, level: int) -> int:
+        """Bits of the fields that compare after the leftover of a level."""
+        if level not in self.levels:
+            return self.values.bits
+        return self.values.offset(self.costs.leftover[level])
+
+    def is_whole(self, vertex: Vertex) -> bool:
+        """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""
+        return self.whole and vertex.leaves is not None and vertex.leaves.top >= self.lowest
+
+    def inside(self, vertex: Vertex) -> "Inside":
+        """What shares the pods in a domain below."""
+        if id(vertex) not in self.inner:
+            self.inner[id(vertex)] = Inside(self, vertex)
+        return self.inner[id(vertex)]
+
+    def curve(self, vertex: Vertex) -> "Array":
+        """Count cost of holding 1, 2, ... pods in a domain below, that of using it included.
+
+        It depends on the domain and the class alone, so it stays with the vertex.
+        """
+        room = vertex.room // self.unit
+        most = min(room, self.wanted)
+        key = ("curve", tuple(self.counts.parts), most, self.unit, self.lowest, self.whole)
+        if key not in vertex.notes:
+            vertex.notes[key] = self._curve(vertex, most)
+        found: Array = vertex.notes[key]
+        return found
+
+    def _curve(self, vertex: Vertex, most: int) -> "Array":
+        from webhook.placement.layers import sorted_nodes
+
+        own = self.counts.pack(vertex.own)
+        if vertex.leaves is not None:
+            leaves = vertex.leaves
+            each = self.counts.pack(leaves.cost_without_discord(0))
+            rooms = sorted([room // self.unit for room in leaves.rooms], reverse=True)
+            return sorted_nodes(rooms, own, each, most, self.counts.fits)
+        return Inside(self, vertex).layers.counts[1:] + own
+
+
+def _rooms_at(vertex: Vertex, level: int) -> list[int]:
+    """Rooms of the domains of a level in a domain, or its own where it stands for the level."""
+    return [vertex.room] if vertex.bottom >= level else rooms_below(vertex)[level]
+
+
+def child_rooms(vertex: Vertex) -> list[int]:
+    """Rooms of the children of a domain."""
+    return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]
+
+
+def _one_discord(vertex: Vertex, numbers: Sequence[int] | None) -> bool:
+    """Whether all nodes of these children have the same discord."""
+    if vertex.leaves is not None:
+        return len(set(vertex.leaves.discords)) == 1
+    parts = vertex.parts if numbers is None else [vertex.parts[number] for number in numbers]
+    found: set[int] = set()
+    for part in parts:
+        found |= discords_of(part)
+        if len(found) > 1:
+            return False
+    return True

@@ -1,0 +1,331 @@
+"""The vector operations of the knapsack: what the parts of a domain hold together, at which cost.
+
+This is the only module that uses numpy, and the knapsack the only one that uses this module: at 5,000 nodes
+vectors make planning two to ten times faster than loops, and at 100,000 they are what keeps it exact.
+It is imported at the first gang that needs it, so that programs which only share types with placement do not
+load numpy.
+
+Theory. A part offers amounts x at a count cost each (domains and nodes used) and, among its solutions of just
+that amount and count cost, a least value (leftover and discord). With the parts in a row, let P_i(j) be the
+least count cost of holding at least j with the first i parts: a min-plus product, all j at once.
+
+Any optimal solution holds, with the first i parts, some exact amount j at a count cost of exactly P_i(j): a
+cheaper way to hold as much could replace it (exchange argument). So for each amount there is one count cost
+to keep, and from the targets backwards only steps with P_(i-1)(j - x) + c_i(x) = P_i(j) are part of optimal
+solutions. Few of these remain, since whatever a step wastes must be within what the optimum wastes in all;
+on them the least value is found by a forward pass. Values compare by the room of the parts used first, so
+steps that are not least in that are dropped before the parts themselves are asked for their values.
+
+Complexity: O(K * sum of offers) vector elements for the counts, and at most as many for the values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+"""Of int64, or of Python integers where costs need more than a machine word."""
+
+CHUNK = 1 << 20
+"""Elements that are compared at once."""
+
+
+class Source(Protocol):
+    """What is behind a part: it knows the values of the amounts that the part can hold."""
+
+    def firsts(self, amounts: list[int]) -> list[int]:
+        """That part of the value of each amount that compares before all that depends on the inside."""
+
+    def values(self, amounts: list[int]) -> list[int | None]:
+        """The least value of each amount; None for one that cannot be held at just its count cost."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One of the things that hold pods together.
+
+    amounts: ascending, above 0. counts: the least count cost of each.
+    """
+
+    amounts: Array
+    counts: Array
+    source: Source
+
+
+def of_nodes(amount: int, count: int, most: int, source: Source, narrow: bool) -> Part:
+    """Up to `most` nodes that hold and cost the same each."""
+    steps = range(1, most + 1)
+    counts = np.array([count * n for n in steps], dtype=np.int64 if narrow else object)
+    return Part(np.array([amount * n for n in steps], dtype=np.int64), counts, source)
+
+
+def of_whole(amount: int, count: int, source: Source, narrow: bool) -> Part:
+    """Something that is taken as a whole."""
+    return of_nodes(amount, count, 1, source, narrow)
+
+
+def of_domain(counts: Array, ranges: Sequence[tuple[int, int]], source: Source) -> Part:
+    """A domain that can hold amounts in these ranges.
+
+    counts: cost of 1, 2, ... pods; the last one also of all more.
+    """
+    amounts = np.concatenate([np.arange(low, high + 1, dtype=np.int64) for low, high in ranges])
+    return Part(amounts, _padded(counts, ranges[-1][1])[amounts - 1], source)
+
+
+def sorted_nodes(rooms: Sequence[int], own: int, each: int, most: int, narrow: bool) -> Array:
+    """Count cost of 1, 2, ... pods, at most `most`, on nodes of one domain, the roomiest first."""
+    dtype: Any = np.int64 if narrow else object
+    counts = np.array([own + each * n for n in range(1, len(rooms) + 1)], dtype=dtype)
+    return np.repeat(counts, rooms)[:most]
+
+
+def _padded(row: Array, size: int) -> Array:
+    missing = size - len(row)
+    return np.concatenate([row, np.full(missing, row[-1], dtype=row.dtype)]) if missing > 0 else row
+
+
+@dataclass(slots=True, eq=False)
+class _Steps:
+    """Ways from amounts held before a part to amounts held with it; taken 0 leaves the part out."""
+
+    before: Array
+    after: Array
+    taken: Array
+
+    def only(self, keep: Array) -> "_Steps":
+        return _Steps(self.before[keep], self.after[keep], self.taken[keep])
+
+
+class Layers:
+    """Parts in a row."""
+
+    def __init__(self, parts: Sequence[Part], wanted: int, slack: int, narrow: bool) -> None:
+        """wanted: no more than this need be held, though up to `slack` more may turn out to be.
+
+        narrow: whether count costs fit a machine word.
+        """
+        self.parts = parts
+        self.wanted = wanted
+        self.most = wanted + slack
+        self._kind(narrow)
+        self.rows = [np.zeros(1, dtype=self.dtype)]
+        for part in parts:
+            self.rows.append(self._merged(self.rows[-1], part))
+        self.reach = [0]
+        for part in parts:
+            self.reach.append(min(self.most, self.reach[-1] + int(part.amounts[-1])))
+        self.steps: list[_Steps] = []
+        self.best: list[Array] = []
+        self.values: list[dict[int, int]] = []
+
+    def _kind(self, narrow: bool) -> None:
+        self.dtype: Any = np.int64 if narrow else object
+        self.never: int = 1 << 62 if narrow else 1 << 4096
+
+    def _merged(self, row: Array, part: Part) -> Array:
+        """Least count cost per amount once the part may be used too."""
+        size = min(self.wanted, len(row) - 1 + int(part.amounts[-1])) + 1
+        merged = np.full(size, self.never, dtype=self.dtype)
+        merged[: len(row)] = row
+        amounts, counts = part.amounts, part.counts
+        ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
+        for amount, count in zip(amounts[ends].tolist(), counts[ends].tolist(), strict=True):
+            if amount >= size:
+                merged[-1] = min(merged[-1], row[max(0, size - 1 - amount)] + count)
+                continue
+            length = min(len(row), size - amount)
+            window = merged[amount : amount + length]
+            np.minimum(window, row[:length] + count, out=window)
+        return np.minimum.accumulate(merged[::-1])[::-1]
+
+    @property
+    def counts(self) -> Array:
+        """Least count cost of holding at least 0, 1, 2, ... with all parts."""
+        return self.rows[-1]
+
+    def _row(self, number: int) -> Array:
+        """Least count cost of just this much: more than is wanted costs what is wanted costs."""
+        return _padded(self.rows[number], self.reach[number] + 1)
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def solve(self, targets: Sequence[int], narrow: bool) -> list[int | None]:
+        """The least value of holding just each of these amounts at its least count cost, None for never.
+
+        narrow: whether values fit a machine word.
+        """
+        self._kind(narrow)
+        wanted = np.unique(np.asarray(targets, dtype=np.int64))
+        steps = self._optimal(wanted)
+        while True:
+            self.steps = self._tight(steps, wanted)
+            if self._ask():
+                break
+            for number, known in enumerate(self.values):
+                dead = [x for x, value in known.items() if value >= self.never]
+                if dead:
+                    steps[number] = steps[number].only(~np.isin(steps[number].taken, dead))
+        self.best = self._forward(self.steps, [self._known(n) for n in range(len(self.parts))])
+        found = [int(self.best[-1][target]) for target in targets]
+        return [None if value >= self.never else value for value in found]
+
+    def _known(self, number: int) -> Array:
+        """The values of the steps at a part."""
+        known = self.values[number]
+        return np.array([known[x] for x in self.steps[number].taken.tolist()], dtype=self.dtype)
+
+    def _optimal(self, targets: Array) -> list[_Steps]:
+        """For each part the steps of least count cost that lead to a target."""
+        steps: list[_Steps] = []
+        for number in range(len(self.parts), 0, -1):
+            part = self.parts[number - 1]
+            found = self._steps_into(targets, self._row(number - 1), self._row(number), part)
+            steps.append(found)
+            targets = np.unique(found.before)
+        steps.reverse()
+        self.values = [{0: 0} for _ in self.parts]
+        return steps
+
+    def _steps_into(self, targets: Array, before: Array, after: Array, part: Part) -> _Steps:
+        same = targets[targets < len(before)]
+        same = same[before[same] == after[same]]
+        found = [(same, same, np.zeros_like(same))]
+        rows = max(1, CHUNK // len(part.amounts))
+        for start in range(0, len(targets), rows):
+            to = targets[start : start + rows]
+            come = to[:, None] - part.amounts[None, :]
+            inside = (come >= 0) & (come < len(before))
+            equal = before[np.where(inside, come, 0)] + part.counts[None, :] == after[to][:, None]
+            row, column = np.nonzero(inside & equal)
+            found.append((come[row, column], to[row], part.amounts[column]))
+        return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+    def _forward(self, steps: Sequence[_Steps], values: Sequence[Array]) -> list[Array]:
+        """The least value of each amount after each part; values: of the steps."""
+        best = [np.zeros(1, dtype=self.dtype)]
+        for number, (each, value) in enumerate(zip(steps, values, strict=True)):
+            row = np.full(self.reach[number + 1] + 1, self.never, dtype=self.dtype)
+            if len(each.after):
+                new = np.minimum(best[-1][each.before] + value, self.never)
+                order = np.argsort(each.after, kind="stable")
+                after = each.after[order]
+                starts = np.flatnonzero(np.append(True, after[1:] != after[:-1]))
+                row[after[starts]] = np.minimum.reduceat(new[order], starts)
+            best.append(row)
+        return best
+
+    def _tight(self, steps: Sequence[_Steps], wanted: Array) -> list[_Steps]:
+        """The steps to the wanted amounts on which the room of the parts used is least."""
+        firsts = [self._firsts(part, each) for part, each in zip(self.parts, steps, strict=True)]
+        best = self._forward(steps, firsts)
+        kept: list[_Steps] = []
+        for number in range(len(steps) - 1, -1, -1):
+            each = steps[number]
+            cost = best[number][each.before] + firsts[number]
+            keep = (cost == best[number + 1][each.after]) & (cost < self.never) & np.isin(each.after, wanted)
+            kept.append(each.only(keep))
+            wanted = np.unique(kept[-1].before)
+        kept.reverse()
+        return kept
+
+    def _firsts(self, part: Part, steps: _Steps) -> Array:
+        """What each step adds to the room of the parts used."""
+        amounts, at = np.unique(steps.taken, return_inverse=True)
+        listed = amounts.tolist()
+        none = listed[:1] == [0]
+        firsts = [0] * none + part.source.firsts(listed[none:])
+        taken: Array = np.array(firsts, dtype=self.dtype)[at]
+        return taken
+
+    def _ask(self) -> bool:
+        """Ask the parts for the values of the amounts that steps take; whether all of them can be held."""
+        possible = True
+        for part, each, known in zip(self.parts, self.steps, self.values, strict=True):
+            missing = [x for x in np.unique(each.taken).tolist() if x not in known]
+            for x, value in zip(missing, part.source.values(missing) if missing else (), strict=True):
+                known[x] = self.never if value is None else value
+                possible = possible and value is not None
+        return possible
+
+    def taken(self, target: int) -> list[int]:
+        """How much each part holds in the best solution of a target; of equals the first parts hold most."""
+        amounts: list[int] = []
+        for number in range(len(self.parts) - 1, -1, -1):
+            each, known = self.steps[number], self.values[number]
+            for at in np.flatnonzero(each.after == target).tolist():
+                before, taken = int(each.before[at]), int(each.taken[at])
+                if self.best[number][before] + known[taken] == self.best[number + 1][target]:
+                    amounts.append(taken)
+                    target = before
+                    break
+        amounts.reverse()
+        return amounts
+
+
+def screen(
+    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int
+) -> list[list[tuple[int, int]]]:
+    """What each domain holds in the solutions that use the fewest domains, and of these the fewest parts.
+
+    heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. fewest: number of domains.
+    most: number of parts that suffice with so many domains. Returns ranges of amounts for each domain.
+
+    By a table of the most that can be held with b domains and s parts, over the domains before each one and
+    over those after it: both together tell what the others can hold at most beside a domain with r parts.
+    """
+    before = [_start(fewest, most)]
+    for head in heads:
+        before.append(_extended(before[-1], head))
+    fewest_parts = int(np.argmax(before[-1][fewest] >= wanted))
+    after = [_start(fewest, most)]
+    for head in reversed(heads):
+        after.append(_extended(after[-1], head))
+    after.reverse()
+    ranges = []
+    for number, head in enumerate(heads):
+        others = _joined(before[number], after[number + 1], fewest - 1)
+        at_domain: list[tuple[int, int]] = []
+        for parts, high in enumerate(head[:fewest_parts], start=1):
+            below = head[parts - 2] if parts > 1 else 0
+            low = max(below + 1, wanted - int(others[fewest_parts - parts]))
+            if low <= high:
+                at_domain.append((low, high))
+        ranges.append(at_domain)
+    return ranges
+
+
+_NONE = -(1 << 60)
+
+
+def _start(domains: int, parts: int) -> Array:
+    """Nothing is held with no domain."""
+    table = np.full((domains + 1, parts + 1), _NONE, dtype=np.int64)
+    table[0] = 0
+    return table
+
+
+def _extended(table: Array, head: Sequence[int]) -> Array:
+    """The most that can be held with at most b domains and s parts once one more domain may be used."""
+    grown = table.copy()
+    width = table.shape[1]
+    for parts, held in enumerate(head[: width - 1], start=1):
+        window = grown[1:, parts:]
+        np.maximum(window, table[:-1, : width - parts] + held, out=window)
+    return grown
+
+
+def _joined(first: Array, second: Array, domains: int) -> Array:
+    """The most that both hold with just so many domains, for each number of parts in all."""
+    width = first.shape[1]
+    held = np.full(width, _NONE, dtype=np.int64)
+    for number in range(domains + 1):
+        mine, other = first[number], second[domains - number]
+        for parts in range(width):
+            if mine[parts] >= 0:
+                window = held[parts:]
+                np.maximum(window, other[: width - parts] + mine[parts], out=window)
+    return held
