@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
 from webhook.placement.narrow import Narrow
-from webhook.placement.parts import Inside, Pick, Ranges
+from webhook.placement.parts import Inside, Pick, Ranges, child_rooms
 from webhook.placement.rooms import census, discords_of, rooms_below
 from webhook.placement.tree import Question, Vertex
 
 if TYPE_CHECKING:
     from webhook.placement.layers import Array
+
+
+SCREENED = 100_000
+"""Size of the tables up to which they are quicker than what they save."""
 
 
 class Home:
@@ -41,6 +45,7 @@ class Home:
             ]
         )
         self.values = self.counts
+        self.after_amount = 0
         self.inner: dict[int, Inside] = {}
         self.ranges = self._screened(numbers)
         self.top = Inside(self, vertex, list(self.ranges) or numbers)
@@ -71,7 +76,7 @@ class Home:
 
         With the ranges that they hold then, in pods. {} where that is not worth working out.
         """
-        from webhook.placement.layers import screen
+        from webhook.placement.layers import priced, screen
 
         first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
         if numbers is None or not self.vertex.parts or not {first, second} <= set(self.levels):
@@ -82,11 +87,14 @@ class Home:
         fewest = bisect_left(list(accumulate(parts[n].room for n in largest)), self.pods) + 1
         pool = sorted((room for n in largest[:fewest] for room in rooms[n]), reverse=True)
         enough = bisect_left(list(accumulate(pool)), self.pods) + 1
-        if (fewest + 1) * (enough + 1) > self.wanted:
-            return {}
         heads = [list(accumulate(sorted(at_part, reverse=True))) for at_part in rooms]
-        found = screen(heads, self.pods, fewest, enough)
-        return {number: ranges for number, ranges in zip(numbers, found, strict=True) if ranges}
+        ranges, enough = priced(heads, self.pods, fewest, enough)
+        left = [n for n, at_part in enumerate(ranges) if at_part]
+        if len(left) * (fewest + 1) * (enough + 1) < SCREENED:
+            exact = screen([heads[n] for n in left], self.pods, fewest, enough)
+            for number, at_part in zip(left, exact, strict=True):
+                ranges[number] = at_part
+        return {numbers[n]: ranges[n] for n in left if ranges[n]}
 
     def _slack(self) -> int:
         """By how much an optimal solution can hold more than is wanted: less than the last thing it takes."""
@@ -116,7 +124,10 @@ class Home:
         targets = range(self.wanted, min(self.wanted + self.slack, self.top.layers.reach[-1]) + 1)
         values = self.top.layers.solve(targets, self.values.fits)
         known = zip(values, targets, strict=True)
-        _, target = min((value, target) for value, target in known if value is not None)
+        after = (
+            self.after_amount
+        )  # the leftover of nodes is the amount itself and compares before the discord
+        _, target = min((value >> after, target, value) for value, target in known if value is not None)[:2]
         cost, picks = self.top.picks(target)
         if self.whole:
             picks = picks[: self.wanted]  # of each domain some are left: it would be left out as a whole
@@ -125,17 +136,18 @@ class Home:
     def _value_fields(self) -> Narrow:
         """Leftover and discord in the widths that they need, now that the numbers of domains are known."""
         fields = []
-        for level in self.levels:
+        exact = not self.anchored and not self.whole and self.lowest == self.costs.depth
+        for level in self.levels[:-1] if exact else self.levels:
             most = self._fewest(level) * self.census[level][1]
             fields.append((self.costs.leftover[level], ROOM_BITS, most.bit_length()))
         if not self.whole:
-            fields.append((0, SCORE_BITS, (100 * min(self.census[-1][0], self.wanted)).bit_length()))
+            discord = (100 * min(self.census[-1][0], self.wanted + self.slack)).bit_length()
+            fields.append((0, SCORE_BITS, discord))
+            self.after_amount = discord if exact else 0
         return Narrow(fields)
 
     def below_first(self, level: int) -> int:
         """Bits of the fields that compare after the leftover of a level."""
-        if level not in self.levels:
-            return self.values.bits
         return self.values.offset(self.costs.leftover[level])
 
     def is_whole(self, vertex: Vertex) -> bool:
@@ -176,11 +188,6 @@ class Home:
 def _rooms_at(vertex: Vertex, level: int) -> list[int]:
     """Rooms of the domains of a level in a domain, or its own where it stands for the level."""
     return [vertex.room] if vertex.bottom >= level else rooms_below(vertex)[level]
-
-
-def child_rooms(vertex: Vertex) -> list[int]:
-    """Rooms of the children of a domain."""
-    return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]
 
 
 def _one_discord(vertex: Vertex, numbers: Sequence[int] | None) -> bool:

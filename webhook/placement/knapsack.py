@@ -25,12 +25,12 @@ for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knap
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from webhook.placement.costs import Costs
 from webhook.placement.home import Home
-from webhook.placement.parts import Pick
+from webhook.placement.parts import Pick, child_rooms, node
 from webhook.placement.rooms import room_sums
 from webhook.placement.tree import Question, Vertex
 
@@ -54,20 +54,30 @@ class Knapsack:
 
     def solve(self, root: Vertex) -> Solution | None:
         """The nodes that hold the gang at least cost, or None when it does not fit."""
-        heap: list[tuple[int, int, int, Any]] = []
-        for base, vertex in self._roots(root, 0):
-            if vertex.room >= self.wanted:
-                self._push_homes(heap, vertex, base)
-        while heap:
-            bound, stage, number, (base, home) = heappop(heap)
-            if stage == _SOLVED:
-                return Solution(bound, home)
-            if stage == _BOUNDED:
-                home = Home(self.question, self.costs, home)
-                heappush(heap, (base + home.bound(), _COUNTED, number, (base, home)))
+        homes = [
+            home
+            for base, vertex in self._roots(root, 0)
+            if vertex.room >= self.wanted
+            for home in self._homes(vertex, base)
+        ]
+        heap: list[tuple[int, int, int, int, Any]] = []
+        for number, (base, home) in enumerate(homes):
+            if isinstance(home, Vertex):
+                bound = base + self.bound(home) if len(homes) > 1 else base
+                heap.append((bound, _BOUNDED, number, base, home))
             else:
-                cost, picks = home.solve()
-                heappush(heap, (base + cost, _SOLVED, number, (base, picks)))
+                heap.append((base + home[2], _SOLVED, number, base, [home]))
+        heapify(heap)
+        while heap:
+            bound, stage, number, base, known = heappop(heap)
+            if stage == _SOLVED:
+                return Solution(bound, known)
+            if stage == _BOUNDED:
+                inside = Home(self.question, self.costs, known)
+                heappush(heap, (base + inside.bound(), _COUNTED, number, base, inside))
+            else:
+                cost, picks = known.solve()
+                heappush(heap, (base + cost, _SOLVED, number, base, picks))
         return None
 
     def _roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
@@ -78,33 +88,25 @@ class Knapsack:
         for child in vertex.children:
             yield from self._roots(child, base + vertex.own)
 
-    def _push_homes(self, heap: list[tuple[int, int, int, Any]], vertex: Vertex, base: int) -> None:
-        """Put the homes below a vertex on the heap; base: cost of the domains around it."""
+    def _homes(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex | Pick]]:
+        """The homes in a domain, each with the cost of using it and what is around it, and single nodes that
+        hold all, with the cost of using what is around them. base: cost of the domains around the vertex.
+        """
         if vertex.state is not None:
-            heappush(
-                heap,
-                (base + vertex.own, _SOLVED, len(heap), (base, [(vertex.state, vertex.room, vertex.own)])),
-            )
+            yield base, node((vertex,), 0)
             return
         base += vertex.own
-        if self.question.anchored:
-            heappush(heap, (base, _BOUNDED, len(heap), (base, vertex)))
-            return
-        if vertex.leaves is not None:
-            leaves = vertex.leaves
-            enough = [n for n, room in enumerate(leaves.rooms) if room >= self.wanted]
-            if enough:
-                least = min(leaves.rooms[n] for n in enough)
-                at = min((n for n in enough if leaves.rooms[n] == least), key=leaves.discords.__getitem__)
-                own = leaves.own(at)
-                pick = (leaves.states[at], least, own)
-                heappush(heap, (base + own, _SOLVED, len(heap), (base, [pick])))
-                return
-        inside = [child for child in vertex.parts if child.room >= self.wanted]
-        for child in inside:
-            self._push_homes(heap, child, base)
-        if not inside:
-            heappush(heap, (base + self.bound(vertex), _BOUNDED, len(heap), (base, vertex)))
+        leaves = vertex.leaves
+        enough = [n for n, room in enumerate(child_rooms(vertex)) if room >= self.wanted]
+        if self.question.anchored or not enough:
+            yield base, vertex
+        elif leaves is not None:
+            least = min(leaves.rooms[number] for number in enough)
+            tightest = [number for number in enough if leaves.rooms[number] == least]
+            yield base, node(leaves, min(tightest, key=leaves.discords.__getitem__))
+        else:
+            for number in enough:
+                yield from self._homes(vertex.parts[number], base)
 
     def bound(self, vertex: Vertex) -> int:
         """At most the cost of holding the gang in a domain, without that of using it."""

@@ -36,8 +36,10 @@ CHUNK = 1 << 20
 class Source(Protocol):
     """What is behind a part: it knows the values of the amounts that the part can hold."""
 
-    def firsts(self, amounts: list[int]) -> list[int]:
-        """That part of the value of each amount that compares before all that depends on the inside."""
+    def first(self) -> tuple[int, int]:
+        """That part of the value that compares before all that depends on the inside: so much for each so
+        many pods, or (number of pods 0) at once for any number.
+        """
 
     def values(self, amounts: list[int]) -> list[int | None]:
         """The least value of each amount; None for one that cannot be held at just its count cost."""
@@ -57,14 +59,9 @@ class Part:
 
 def of_nodes(amount: int, count: int, most: int, source: Source, narrow: bool) -> Part:
     """Up to `most` nodes that hold and cost the same each."""
-    steps = range(1, most + 1)
-    counts = np.array([count * n for n in steps], dtype=np.int64 if narrow else object)
-    return Part(np.array([amount * n for n in steps], dtype=np.int64), counts, source)
-
-
-def of_whole(amount: int, count: int, source: Source, narrow: bool) -> Part:
-    """Something that is taken as a whole."""
-    return of_nodes(amount, count, 1, source, narrow)
+    numbers = np.arange(1, most + 1, dtype=np.int64)
+    counts = numbers * count if narrow else np.array([count * n for n in range(1, most + 1)], dtype=object)
+    return Part(numbers * amount, counts, source)
 
 
 def of_domain(counts: Array, ranges: Sequence[tuple[int, int]], source: Source) -> Part:
@@ -72,6 +69,8 @@ def of_domain(counts: Array, ranges: Sequence[tuple[int, int]], source: Source) 
 
     counts: cost of 1, 2, ... pods; the last one also of all more.
     """
+    if len(ranges) == 1 and ranges[0][0] == 1:
+        return Part(np.arange(1, ranges[0][1] + 1, dtype=np.int64), _padded(counts, ranges[0][1]), source)
     amounts = np.concatenate([np.arange(low, high + 1, dtype=np.int64) for low, high in ranges])
     return Part(amounts, _padded(counts, ranges[-1][1])[amounts - 1], source)
 
@@ -85,7 +84,7 @@ def sorted_nodes(rooms: Sequence[int], own: int, each: int, most: int, narrow: b
 
 def _padded(row: Array, size: int) -> Array:
     missing = size - len(row)
-    return np.concatenate([row, np.full(missing, row[-1], dtype=row.dtype)]) if missing > 0 else row
+    return np.concatenate([row, np.full(missing, row[-1], dtype=row.dtype)]) if missing > 0 else row[:size]
 
 
 @dataclass(slots=True, eq=False)
@@ -159,7 +158,9 @@ class Layers:
         narrow: whether values fit a machine word.
         """
         self._kind(narrow)
-        wanted = np.unique(np.asarray(targets, dtype=np.int64))
+        wanted = np.zeros(self.reach[-1] + 1, dtype=np.bool_)
+        wanted[list(targets)] = True
+        self.values = [{0: 0} for _ in self.parts]
         steps = self._optimal(wanted)
         while True:
             self.steps = self._tight(steps, wanted)
@@ -178,74 +179,50 @@ class Layers:
         known = self.values[number]
         return np.array([known[x] for x in self.steps[number].taken.tolist()], dtype=self.dtype)
 
-    def _optimal(self, targets: Array) -> list[_Steps]:
-        """For each part the steps of least count cost that lead to a target."""
+    def _optimal(self, wanted: Array) -> list[_Steps]:
+        """For each part the steps of least count cost that lead to a wanted amount."""
         steps: list[_Steps] = []
         for number in range(len(self.parts), 0, -1):
-            part = self.parts[number - 1]
-            found = self._steps_into(targets, self._row(number - 1), self._row(number), part)
+            before, after = self._row(number - 1), self._row(number)
+            found = _steps_into(np.flatnonzero(wanted), before, after, self.parts[number - 1])
             steps.append(found)
-            targets = np.unique(found.before)
+            wanted = np.zeros(len(before), dtype=np.bool_)
+            wanted[found.before] = True
         steps.reverse()
-        self.values = [{0: 0} for _ in self.parts]
         return steps
-
-    def _steps_into(self, targets: Array, before: Array, after: Array, part: Part) -> _Steps:
-        same = targets[targets < len(before)]
-        same = same[before[same] == after[same]]
-        found = [(same, same, np.zeros_like(same))]
-        rows = max(1, CHUNK // len(part.amounts))
-        for start in range(0, len(targets), rows):
-            to = targets[start : start + rows]
-            come = to[:, None] - part.amounts[None, :]
-            inside = (come >= 0) & (come < len(before))
-            equal = before[np.where(inside, come, 0)] + part.counts[None, :] == after[to][:, None]
-            row, column = np.nonzero(inside & equal)
-            found.append((come[row, column], to[row], part.amounts[column]))
-        return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
     def _forward(self, steps: Sequence[_Steps], values: Sequence[Array]) -> list[Array]:
         """The least value of each amount after each part; values: of the steps."""
         best = [np.zeros(1, dtype=self.dtype)]
-        for number, (each, value) in enumerate(zip(steps, values, strict=True)):
-            row = np.full(self.reach[number + 1] + 1, self.never, dtype=self.dtype)
-            if len(each.after):
-                new = np.minimum(best[-1][each.before] + value, self.never)
-                order = np.argsort(each.after, kind="stable")
-                after = each.after[order]
-                starts = np.flatnonzero(np.append(True, after[1:] != after[:-1]))
-                row[after[starts]] = np.minimum.reduceat(new[order], starts)
+        for reach, each, value in zip(self.reach[1:], steps, values, strict=True):
+            row = np.full(reach + 1, self.never, dtype=self.dtype)
+            if len(each.after) == 1:
+                row[each.after] = np.minimum(best[-1][each.before] + value, self.never)
+            elif len(each.after):
+                np.minimum.at(row, each.after, best[-1][each.before] + value)
             best.append(row)
         return best
 
     def _tight(self, steps: Sequence[_Steps], wanted: Array) -> list[_Steps]:
         """The steps to the wanted amounts on which the room of the parts used is least."""
-        firsts = [self._firsts(part, each) for part, each in zip(self.parts, steps, strict=True)]
+        firsts = [_firsts(part, each, self.dtype) for part, each in zip(self.parts, steps, strict=True)]
         best = self._forward(steps, firsts)
         kept: list[_Steps] = []
         for number in range(len(steps) - 1, -1, -1):
             each = steps[number]
             cost = best[number][each.before] + firsts[number]
-            keep = (cost == best[number + 1][each.after]) & (cost < self.never) & np.isin(each.after, wanted)
+            keep = (cost == best[number + 1][each.after]) & (cost < self.never) & wanted[each.after]
             kept.append(each.only(keep))
-            wanted = np.unique(kept[-1].before)
+            wanted = np.zeros(self.reach[number] + 1, dtype=np.bool_)
+            wanted[kept[-1].before] = True
         kept.reverse()
         return kept
-
-    def _firsts(self, part: Part, steps: _Steps) -> Array:
-        """What each step adds to the room of the parts used."""
-        amounts, at = np.unique(steps.taken, return_inverse=True)
-        listed = amounts.tolist()
-        none = listed[:1] == [0]
-        firsts = [0] * none + part.source.firsts(listed[none:])
-        taken: Array = np.array(firsts, dtype=self.dtype)[at]
-        return taken
 
     def _ask(self) -> bool:
         """Ask the parts for the values of the amounts that steps take; whether all of them can be held."""
         possible = True
         for part, each, known in zip(self.parts, self.steps, self.values, strict=True):
-            missing = [x for x in np.unique(each.taken).tolist() if x not in known]
+            missing = sorted(set(each.taken.tolist()) - known.keys())
             for x, value in zip(missing, part.source.values(missing) if missing else (), strict=True):
                 known[x] = self.never if value is None else value
                 possible = possible and value is not None
@@ -266,13 +243,83 @@ class Layers:
         return amounts
 
 
-def screen(
-    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int
-) -> list[list[tuple[int, int]]]:
-    """What each domain holds in the solutions that use the fewest domains, and of these the fewest parts.
+def _steps_into(targets: Array, before: Array, after: Array, part: Part) -> _Steps:
+    """The steps of least count cost to these amounts."""
+    same = targets[targets < len(before)]
+    same = same[before[same] == after[same]]
+    found = [(same, same, np.zeros_like(same))]
+    rows = max(1, CHUNK // len(part.amounts))
+    for start in range(0, len(targets), rows):
+        to = targets[start : start + rows]
+        come = to[:, None] - part.amounts
+        inside = (come >= 0) & (come < len(before))
+        equal = before[np.where(inside, come, 0)] + part.counts == after[to][:, None]
+        row, column = np.nonzero(inside & equal)
+        if len(row):
+            found.append((come[row, column], to[row], part.amounts[column]))
+    if len(found) == 1:
+        return _Steps(*found[0])
+    return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
-    heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. fewest: number of domains.
-    most: number of parts that suffice with so many domains. Returns ranges of amounts for each domain.
+
+def _firsts(part: Part, steps: _Steps, dtype: Any) -> Array:
+    """What each step adds to the room of the parts used."""
+    first, pods = part.source.first()
+    times = steps.taken // pods if pods else steps.taken > 0
+    firsts: Array = times.astype(dtype) * first
+    return firsts
+
+
+Ranges = list[tuple[int, int]]
+
+
+def priced(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) -> tuple[list[Ranges], int]:
+    """What each domain holds at best in the solutions that use just `fewest` domains and the fewest parts.
+
+    heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. most: number of parts that
+    suffice with so many domains. Returns ranges of amounts for each domain, and a better `most`.
+
+    By pricing (Lagrangian relaxation): at a price of p pods for each part, domains are worth what they hold
+    beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
+    part. What one domain holds with r parts is bounded from below by what the others then hold at most.
+    """
+    width = max(map(len, heads))
+    held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads], dtype=np.int64)
+    parts = np.arange(1, width + 1)
+    rooms = np.unique(np.diff(held, axis=1, prepend=0))
+    others = np.full(held.shape, -_NONE, dtype=np.int64)
+    prices = rooms[rooms > 0]
+    tables = []
+    for price in prices[:: max(1, len(prices) // PRICES)].tolist():
+        worth = (held - price * parts).max(axis=1)
+        order = np.argsort(-worth, kind="stable")
+        tables.append((price, worth, order))
+        pool = np.diff(held[order[:fewest]], axis=1, prepend=0).ravel()
+        sums = np.cumsum(-np.sort(-pool[pool > 0]))
+        if sums[-1] >= wanted:
+            most = min(most, int(np.searchsorted(sums, wanted)) + 1)
+    for price, worth, order in tables:
+        best = int(worth[order[:fewest]].sum())
+        beside = best - np.maximum(worth, worth[order[fewest - 1]])
+        np.minimum(others, beside[:, None] + price * (most - parts), out=others)
+    return _ranges(heads, wanted - others, most), most
+
+
+PRICES = 24
+"""How many prices are tried."""
+
+
+def _ranges(heads: Sequence[Sequence[int]], least: Array, most: int) -> list[Ranges]:
+    """For each domain the amounts that need just r parts and are not below least[domain][r - 1]."""
+    found = []
+    for head, lows in zip(heads, least.tolist(), strict=True):
+        shifted = zip(head[:most], [0, *head], lows, strict=False)
+        found.append([(low, high) for high, below, need in shifted if (low := max(below + 1, need)) <= high])
+    return found
+
+
+def screen(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) -> list[Ranges]:
+    """The same as `priced`, exactly, in more time.
 
     By a table of the most that can be held with b domains and s parts, over the domains before each one and
     over those after it: both together tell what the others can hold at most beside a domain with r parts.
@@ -280,52 +327,40 @@ def screen(
     before = [_start(fewest, most)]
     for head in heads:
         before.append(_extended(before[-1], head))
-    fewest_parts = int(np.argmax(before[-1][fewest] >= wanted))
+    parts = int(np.argmax(before[-1][fewest] >= wanted))
     after = [_start(fewest, most)]
     for head in reversed(heads):
         after.append(_extended(after[-1], head))
     after.reverse()
-    ranges = []
-    for number, head in enumerate(heads):
-        others = _joined(before[number], after[number + 1], fewest - 1)
-        at_domain: list[tuple[int, int]] = []
-        for parts, high in enumerate(head[:fewest_parts], start=1):
-            below = head[parts - 2] if parts > 1 else 0
-            low = max(below + 1, wanted - int(others[fewest_parts - parts]))
-            if low <= high:
-                at_domain.append((low, high))
-        ranges.append(at_domain)
-    return ranges
+    width = min(parts, max(map(len, heads)))
+    left = parts - np.arange(1, width + 1)[:, None] - np.arange(most + 1)
+    left = np.where(left < 0, most + 1, left)
+    joined = [_joined(before[n], after[n + 1], fewest - 1, left) for n in range(len(heads))]
+    return _ranges(heads, wanted - np.array(joined), parts)
 
 
 _NONE = -(1 << 60)
 
 
 def _start(domains: int, parts: int) -> Array:
-    """Nothing is held with no domain."""
-    table = np.full((domains + 1, parts + 1), _NONE, dtype=np.int64)
-    table[0] = 0
+    """Nothing is held with no domain; the last column stands for a number of parts below 0."""
+    table = np.full((domains + 1, parts + 2), _NONE, dtype=np.int64)
+    table[0, :-1] = 0
     return table
 
 
 def _extended(table: Array, head: Sequence[int]) -> Array:
-    """The most that can be held with at most b domains and s parts once one more domain may be used."""
+    """The most that can be held with b domains and at most s parts once one more domain may be used."""
     grown = table.copy()
-    width = table.shape[1]
+    width = table.shape[1] - 1
     for parts, held in enumerate(head[: width - 1], start=1):
-        window = grown[1:, parts:]
+        window = grown[1:, parts:width]
         np.maximum(window, table[:-1, : width - parts] + held, out=window)
     return grown
 
 
-def _joined(first: Array, second: Array, domains: int) -> Array:
-    """The most that both hold with just so many domains, for each number of parts in all."""
-    width = first.shape[1]
-    held = np.full(width, _NONE, dtype=np.int64)
-    for number in range(domains + 1):
-        mine, other = first[number], second[domains - number]
-        for parts in range(width):
-            if mine[parts] >= 0:
-                window = held[parts:]
-                np.maximum(window, other[: width - parts] + mine[parts], out=window)
-    return held
+def _joined(first: Array, second: Array, domains: int, left: Array) -> Array:
+    """The most that both hold with just so many domains, for each r; left[r, s]: parts of the second."""
+    both = first[: domains + 1, None, :-1] + second[domains::-1][:, left]
+    joined: Array = np.maximum(both.max(axis=(0, 2)), 0)
+    return joined

@@ -32,8 +32,8 @@ class Narrow:
         return found
 
     def offset(self, shift: int) -> int:
-        """Bits of the fields that are less important than the one with this shift in a wide cost."""
-        return next(to for known, _, to in self.parts if known == shift)
+        """Bits of the fields less important than the one with this shift in a wide cost; all without it."""
+        return next((to for known, _, to in self.parts if known == shift), self.bits)
 
     def unpack(self, packed: int) -> int:
         """A wide cost of these fields alone."""

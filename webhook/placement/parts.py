@@ -65,10 +65,8 @@ class Alike:
         most = min(len(self.numbers), -(-(home.wanted + home.slack) // self.room))
         return of_nodes(self.room, home.counts.pack(self.cost), most, self, home.counts.fits)
 
-    def firsts(self, amounts: list[int]) -> list[int]:
-        each = self.home.values.pack(self.cost)
-        below = self.home.below_first(self.top)
-        return [each * (amount // self.room) >> below for amount in amounts]
+    def first(self) -> tuple[int, int]:
+        return self.home.values.pack(self.cost) >> self.home.below_first(self.top), self.room
 
     def values(self, amounts: list[int]) -> list[int | None]:
         self._order()
@@ -103,19 +101,18 @@ class Inner:
     """Of what it can hold in an optimal solution, in pods; [] where nothing is known about that."""
 
     def part(self) -> "Part":
-        from webhook.placement.layers import of_domain, of_whole
+        from webhook.placement.layers import of_domain, of_nodes
 
         home, vertex = self.home, self.vertex
         room = vertex.room // home.unit
         if home.is_whole(vertex):
-            return of_whole(room, home.counts.pack(vertex.own), self, home.counts.fits)
+            return of_nodes(room, home.counts.pack(vertex.own), 1, self, home.counts.fits)
         most = min(room, home.wanted + home.slack)
         ranges = [(-(-low // home.unit), high // home.unit) for low, high in self.ranges]
         return of_domain(home.curve(vertex), ranges or [(1, most)], self)
 
-    def firsts(self, amounts: list[int]) -> list[int]:
-        first = self.home.values.pack(self.vertex.own) >> self.home.below_first(self.vertex.top)
-        return [first] * len(amounts)
+    def first(self) -> tuple[int, int]:
+        return self.home.values.pack(self.vertex.own) >> self.home.below_first(self.vertex.top), 0
 
     def values(self, amounts: list[int]) -> list[int | None]:
         own = self.home.values.pack(self.vertex.own)
@@ -170,3 +167,8 @@ def node(source: Leaves | tuple[Vertex, ...], number: int) -> Pick:
     vertex = source[number]
     assert vertex.state is not None
     return vertex.state, vertex.room, vertex.own
+
+
+def child_rooms(vertex: Vertex) -> list[int]:
+    """Rooms of the children of a domain."""
+    return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]

@@ -17,6 +17,9 @@ class Impossible(Exception):
 
 def by_rank(members: Sequence[Member]) -> list[Member]:
     """Members in rank order, those without a rank last, by name with numbers read as numbers."""
+    ranks = {member.rank for member in members}
+    if None not in ranks and len(ranks) == len(members):
+        return sorted(members, key=lambda member: member.rank or 0)
     return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, natural(m.name)))
 
 
