@@ -34,7 +34,7 @@ class Home:
         self.wanted = -(-self.pods // self.unit)
         self.census = census(vertex)
         self.levels = [level for level in range(costs.depth) if self._varies(level)]
-        numbers = self._candidates()
+        self.ranges, numbers = self._candidates()
         self.whole = self.lowest < costs.depth and _one_discord(vertex, numbers)
         self.slack = self._slack()
         most = self.wanted + self.slack
@@ -47,8 +47,7 @@ class Home:
         self.values = self.counts
         self.after_amount = 0
         self.inner: dict[int, Inside] = {}
-        self.ranges = self._screened(numbers)
-        self.top = Inside(self, vertex, list(self.ranges) or numbers)
+        self.top = Inside(self, vertex, numbers)
         self.fewest = self.counts.unpack(int(self.top.layers.counts[self.wanted]))
 
     def _varies(self, level: int) -> bool:
@@ -61,17 +60,22 @@ class Home:
             return False
         return self.anchored or level + 1 == self.costs.depth or self.census[level + 1][0] != number
 
-    def _candidates(self) -> list[int] | None:
-        """Numbers of the children that can be part of a solution with the fewest children; None: all."""
+    def _candidates(self) -> tuple[dict[int, Ranges], list[int] | None]:
+        """Numbers of the children that can be part of a solution with the fewest children; None: all.
+
+        Before them what is known of the amounts that they hold in optimal solutions.
+        """
         if self.anchored:
-            return None
+            return {}, None
         rooms = child_rooms(self.vertex)
         sums = list(accumulate(sorted(rooms, reverse=True)))
         fewest = bisect_left(sums, self.pods) + 1
         least = self.pods - (sums[fewest - 2] if fewest > 1 else 0)
-        return [number for number, room in enumerate(rooms) if room >= least]
+        numbers = [number for number, room in enumerate(rooms) if room >= least]
+        ranges = self._screened(numbers)
+        return ranges, list(ranges) or numbers
 
-    def _screened(self, numbers: Sequence[int] | None) -> dict[int, Ranges]:
+    def _screened(self, numbers: Sequence[int]) -> dict[int, Ranges]:
         """The children that can be part of a solution with the fewest domains at the two highest levels.
 
         With the ranges that they hold then, in pods. {} where that is not worth working out.
@@ -79,7 +83,7 @@ class Home:
         from webhook.placement.layers import priced, screen
 
         first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
-        if numbers is None or not self.vertex.parts or not {first, second} <= set(self.levels):
+        if not self.vertex.parts or not {first, second} <= set(self.levels):
             return {}
         parts = [self.vertex.parts[number] for number in numbers]
         rooms = [_rooms_at(part, second) for part in parts]

@@ -117,6 +117,7 @@ class Layers:
         self.reach = [0]
         for part in parts:
             self.reach.append(min(self.most, self.reach[-1] + int(part.amounts[-1])))
+        self.solved: frozenset[int] = frozenset()
         self.steps: list[_Steps] = []
         self.best: list[Array] = []
         self.values: list[dict[int, int]] = []
@@ -158,6 +159,7 @@ class Layers:
         narrow: whether values fit a machine word.
         """
         self._kind(narrow)
+        self.solved = frozenset(targets)
         wanted = np.zeros(self.reach[-1] + 1, dtype=np.bool_)
         wanted[list(targets)] = True
         self.values = [{0: 0} for _ in self.parts]

@@ -128,7 +128,8 @@ class Inner:
             leaves = self.vertex.leaves
             return own, [(self.number, [node(leaves, number) for number in range(len(leaves.rooms))])]
         inside = self.home.inside(self.vertex)
-        inside.layers.solve([amount], self.home.values.fits)
+        if amount not in inside.layers.solved:
+            inside.layers.solve([amount], self.home.values.fits)
         cost, picks = inside.picks(amount)
         return own + cost, [(self.number, picks)]
 

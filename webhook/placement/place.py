@@ -170,6 +170,9 @@ def _assign(
         waiting = iter(group)
         for name in order:
             on_node[name] += [next(waiting) for _ in range(counts[name][number])]
+    if not any(pod_class.wants_cards for pod_class in question.classes):
+        places = {member.name: name for name, residents in on_node.items() for member in residents}
+        return tuple(Placed(member.name, places[member.name]) for group in members for member in group)
     placed = {}
     for name, residents in on_node.items():
         for member, slots in zip(residents, _cards(snapshot, name, residents), strict=True):

@@ -100,15 +100,19 @@ def _classes(
     gang: Gang, slices: tuple[tuple[int, int], ...], places: _Places, near: int | None
 ) -> dict[ClassKey, list[Member]]:
     groups: dict[ClassKey, list[Member]] = {}
+    known: dict[tuple[int, tuple[str, ...] | None], list[Member]] = {}  # by identity: classes hash slowly
     for member in by_rank(gang.members):
         tie = _tie(member, slices, places) if near is None else _neighbour(member, near, places)
-        groups.setdefault((member.pod_class, tie), []).append(member)
+        group = known.get((id(member.pod_class), tie))
+        if group is None:
+            group = known[id(member.pod_class), tie] = groups.setdefault((member.pod_class, tie), [])
+        group.append(member)
     return groups
 
 
 def _tie(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -> tuple[str, ...] | None:
     """The domain of the innermost slice of this member that has a placed pod already."""
-    if member.rank is None:
+    if member.rank is None or not places:
         return None
     for level, size in reversed(slices):
         for key, rank in places:

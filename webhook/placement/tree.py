@@ -49,11 +49,10 @@ class Leaves:
     """The nodes of a domain in which each stands alone for all levels from `top` down, in topology order."""
 
     top: int
-    keys: list[Path]
     states: list[NodeState]
     rooms: list[int]
-    every: list[tuple[int, ...]]
-    """Of each node: room for each class alone."""
+    every: list[list[int]]
+    """For each class: room of each node for it alone."""
     score: Score
     costs: Costs
     made: tuple["Vertex", ...] = ()
@@ -85,9 +84,11 @@ class Leaves:
         return self.costs_of[room]
 
     def _vertex(self, number: int) -> "Vertex":
+        state, room, bottom = self.states[number], self.rooms[number], self.costs.depth - 1
+        key = (*place_of(state, bottom), state.name)
+        rooms = tuple([of_class[number] for of_class in self.every])
         return Vertex(
-            self.top, self.costs.depth - 1, self.keys[number], self.rooms[number], self.own(number), (), None,
-            self.states[number], self.every[number], (self.rooms[number], self.top),
+            self.top, bottom, key, room, self.own(number), (), None, state, rooms, (room, self.top)
         )  # fmt: skip
 
 
@@ -224,31 +225,29 @@ class _Builder:
         if len(self.rooms) == 1:
             rooms = self.rooms[0]
             used = [n for n in domain.flat if rooms[n]]
-            every: list[tuple[int, ...]] = [(rooms[n],) for n in used]
         else:
             used = [n for n in domain.flat if any(rooms[n] for rooms in self.rooms)]
-            every = [tuple(rooms[n] for rooms in self.rooms) for n in used]
         if not used:
             return None
-        states = [self.states[n] for n in used]
         if len(used) == 1:
-            return self._single(states[0], level, self.reference[used[0]], every[0])
+            return self._single(used[0], level)
         counts = [self.reference[n] for n in used]
-        keys = [(*place_of(state, self.question.levels), state.name) for state in states]
-        leaves = Leaves(level + 1, keys, states, counts, every, self.score, self.costs)
+        every = [counts if rooms is self.reference else [rooms[n] for n in used] for rooms in self.rooms]
+        states = [self.states[n] for n in used]
+        leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
         room = sum(counts)
         even = (counts[0], level + 1) if min(counts) == max(counts) else None
         return Vertex(
             level, level, domain.key, room, self._own(domain.key, level, room), (), leaves, even=even
         )
 
-    def _single(self, state: NodeState, level: int, room: int, every: tuple[int, ...]) -> Vertex:
+    def _single(self, number: int, level: int) -> Vertex:
         """A node that stands for all levels from one down."""
-        key = (*place_of(state, self.question.levels), state.name)
-        own = self.costs.of_levels(level, self.question.levels, room) + self.score.discord(state)
-        return Vertex(
-            level, self.question.levels, key, room, own, (), None, state, every, (room, level)
-        )  # fmt: skip
+        state, room, bottom = self.states[number], self.reference[number], self.question.levels
+        key = (*place_of(state, bottom), state.name)
+        own = self.costs.of_levels(level, bottom, room) + self.score.discord(state)
+        rooms = tuple([of_class[number] for of_class in self.rooms])
+        return Vertex(level, bottom, key, room, own, (), None, state, rooms, (room, level))
 
     def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
         """The only child, standing for the domain as well."""
