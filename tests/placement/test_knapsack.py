@@ -1,11 +1,13 @@
 """The fast solver for identical pods against the general search, on clusters too large to try everything."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 
 from tests.placement.small import gang_of, node
-from webhook.placement import Anchor, Node, Options, Snapshot, Usage
+from webhook.placement import Anchor, Node, Options, Snapshot, Usage, narrow
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import evaluate
 from webhook.placement.knapsack import Knapsack, Solution
@@ -63,3 +65,30 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
 
 def names(solution: Solution) -> list[str]:
     return [state.name for state, _, _ in solution.picks]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    snapshot = cluster(dice, 60, 8, shared_hosts=True)
+    asked = gang_of(dice.randint(20, 80))
+    question, _ = ask(asked, snapshot, Options())
+    expected = Knapsack(question).solve(build(question, snapshot))
+    monkeypatch.setattr(narrow, "WORD", 4)
+    again = Snapshot.build([state.node for state in snapshot.nodes.values()], usage_of(snapshot))
+    found = Knapsack(question).solve(build(question, again))
+    assert expected is not None
+    assert found is not None
+    assert (found.cost, names(found)) == (expected.cost, names(expected))
+
+
+def usage_of(snapshot: Snapshot) -> list[tuple[str, Usage]]:
+    return [(state.name, use) for state in snapshot.nodes.values() for use in state.usages]
+
+
+@pytest.mark.parametrize("program", ["webhook.admission.serve", "labeler.main", "webhook.sweeper.main"])
+def test_no_program_loads_numpy_before_the_first_gang(program: str) -> None:
+    code = f"import sys, {program}; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,6 +1,7 @@
 """The knapsack inside one domain whose children share the pods; see knapsack for the theory."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
 from webhook.placement.narrow import Narrow
 from webhook.placement.parts import Inside, Pick, Ranges, child_rooms
-from webhook.placement.rooms import census, discords_of, rooms_below
+from webhook.placement.rooms import census, discords_of, rooms_below, shape
 from webhook.placement.tree import Question, Vertex
 
 if TYPE_CHECKING:
@@ -73,7 +74,20 @@ class Home:
         least = self.pods - (sums[fewest - 2] if fewest > 1 else 0)
         numbers = [number for number, room in enumerate(rooms) if room >= least]
         ranges = self._screened(numbers)
-        return ranges, list(ranges) or numbers
+        return ranges, self._unlike(list(ranges) or numbers, fewest)
+
+    def _unlike(self, numbers: list[int], fewest: int) -> list[int]:
+        """Of children that are alike in everything no more than can be used: the first by name."""
+        if self.vertex.leaves is not None or len(numbers) <= 2 * fewest:
+            return numbers
+        seen: Counter[object] = Counter()
+        kept = []
+        for number in numbers:
+            alike = shape(self.vertex.parts[number])
+            seen[alike] += 1
+            if seen[alike] <= fewest:
+                kept.append(number)
+        return kept
 
     def _screened(self, numbers: Sequence[int]) -> dict[int, Ranges]:
         """The children that can be part of a solution with the fewest domains at the two highest levels.

@@ -1,9 +1,12 @@
 """What the knapsack asks about the inside of a domain, worked out once for each vertex and kept with it."""
 
+from collections import Counter
 from itertools import accumulate
 
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.tree import Vertex
+
+Shape = tuple[int, frozenset[tuple[object, int]]]
 
 
 def room_sums(vertex: Vertex) -> list[list[int]]:
@@ -70,4 +73,16 @@ def discords_of(vertex: Vertex) -> set[int]:
             found = {discord for part in vertex.parts for discord in discords_of(part)}
         vertex.notes["discords"] = found
     known: set[int] = vertex.notes["discords"]
+    return known
+
+
+def shape(vertex: Vertex) -> Shape:
+    """Equal for two domains (or nodes) that differ in names alone: the same costs, rooms and discords."""
+    if "shape" not in vertex.notes:
+        if vertex.leaves is not None:
+            inside: Counter[object] = Counter(zip(vertex.leaves.rooms, vertex.leaves.discords, strict=True))
+        else:
+            inside = Counter(map(shape, vertex.parts))
+        vertex.notes["shape"] = (vertex.own, frozenset(inside.items()))
+    known: Shape = vertex.notes["shape"]
     return known
