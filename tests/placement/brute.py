@@ -1,7 +1,8 @@
 """The objective and the feasibility of small gangs by trying everything; shares no code with the solver."""
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import combinations, groupby
+from operator import itemgetter
 
 from webhook.placement import Gang, NoFit, Objective, PodClass, Snapshot, place
 from webhook.placement.snapshot import NodeState
@@ -31,78 +32,102 @@ def domain(state: NodeState, level: int) -> tuple[str, ...]:
     return state.path[: level + 2]
 
 
-def objectives(gang: Gang, snapshot: Snapshot) -> Iterator[Objective]:
-    """Of every assignment that keeps the rules."""
-    pods = [member.pod_class for member in gang.members]
-    states = sorted(snapshot.nodes.values(), key=lambda state: state.name)
-    reference = max(pods, key=lambda pod: (pods.count(pod), -pods.index(pod)))
-    level = None if gang.required_level is None else snapshot.topology.level(gang.required_level)
-    if level is not None and level < 3:
-        states = [state for state in states if state.path is not None]
-    states = [state for state in states if state.name not in gang.excluded_nodes]
-    anchors = [snapshot.nodes[a.node] for a in gang.anchors if a.node in snapshot.nodes]
-    slices = [(snapshot.topology.level(part.level), part.size) for part in gang.slices]
-    kinds = [(kind, len(list(same))) for kind, same in groupby(sorted(pods, key=pods.index), key=lambda p: p)]
+class Instance:
+    """A gang and a snapshot. The value of an assignment depends on the set of nodes used alone, so all sets
+    of at most as many nodes as pods are tried from the best value down, each with every distribution on it.
+    """
 
-    def descend(
-        number: int, left: list[int], on: list[tuple[NodeState, int, list[int]]]
-    ) -> Iterator[Objective]:
-        if not any(left):
-            used = [state for state, count, _ in on if count]
-            if level is not None and len({domain(state, level) for state in used + anchors}) > 1:
-                return
-            for at, size in slices:
-                per: dict[tuple[str, ...], int] = {}
-                for state, _, takes in on:
-                    per[domain(state, at)] = per.get(domain(state, at), 0) + takes[0]
-                if any(count % size for count in per.values()):
-                    return
-            yield value(used)
-            return
-        if number == len(states):
-            return
-        state = states[number]
-        for takes in choices(left, state):
-            after = [a - b for a, b in zip(left, takes, strict=True)]
-            yield from descend(number + 1, after, [*on, (state, sum(takes), takes)])
+    def __init__(self, gang: Gang, snapshot: Snapshot) -> None:
+        pods = [member.pod_class for member in gang.members]
+        by_kind = groupby(sorted(pods, key=pods.index), key=lambda pod: pod)
+        self.kinds = [(kind, len(list(same))) for kind, same in by_kind]
+        self.reference = max(pods, key=lambda pod: (pods.count(pod), -pods.index(pod)))
+        self.level = None if gang.required_level is None else snapshot.topology.level(gang.required_level)
+        self.slices = [(snapshot.topology.level(part.level), part.size) for part in gang.slices]
+        self.snapshot = snapshot
+        self.anchors = [snapshot.nodes[a.node] for a in gang.anchors if a.node in snapshot.nodes]
+        states = sorted(snapshot.nodes.values(), key=lambda state: state.name)
+        if self.level is not None and self.level < 3:
+            states = [state for state in states if state.path is not None]
+        self.states = [state for state in states if state.name not in gang.excluded_nodes]
+        self.anchored = [{domain(state, at) for state in self.anchors} for at in range(4)]
+        self.room: list[dict[tuple[str, ...], int]] = [{} for _ in range(4)]
+        for state in self.states:
+            for at, room in enumerate(self.room):
+                room[domain(state, at)] = room.get(domain(state, at), 0) + rooms(self.reference, state)
+        self.discords = {state.name: self.discord(state) for state in self.states}
 
-    def choices(left: list[int], state: NodeState) -> Iterator[list[int]]:
-        def extend(takes: list[int], held: list[PodClass]) -> Iterator[list[int]]:
-            if len(takes) == len(left):
-                yield takes
-                return
-            kind = kinds[len(takes)][0]
-            for count in range(left[len(takes)] + 1):
-                if count and not fits([*held, *[kind] * count], state):
-                    break
-                yield from extend([*takes, count], [*held, *[kind] * count])
-
-        yield from extend([], [])
-
-    def value(used: list[NodeState]) -> Objective:
-        domains, leftover = [], []
-        for at in range(4):
-            anchored = {domain(state, at) for state in anchors}
-            mine = {domain(state, at) for state in used} - anchored
-            domains.append(len(mine))
-            leftover.append(sum(rooms(reference, s) for s in states if domain(s, at) in mine))
-        return Objective(tuple(domains), 0, tuple(leftover), sum(discord(state) for state in used))
-
-    def discord(state: NodeState) -> int:
-        wanted = dict(reference.requests)
+    def discord(self, state: NodeState) -> int:
+        wanted = dict(self.reference.requests)
         shares = []
         for resource in {"cpu", "memory"} | {r for r in wanted if "/" in r}:
-            largest = max(s.node.allocatable.get(resource, 0) for s in snapshot.nodes.values())
+            largest = max(s.node.allocatable.get(resource, 0) for s in self.snapshot.nodes.values())
             if largest:
                 left = state.free.get(resource, 0) - wanted.get(resource, 0)
                 shares.append(min(100, 100 * max(0, left) // largest))
         return 100 - sum(shares) // len(shares) if shares else 100
 
-    yield from descend(0, [count for _, count in kinds], [])
+    def value(self, used: tuple[NodeState, ...]) -> Objective:
+        domains, leftover = [], []
+        for at in range(4):
+            mine = {domain(state, at) for state in used} - self.anchored[at]
+            domains.append(len(mine))
+            leftover.append(sum(self.room[at][key] for key in mine))
+        return Objective(tuple(domains), 0, tuple(leftover), sum(self.discords[s.name] for s in used))
+
+    def sets(self) -> Iterator[tuple[NodeState, ...]]:
+        """The sets of nodes that could hold the gang as far as sums and the required level tell."""
+        can = [state for state in self.states if any(rooms(kind, state) for kind, _ in self.kinds)]
+        for size in range(1, sum(count for _, count in self.kinds) + 1):
+            for used in combinations(can, size):
+                if self.level is not None:
+                    where = {domain(state, self.level) for state in [*used, *self.anchors]}
+                    if len(where) > 1:
+                        continue
+                if all(sum(rooms(kind, state) for state in used) >= count for kind, count in self.kinds):
+                    yield used
+
+    def holds(self, used: tuple[NodeState, ...]) -> bool:
+        """Whether some distribution keeps all rules and uses each of these nodes."""
+
+        def spread(number: int, held: list[list[PodClass]]) -> bool:
+            if number == len(self.kinds):
+                return all(held) and self.sliced(used, held)
+            kind, count = self.kinds[number]
+            return any(spread(number + 1, more) for more in ways(kind, count, 0, held))
+
+        def ways(
+            kind: PodClass, count: int, at: int, held: list[list[PodClass]]
+        ) -> Iterator[list[list[PodClass]]]:
+            if at == len(used):
+                if not count:
+                    yield held
+                return
+            for takes in range(count + 1):
+                here = [*held[at], *[kind] * takes]
+                if takes and not fits(here, used[at]):
+                    return
+                yield from ways(kind, count - takes, at + 1, [*held[:at], here, *held[at + 1 :]])
+
+        return spread(0, [[] for _ in used])
+
+    def sliced(self, used: tuple[NodeState, ...], held: list[list[PodClass]]) -> bool:
+        for at, size in self.slices:
+            per: dict[tuple[str, ...], int] = {}
+            for state, pods in zip(used, held, strict=True):
+                count = pods.count(self.kinds[0][0])
+                per[domain(state, at)] = per.get(domain(state, at), 0) + count
+            if any(count % size for count in per.values()):
+                return False
+        return True
 
 
 def best(gang: Gang, snapshot: Snapshot) -> Objective | None:
-    return min(objectives(gang, snapshot), default=None)
+    instance = Instance(gang, snapshot)
+    valued = sorted(
+        ((instance.value(used), n, used) for n, used in enumerate(instance.sets())), key=itemgetter(0, 1)
+    )
+    return next((value for value, _, used in valued if instance.holds(used)), None)
 
 
 def agrees(gang: Gang, snapshot: Snapshot) -> None:

@@ -25,9 +25,9 @@ from webhook.placement import (
 LEVELS = (None, "block", "subblock", "host", "node")
 
 
-def random_nodes(dice: random.Random, most: int) -> list[Node]:
+def random_nodes(dice: random.Random, most: int, least: int) -> list[Node]:
     nodes = []
-    for number in range(dice.randint(1, most)):
+    for number in range(dice.randint(least, most)):
         place = tuple(f"{level}{dice.randint(0, top)}" for level, top in (("b", 2), ("s", 2), ("h", 4)))
         cpu = dice.choice((0, 1, 1, 2, 3, 4))
         nodes.append(
@@ -36,8 +36,8 @@ def random_nodes(dice: random.Random, most: int) -> list[Node]:
     return nodes
 
 
-def random_snapshot(dice: random.Random, most: int) -> Snapshot:
-    nodes = random_nodes(dice, most)
+def random_snapshot(dice: random.Random, most: int, least: int = 1) -> Snapshot:
+    nodes = random_nodes(dice, most, least)
     usage = [(n.name, Usage({"memory": 1, "pods": 1})) for n in nodes if dice.random() < 0.2]
     return Snapshot.build(nodes, usage)
 
@@ -69,7 +69,7 @@ def test_identical_pods_get_the_optimum(seed: int) -> None:
 def test_slices_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(25):
-        snapshot = random_snapshot(dice, 10)
+        snapshot = random_snapshot(dice, 14)
         size = dice.choice((2, 2, 3))
         slices: tuple[Slice, ...] = (Slice(dice.choice(("block", "subblock", "host")), size),)
         if size == 2 and dice.random() < 0.3:
@@ -83,7 +83,7 @@ def test_slices_get_the_optimum(seed: int) -> None:
 def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(15):
-        snapshot = random_snapshot(dice, 8)
+        snapshot = random_snapshot(dice, 14)
         kinds = [
             pod_class(cpu, memory=memory) for cpu, memory in dice.sample([(1, 1), (2, 1), (1, 3), (3, 2)], 3)
         ]
@@ -94,6 +94,27 @@ def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
                 classes[0][0], rules=Rules(selector=(("cloud.google.com/gce-topology-block", "b1"),))
             )
             classes[0] = (picky, classes[0][1])
+        agrees(gang(classes, dice, snapshot, required_level=dice.choice(LEVELS)), snapshot)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_unlike_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: int) -> None:
+    dice = random.Random(1000 + seed)
+    for _ in range(15):
+        snapshot = random_snapshot(dice, 14, least=14)
+        kinds = [
+            pod_class(cpu, memory=memory)
+            for cpu, memory in dice.sample([(1, 1), (2, 1), (1, 3), (3, 2), (2, 4), (1, 5)], 6)
+        ]
+        counts = dice.choice(
+            ([3, 3], [4, 2], [5, 1], [2, 2, 2], [3, 2, 1], [4, 1, 1], [3, 1, 1, 1], [2, 1, 1, 1, 1], [1] * 6)
+        )
+        classes = list(zip(kinds, counts, strict=False))
+        if dice.random() < 0.3:
+            picky = replace(
+                classes[-1][0], rules=Rules(selector=(("cloud.google.com/gce-topology-block", "b1"),))
+            )
+            classes[-1] = (picky, classes[-1][1])
         agrees(gang(classes, dice, snapshot, required_level=dice.choice(LEVELS)), snapshot)
 
 
