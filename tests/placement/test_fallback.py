@@ -1,11 +1,28 @@
 """Gangs of unlike pods too large to search out: an answer all the same, and what it claims."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from tests.placement.brute import best, fits
 from tests.placement.small import node, pod_class, snapshot_of
-from webhook.placement import Assignment, Gang, Member, NoFit, Options, Snapshot, check, place
+from webhook.placement import (
+    Assignment,
+    Gang,
+    Member,
+    NoFit,
+    Options,
+    Snapshot,
+    check,
+    filling,
+    packing,
+    place,
+)
+from webhook.placement.filling import Filling
+from webhook.placement.packing import Packing
+from webhook.placement.question import ask
+from webhook.placement.tree import Vertex, build
 
 
 def unlike(dice: random.Random, count: int) -> Gang:
@@ -24,13 +41,86 @@ def test_an_answer_found_without_proof_is_good_and_says_that_it_is_not_proven(se
     assert check(found, asked, snapshot) == []
 
 
-def test_a_search_that_was_cut_never_says_that_there_is_no_place() -> None:
-    kinds = [pod_class(cpu) for cpu in (6, 5, 5, 4, 4, 4, 4)]
-    asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
-    found = place(asked, snapshot_of({"b": {"r": {"x": 10, "y": 10, "z": 11}}}), Options(budget=3))
+HALVES = [pod_class(cpu) for cpu in (6, 5, 5, 5)]
+ONE_TOO_MANY = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(HALVES)))
+THREE_NODES = {"b": {"r": {"x": 9, "y": 9, "z": 9}}}
+
+
+def test_a_search_that_was_cut_never_says_that_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "LIMIT", 1)
+    monkeypatch.setattr(filling, "LIMIT", 1)
+    found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES), Options(budget=3))
     assert isinstance(found, NoFit)
     assert not found.proven
     assert "none was found within 3 search steps, which does not prove that there is none" in found.sentence
+
+
+def test_a_search_for_any_place_that_ends_proves_that_there_is_none() -> None:
+    found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES), Options(budget=3))
+    assert isinstance(found, NoFit)
+    assert found.proven
+    assert "there is no way to place them all" in found.sentence
+
+
+def tight(dice: random.Random, nodes: int) -> tuple[Gang, Snapshot]:
+    """Nodes that are cut into pods, with little or nothing left over: there is a place for all of them."""
+    made, kinds = [], []
+    for number in range(nodes):
+        parts = [(dice.randint(1, 6), dice.randint(1, 9)) for _ in range(dice.randint(1, 4))]
+        kinds += [pod_class(cpu, memory=memory) for cpu, memory in parts]
+        cpu = sum(part[0] for part in parts) + dice.choice((0, 0, 0, 1))
+        memory = sum(part[1] for part in parts) + dice.choice((0, 0, 1, 2))
+        made.append(
+            node(f"n{number}", (f"b{number % 2}", f"r{number % 4}", f"h{number}"), cpu, memory=memory)
+        )
+    dice.shuffle(kinds)
+    members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
+    return Gang("g", members), Snapshot.build(made, [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_unlike_pods_that_just_fit_find_their_place_although_the_exact_search_was_cut(seed: int) -> None:
+    dice = random.Random(seed)
+    asked, snapshot = tight(dice, dice.randint(4, 14))
+    found = place(asked, snapshot, Options(budget=500))
+    assert isinstance(found, Assignment)
+    assert check(found, asked, snapshot) == []
+
+
+@pytest.mark.parametrize("search", [Packing, Filling])
+@pytest.mark.parametrize("seed", range(20))
+def test_both_searches_find_a_place_exactly_when_there_is_one(
+    seed: int, search: type[Packing] | type[Filling]
+) -> None:
+    dice = random.Random(seed)
+    for _ in range(10):
+        asked, snapshot = tight(dice, dice.randint(2, 3))
+        if dice.random() < 0.6:
+            more = Member("more", 99, pod_class(1, memory=dice.randint(0, 2)))
+            asked = replace(asked, members=(*asked.members, more))
+        if len(asked.members) > 7:
+            continue
+        question, _ = ask(asked, snapshot, Options())
+        nodes = [leaf for leaf in leaves(build(question, snapshot)) if leaf.state is not None]
+        found = search(question, nodes, 10**6).solve()
+        assert (found is None) == (best(asked, snapshot) is None)
+        if found is not None:
+            assert [sum(counts) for counts in zip(*found.values(), strict=True)] == list(question.counts)
+            for name, counts in found.items():
+                pods = [kind for kind, n in zip(question.classes, counts, strict=True) for _ in range(n)]
+                assert fits(pods, snapshot.nodes[name])
+
+
+def leaves(vertex: Vertex) -> list[Vertex]:
+    return [leaf for child in vertex.children for leaf in leaves(child)] if vertex.children else [vertex]
+
+
+def test_pods_with_many_ways_to_share_a_node_do_not_hold_up_the_search() -> None:
+    dice = random.Random(20)
+    asked, snapshot = tight(dice, 16)
+    assert len(asked.members) > 30
+    found = place(asked, snapshot, Options(budget=2000))
+    assert isinstance(found, Assignment)
 
 
 def test_a_leader_and_two_hundred_workers_get_a_proven_answer_within_the_budget() -> None:

@@ -90,7 +90,9 @@ def _sentence(
     if not proven:
         steps = question.options.budget
         body = f"none was found within {steps} search steps, which does not prove that there is none"
-    elif nearest is None or not nearest.room:
+    elif nearest is None:
+        body = "there is no way to place them all"
+    elif not nearest.room:
         body = "no node has room for any of them"
     elif nearest.domain:
         body = f"{nearest.level} {'/'.join(nearest.domain)} has room for {nearest.room} of {wanted}"

@@ -1,21 +1,58 @@
-"""When the exact search for unlike pods runs out of steps: the best that simple rules find.
+"""When the exact search for unlike pods runs out of steps: the best that simple rules find, else any place.
 
 Domains are tried from the smallest up, so a gang that fits in one domain of a low level stays there; inside a
-domain one class after the other is spread over the nodes, roomiest first or tightest first.
+domain one class after the other is spread over the nodes, roomiest first or tightest first (first-fit
+decreasing). Where no rule finds a place, packing searches for one wherever the gang may be.
 """
 
 from collections.abc import Iterator, Sequence
 
-from webhook.placement import capacity
+from webhook.placement import capacity, filling, packing
+from webhook.placement.filling import Filling
+from webhook.placement.packing import OutOfLimit, Packing
 from webhook.placement.tree import Question, Vertex
 
 State = tuple[int, ...]
 
 
-def first_found(question: Question, root: Vertex) -> dict[str, State] | None:
-    """A feasible distribution, or None when the rules find none; says nothing about what exists."""
+def first_found(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:
+    """A feasible distribution, or None; and whether it is certain then that there is none."""
     if question.slices:
-        return None
+        return None, False
+    found = _by_rules(question, root)
+    if found is not None:
+        return found, False
+    certain = True
+    for domain in _starts(question, root):
+        found, none = _packed(question, list(_nodes(domain)))
+        if found is not None:
+            return found, False
+        certain = certain and none
+    return None, certain
+
+
+def _packed(question: Question, nodes: Sequence[Vertex]) -> tuple[dict[str, State] | None, bool]:
+    """The same on some nodes, by the complete searches."""
+    for search in (Packing(question, nodes, packing.LIMIT), Filling(question, nodes, filling.LIMIT)):
+        try:
+            found = search.solve()
+        except OutOfLimit:
+            continue
+        return found, found is None
+    return None, False
+
+
+def _starts(question: Question, vertex: Vertex) -> Iterator[Vertex]:
+    """The domains one of which must hold the gang."""
+    if question.required is None or vertex.bottom >= question.required:
+        yield vertex
+        return
+    for child in vertex.children:
+        yield from _starts(question, child)
+
+
+def _by_rules(question: Question, root: Vertex) -> dict[str, State] | None:
+    """The first distribution that one of the rules finds."""
     for domain in sorted(_domains(question, root), key=lambda vertex: -vertex.bottom):
         nodes = list(_nodes(domain))
         if all(sum(rooms) >= count for rooms, count in zip(_rooms(nodes), question.counts, strict=True)):

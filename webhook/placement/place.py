@@ -118,7 +118,7 @@ def _solve(question: Question, root: Vertex) -> _Solved:
         return _Solved(search.solve(root, Knapsack(question).bound), True)
     except OutOfSteps:
         if not alike:
-            return _Solved(fallback.first_found(question, root), False)
+            return _Solved(*fallback.first_found(question, root))
         solution = Knapsack(question).solve(root)
         return _Solved(None if solution is None else _evened(question, solution.picks), solution is None)
 

@@ -58,6 +58,7 @@ class Search:
         self.budget = budget
         self.steps = 0
         self.balanced = question.options.mode is Mode.BALANCED
+        self.options: dict[int, tuple[State, ...]] = {}
         self.slices_of_level = {
             level: tuple(size if number >= settled else 1 for settled in question.settled)
             for number, (level, size) in enumerate(question.slices)
@@ -143,7 +144,7 @@ class Search:
         most = sum(self.question.counts)
         for child in children:
             if child.state is not None:
-                alike = (child.own, tuple(node_options(self.question, child)))
+                alike = (child.own, self._options(child))
                 seen[alike] += 1
                 if seen[alike] > most:
                     continue
@@ -152,11 +153,16 @@ class Search:
     def _of_node(self, vertex: Vertex) -> Frontier:
         assert vertex.state is not None
         result: Frontier = {self._empty: (0, None)}
-        for takes in node_options(self.question, vertex, every=self.balanced):
+        for takes in self._options(vertex):
             self._step()
             cost = vertex.own + (sum(takes) ** 2 << self.costs.square if self.balanced else 0)
             result[takes] = (cost, Trail(vertex.state.name))
         return result
+
+    def _options(self, vertex: Vertex) -> tuple[State, ...]:
+        if id(vertex) not in self.options:
+            self.options[id(vertex)] = tuple(node_options(self.question, vertex, self.balanced, self._step))
+        return self.options[id(vertex)]
 
     def _best_child(self, vertex: Vertex) -> Frontier:
         result: Frontier = {self._empty: (0, None)}
@@ -240,21 +246,34 @@ def _covers(state: State, other: State) -> bool:
     return all(a >= b for a, b in zip(state, other, strict=True))
 
 
-def node_options(question: Question, vertex: Vertex, every: bool = False) -> list[State]:
-    """What a node can take: the states that no other one covers, or every one but the empty."""
+def node_options(
+    question: Question, vertex: Vertex, every: bool = False, step: Callable[[], None] = lambda: None
+) -> list[State]:
+    """What a node can take: the states that no other one covers, or every one but the empty.
+
+    step: called for each state that is looked at. What fits without one pod fits, so a state is covered
+    exactly if it is with one more pod of some class.
+    """
     assert vertex.state is not None
     most = tuple(map(min, vertex.rooms, question.counts))
     if len(most) == 1:
         return [(count,) for count in (range(1, most[0] + 1) if every else most)]
-    options = [state for state in _together(question.classes, most, vertex.state) if any(state)]
+    options = []
+    for state in _together(question.classes, most, vertex.state):
+        step()
+        options.append(state)
     if every:
-        return options
-    options.sort(key=lambda state: (-sum(state), [-x for x in state]))
-    kept: list[State] = []
-    for state in options:
-        if not any(_covers(other, state) for other in kept):
-            kept.append(state)
+        return [state for state in options if any(state)]
+    known = set(options)
+    kept = [state for state in options if any(state) and not any(more in known for more in _with_one(state))]
+    kept.sort(key=lambda state: (-sum(state), [-x for x in state]))
     return kept
+
+
+def _with_one(state: State) -> Iterator[State]:
+    """The state with one more pod, of each class in turn."""
+    for number, count in enumerate(state):
+        yield (*state[:number], count + 1, *state[number + 1 :])
 
 
 def _together(classes: Sequence[PodClass], most: State, state: NodeState) -> Iterator[State]:
