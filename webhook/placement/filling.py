@@ -10,7 +10,7 @@ sets come first, and what was left at a node without success is remembered. One 
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.packing import Kind, OutOfLimit, State, kinds_of, needs_of
+from webhook.placement.packing import DEEPEST, Kind, OutOfLimit, State, kinds_of, needs_of
 from webhook.placement.tree import Question, Vertex
 
 LIMIT = 200_000
@@ -55,6 +55,8 @@ class Filling:
 
     def solve(self) -> dict[str, State] | None:
         """Node name -> pods of each class, or None when there is no way. Raises OutOfLimit."""
+        if len(self.nodes) > DEEPEST or len(self.counts) > DEEPEST:
+            raise OutOfLimit
         chosen: list[State] = []
         if not self._fill(0, self.counts, chosen):
             return None

@@ -1,7 +1,7 @@
 """Whether unlike pods fit on given nodes at all: a complete search that remembers what led nowhere.
 
 The question is vector bin packing, NP-hard, so the search has a limit of its own, in steps; within it the
-answer is certain either way. One step places one pod. The class with the least room to spare comes first
+answer is certain either way. The class with the least room to spare comes first
 (the "fail first" rule of Haralick and Elliott, 1980), on the node that it fills best. Nodes that are alike
 and hold the same are one choice. A state (what is still to place, and what the nodes of each kind hold)
 that led nowhere is not entered again. A branch ends when a class has fewer places left than pods, or when the
@@ -20,6 +20,10 @@ State = tuple[int, ...]
 
 LIMIT = 3_000
 """Steps of one search, a fraction of a second."""
+
+
+DEEPEST = 400
+"""Pods or nodes beyond which neither search is tried: each is one call inside the other."""
 
 
 class OutOfLimit(Exception):
@@ -82,6 +86,8 @@ class Packing:
 
     def solve(self) -> dict[str, State] | None:
         """Node name -> pods of each class, or None when there is no way. Raises OutOfLimit."""
+        if sum(self.counts) > DEEPEST:
+            raise OutOfLimit
         nothing = (0,) * len(self.counts)
         loads = Counter({(kind.number, nothing): len(kind.names) for kind in self.kinds})
         if not self._place(self.counts, loads):
@@ -97,7 +103,7 @@ class Packing:
         """Place what is left; on success `loads` holds all, otherwise it is as before."""
         if not any(rest):
             return True
-        self.steps += 1
+        self.steps += 1 + len(loads) // 16  # each load is looked at
         if self.steps > self.limit:
             raise OutOfLimit
         state = (rest, frozenset(loads.items()))

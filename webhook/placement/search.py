@@ -30,6 +30,10 @@ _DOMINANCE: Final = 64
 """Above so many states of several classes, looking for dominated ones costs more than it saves."""
 
 
+_CLASSES: Final = 300
+"""Classes beyond which their states are too many to begin with."""
+
+
 class OutOfSteps(Exception):
     """The step budget is used up."""
 
@@ -49,7 +53,9 @@ Frontier = dict[State, tuple[int, Trail | None]]
 
 
 class Search:
-    """One search; `steps` counts merged pairs of states and is the same on every run."""
+    """One search; `steps` counts merged pairs of states, each for every two classes once, and is the same on
+    every run.
+    """
 
     def __init__(self, question: Question, budget: int | None) -> None:
         """budget: most steps before OutOfSteps; None for no bound."""
@@ -57,6 +63,7 @@ class Search:
         self.costs = Costs(question.levels)
         self.budget = budget
         self.steps = 0
+        self.weight = max(1, len(question.counts) // 2)
         self.balanced = question.options.mode is Mode.BALANCED
         self.options: dict[int, tuple[State, ...]] = {}
         self.slices_of_level = {
@@ -72,6 +79,8 @@ class Search:
         Raises OutOfSteps.
         """
         counts = self.question.counts
+        if len(counts) > _CLASSES:
+            raise OutOfSteps
         rooms: dict[int, tuple[int, ...]] = {}
         _room_of_each(root, rooms)
 
@@ -226,7 +235,7 @@ class Search:
         return frontier
 
     def _step(self) -> None:
-        self.steps += 1
+        self.steps += self.weight
         if self.budget is not None and self.steps > self.budget:
             raise OutOfSteps
 
