@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
+from webhook.placement.model import Mode
 from webhook.placement.narrow import Narrow
 from webhook.placement.parts import Inside, Pick, Ranges, child_rooms
 from webhook.placement.rooms import census, discords_of, rooms_below, shape
@@ -30,7 +31,8 @@ class Home:
         self.anchored = bool(question.anchored)
         self.pods = question.counts[0]
         self.unit, self.lowest = 1, costs.depth
-        if vertex.even is not None and not self.anchored:
+        self.balanced = question.options.mode is Mode.BALANCED
+        if vertex.even is not None and not self.anchored and not self.balanced:
             self.unit, self.lowest = vertex.even
         self.wanted = -(-self.pods // self.unit)
         self.census = census(vertex)
@@ -116,6 +118,8 @@ class Home:
 
     def _slack(self) -> int:
         """By how much an optimal solution can hold more than is wanted: less than the last thing it takes."""
+        if self.balanced:
+            return 0
         if not self.whole:
             return min(self.wanted, self.census[-1][1] // self.unit) - 1
         largest = self.census[self.lowest - 1][1] if self.lowest > 0 else 0
@@ -154,7 +158,10 @@ class Home:
     def _value_fields(self) -> Narrow:
         """Leftover and discord in the widths that they need, now that the numbers of domains are known."""
         fields = []
-        exact = not self.anchored and not self.whole and self.lowest == self.costs.depth
+        if self.balanced:
+            most = self.wanted * min(self.wanted, self.census[-1][1])
+            fields.append((self.costs.square, SQUARE_BITS, most.bit_length()))
+        exact = not self.balanced and not self.anchored and not self.whole and self.lowest == self.costs.depth
         for level in self.levels[:-1] if exact else self.levels:
             most = self._fewest(level) * self.census[level][1]
             fields.append((self.costs.leftover[level], ROOM_BITS, most.bit_length()))
@@ -165,8 +172,8 @@ class Home:
         return Narrow(fields)
 
     def below_first(self, level: int) -> int:
-        """Bits of the fields that compare after the leftover of a level."""
-        return self.values.offset(self.costs.leftover[level])
+        """Bits of the fields that compare after the leftover of a level, if that compares first of all."""
+        return self.values.bits if self.balanced else self.values.offset(self.costs.leftover[level])
 
     def is_whole(self, vertex: Vertex) -> bool:
         """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""

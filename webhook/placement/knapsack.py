@@ -17,6 +17,9 @@ up to at least the demand k; its cost is the sum of the costs of the nodes and d
   the same discord too, it does not matter which nodes of a domain are taken, so a domain of nodes is taken
   whole, and what is too much is left out at the end.
 
+In mode balanced each node takes any number of pods up to its room, and values begin with unevenness: nodes
+that are alike share evenly, which is best by convexity.
+
 With K = k + 1 and o_d offers of domain d the work is O(K * sum of o_d) vector elements, without any budget:
 pseudo-polynomial in the room of a node, polynomial in k and the number of nodes. Sources: the tree knapsack
 for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
@@ -30,6 +33,7 @@ from typing import Any
 
 from webhook.placement.costs import Costs
 from webhook.placement.home import Home
+from webhook.placement.model import Mode
 from webhook.placement.parts import Pick, child_rooms, node
 from webhook.placement.rooms import room_sums
 from webhook.placement.tree import Question, Vertex
@@ -47,7 +51,7 @@ class Knapsack:
     """One question of identical pods without slices."""
 
     def __init__(self, question: Question) -> None:
-        """question: one class, not balanced, no slices."""
+        """question: one class, no slices; mode best-fit or balanced."""
         self.question = question
         self.costs = Costs(question.levels)
         self.wanted = question.counts[0]
@@ -66,7 +70,8 @@ class Knapsack:
                 bound = base + self.bound(home) if len(homes) > 1 else base
                 heap.append((bound, _BOUNDED, number, base, home))
             else:
-                heap.append((base + home[2], _SOLVED, number, base, [home]))
+                pick = self._alone(home)
+                heap.append((base + pick[2], _SOLVED, number, base, [pick]))
         heapify(heap)
         while heap:
             bound, stage, number, base, known = heappop(heap)
@@ -79,6 +84,13 @@ class Knapsack:
                 cost, picks = known.solve()
                 heappush(heap, (base + cost, _SOLVED, number, base, picks))
         return None
+
+    def _alone(self, pick: Pick) -> Pick:
+        """A node that holds all."""
+        state, room, own = pick
+        if self.question.options.mode is not Mode.BALANCED:
+            return pick
+        return state, min(room, self.wanted), own + (self.wanted**2 << self.costs.square)
 
     def _roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
         """The domains of the required level, or the cluster, each with the cost of using those around it."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from webhook.placement.layers import Part
 
 Pick = tuple[NodeState, int, int]
-"""A node that is used, its room and its cost."""
+"""A node that is used, the pods that it may take, and its cost."""
 
 Ranges = list[tuple[int, int]]
 """Amounts from the first to the second, both included."""
@@ -59,9 +59,14 @@ class Alike:
     """The sums of the least 0, 1, ... discords."""
 
     def part(self) -> "Part":
-        from webhook.placement.layers import of_nodes
+        from webhook.placement.layers import of_domain, of_nodes, sorted_nodes
 
         home = self.home
+        if home.balanced:
+            total = min(home.wanted, self.room * len(self.numbers))
+            each = home.counts.pack(self.cost)
+            counts = sorted_nodes([self.room] * len(self.numbers), 0, each, total, home.counts.fits)
+            return of_domain(counts, [(1, total)], self)
         most = min(len(self.numbers), -(-(home.wanted + home.slack) // self.room))
         return of_nodes(self.room, home.counts.pack(self.cost), most, self, home.counts.fits)
 
@@ -71,8 +76,30 @@ class Alike:
     def values(self, amounts: list[int]) -> list[int | None]:
         self._order()
         each = self.home.values.pack(self.cost)
-        numbers = [amount // self.room for amount in amounts]
-        return [each * number + (0 if self.home.whole else self.discords[number]) for number in numbers]
+        numbers = [self._nodes(amount) for amount in amounts]
+        values = [each * number + (0 if self.home.whole else self.discords[number]) for number in numbers]
+        if not self.home.balanced:
+            return list(values)
+        squares = [self._squares(amount) for amount in amounts]
+        offset = self.home.values.offset(self.home.costs.square)
+        return [value + (square << offset) for value, square in zip(values, squares, strict=True)]
+
+    def _nodes(self, amount: int) -> int:
+        """How many nodes are used for an amount: as few as can be, or as many where they cost nothing."""
+        if self.home.balanced and not self.cost:
+            return min(len(self.numbers), amount)
+        return -(-amount // self.room)
+
+    def _shares(self, amount: int) -> list[int]:
+        """What each of the nodes used holds."""
+        number = self._nodes(amount)
+        if not self.home.balanced:
+            return [self.room] * number
+        share, more = divmod(amount, number)
+        return [share + 1] * more + [share] * (number - more)
+
+    def _squares(self, amount: int) -> int:
+        return sum(share * share for share in self._shares(amount))
 
     def _order(self) -> None:
         if self.discords:
@@ -86,8 +113,13 @@ class Alike:
 
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
         self._order()
-        chosen = self.numbers[: amount // self.room]
-        return 0, [(number, [node(self.source, number)]) for number in chosen]
+        found: list[tuple[int, list[Pick]]] = []
+        for number, share in zip(self.numbers, self._shares(amount), strict=False):
+            state, room, own = node(self.source, number)
+            if self.home.balanced:
+                room, own = share, own + (share * share << self.home.costs.square)
+            found.append((number, [(state, room, own)]))
+        return 0, found
 
 
 @dataclass(slots=True, eq=False)

@@ -105,22 +105,19 @@ def _near_neighbours(
 def _solve(question: Question, root: Vertex) -> _Solved:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
     alike = len(question.counts) == 1 and not question.slices
-    if alike and question.options.mode is Mode.BEST_FIT:
+    if alike and question.options.mode is not Mode.LEAST_FREE:
         solution = Knapsack(question).solve(root)
         if solution is None:
             return _Solved(None, True)
         return _Solved(_filled(question, solution.picks), True, solution.cost)
-    if alike and question.options.mode is Mode.LEAST_FREE:
+    if alike:
         return _Solved(leastfree.distribute(question, root), True)
     balanced = question.options.mode is Mode.BALANCED
     search = Search(question, question.options.budget if balanced or len(question.counts) > 1 else None)
     try:
         return _Solved(search.solve(root, Knapsack(question).bound), True)
     except OutOfSteps:
-        if not alike:
-            return _Solved(*fallback.first_found(question, root))
-        solution = Knapsack(question).solve(root)
-        return _Solved(None if solution is None else _evened(question, solution.picks), solution is None)
+        return _Solved(*fallback.first_found(question, root))
 
 
 def _filled(question: Question, picks: Sequence[Pick]) -> dict[str, State]:
@@ -132,17 +129,6 @@ def _filled(question: Question, picks: Sequence[Pick]) -> dict[str, State]:
             counts[state.node.name] = (min(left, room),)
             left -= min(left, room)
     return counts
-
-
-def _evened(question: Question, picks: Sequence[Pick]) -> dict[str, State]:
-    """The chosen nodes filled as evenly as their rooms allow, the first ones taking what does not divide."""
-    counts: dict[str, State] = {}
-    left = question.counts[0]
-    for number, (state, room, _) in enumerate(sorted(picks, key=lambda pick: pick[1])):
-        share = min(room, left // (len(picks) - number))
-        counts[state.node.name] = (share,)
-        left -= share
-    return {name: taken for name, taken in counts.items() if taken[0]}
 
 
 def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: _Solved) -> Objective:
