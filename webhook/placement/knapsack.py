@@ -20,8 +20,9 @@ up to at least the demand k; its cost is the sum of the costs of the nodes and d
 In mode balanced each node takes any number of pods up to its room, and values begin with unevenness: nodes
 that are alike share evenly, which is best by convexity.
 
-With K = k + 1 and o_d offers of domain d the work is O(K * sum of o_d) vector elements, without any budget:
-pseudo-polynomial in the room of a node, polynomial in k and the number of nodes. Sources: the tree knapsack
+With K = k + 1 and o_d offers of domain d (amounts up to its room, at most k) the work on numbers of domains
+is O(K * sum of o_d) vector elements; all is polynomial in k and the number of nodes, so there is no budget, and
+the answer is always the optimum in every field of the objective. Sources: the tree knapsack
 for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
 """
 

@@ -1,9 +1,7 @@
 """The vector operations of the knapsack: what the parts of a domain hold together, at which cost.
 
-This is the only module that uses numpy, and the knapsack the only one that uses this module: at 5,000 nodes
-vectors make planning two to ten times faster than loops, and at 100,000 they are what keeps it exact.
-It is imported at the first gang that needs it, so that programs which only share types with placement do not
-load numpy.
+This is the only module that uses numpy, and the knapsack the only one that uses this module. It is imported
+at the first gang that needs it, so that programs which only share types with placement do not load numpy.
 
 Theory. A part offers amounts x at a count cost each (domains and nodes used) and, among its solutions of just
 that amount and count cost, a least value (leftover and discord). With the parts in a row, let P_i(j) be the
@@ -16,7 +14,9 @@ solutions. Few of these remain, since whatever a step wastes must be within what
 on them the least value is found by a forward pass. Values compare by the room of the parts used first, so
 steps that are not least in that are dropped before the parts themselves are asked for their values.
 
-Complexity: O(K * sum of offers) vector elements for the counts, and at most as many for the values.
+Complexity: O(K * sum of offers) vector elements for the counts, and at most as many for a round of values. A
+round either answers or finds amounts that a part cannot hold at just their count cost; those are left out
+then, so rounds are no more than offers, and few where there are many ways to hold an amount.
 """
 
 from collections.abc import Sequence

@@ -189,7 +189,9 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of the operator. weights: resource -> weight in the headroom score; budget: search steps."""
+    """Choices of the operator. weights: resource -> weight in the headroom score (see headroom.Score), where
+    a GPU that is asked for counts too. budget: steps of the search for unlike pods; identical ones need none.
+    """
 
     mode: Mode = Mode.BEST_FIT
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
@@ -225,8 +227,8 @@ class Objective:
     domains: how many are used at each level, coarsest first, the last being nodes. unevenness: the squares of
     the numbers of members on each node, added up in mode balanced, else 0. leftover: at each level, the room
     (in pods of the gang's most frequent class, before placing) of the domains used. discord: 100 minus the
-    headroom score, added over the nodes used. Domains that anchors use cost nothing. Beside anchors with
-    ranks, nearness to the neighbouring ranks comes before discord.
+    headroom score (see headroom.Score), added over the nodes used. Domains that anchors use cost nothing.
+    Beside anchors with ranks, nearness to the neighbouring ranks comes before discord.
     """
 
     domains: tuple[int, ...]
