@@ -21,9 +21,9 @@ In mode balanced each node takes any number of pods up to its room, and values b
 that are alike share evenly, which is best by convexity.
 
 With K = k + 1 and o_d offers of domain d (amounts up to its room, at most k) the work on numbers of domains
-is O(K * sum of o_d) vector elements; all is polynomial in k and the number of nodes, so there is no budget, and
-the answer is always the optimum in every field of the objective. Sources: the tree knapsack
-for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
+is O(K * sum of o_d) vector elements. All is polynomial in k and the number of nodes, so there is no budget,
+and the answer is always the optimum in every field of the objective. Sources: the tree knapsack for "at least
+k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
 """
 
 from bisect import bisect_left
