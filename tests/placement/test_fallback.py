@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.brute import best, fits
-from tests.placement.small import node, pod_class, snapshot_of
+from tests.placement.small import gang_of, node, pod_class, snapshot_of
 from webhook.placement import (
     Assignment,
     Gang,
     Member,
+    Nearest,
     NoFit,
     Options,
     Snapshot,
@@ -132,3 +133,12 @@ def test_a_leader_and_two_hundred_workers_get_a_proven_answer_within_the_budget(
     assert found.proven
     assert found.objective.domains == (1, 2, 26, 26)
     assert check(found, asked, snapshot) == []
+
+
+def test_a_large_gang_of_identical_pods_hears_what_came_closest() -> None:
+    nodes = [node(f"n{i}", (f"b{i // 1000}", f"r{i // 20}", f"h{i}"), 8) for i in range(2500)]
+    found = place(gang_of(9000, required_level="block"), Snapshot.build(nodes, []), Options(budget=1000))
+    assert isinstance(found, NoFit)
+    assert found.proven
+    assert (found.nearest, found.room) == (Nearest("block", ("b0",), 8000), 8000)
+    assert "block b0 has room for 8000 of 9000" in found.sentence

@@ -28,7 +28,8 @@ def no_fit(gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, pro
     ordered = dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
     nearest = _nearest(question, snapshot, root) if proven else None
     room = nearest.room if nearest else 0
-    sentence = _sentence(gang, question, snapshot, nearest, ordered, proven)
+    body = _nearness(gang, question, root, nearest, proven)
+    sentence = _sentence(gang, question, snapshot, body, ordered, proven)
     return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
 
 
@@ -56,6 +57,7 @@ def _nearest(question: Question, snapshot: Snapshot, root: Vertex) -> Nearest | 
     """The domain of the required level with the most room for members, or the whole cluster."""
     level = question.required if question.required is not None else -1
     search = Search(question, question.options.budget)
+    alike = len(question.counts) == 1 and not question.slices
     best: tuple[int, Vertex] | None = None
     stack = [root]
     try:
@@ -64,7 +66,10 @@ def _nearest(question: Question, snapshot: Snapshot, root: Vertex) -> Nearest | 
             if vertex.bottom < level:
                 stack += reversed(vertex.children)
                 continue
-            room = max(sum(map(min, state, question.counts)) for state in search.frontier(vertex))
+            if alike:
+                room = min(vertex.room, question.counts[0])
+            else:
+                room = max(sum(map(min, state, question.counts)) for state in search.frontier(vertex))
             if best is None or room > best[0]:
                 best = (room, vertex)
     except OutOfSteps:
@@ -76,28 +81,27 @@ def _nearest(question: Question, snapshot: Snapshot, root: Vertex) -> Nearest | 
     return Nearest(name, best[1].key[1 : level + 2] if level >= 0 else (), best[0])
 
 
+def _nearness(gang: Gang, question: Question, root: Vertex, nearest: Nearest | None, proven: bool) -> str:
+    """What came closest, in words."""
+    wanted = len(gang.members)
+    if not proven:
+        steps = question.options.budget
+        return f"none was found within {steps} search steps, which does not prove that there is none"
+    if not root.children or (nearest is not None and not nearest.room):
+        return "no node has room for any of them"
+    if nearest is None:
+        return "there is no way to place them all"
+    if nearest.domain:
+        return f"{nearest.level} {'/'.join(nearest.domain)} has room for {nearest.room} of {wanted}"
+    return f"the cluster has room for {nearest.room} of {wanted}"
+
+
 def _sentence(
-    gang: Gang,
-    question: Question,
-    snapshot: Snapshot,
-    nearest: Nearest | None,
-    causes: dict[str, int],
-    proven: bool,
+    gang: Gang, question: Question, snapshot: Snapshot, body: str, causes: dict[str, int], proven: bool
 ) -> str:
     wanted = len(gang.members)
     where = f" in one {gang.required_level}" if gang.required_level else ""
     head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
-    if not proven:
-        steps = question.options.budget
-        body = f"none was found within {steps} search steps, which does not prove that there is none"
-    elif nearest is None:
-        body = "there is no way to place them all"
-    elif not nearest.room:
-        body = "no node has room for any of them"
-    elif nearest.domain:
-        body = f"{nearest.level} {'/'.join(nearest.domain)} has room for {nearest.room} of {wanted}"
-    else:
-        body = f"the cluster has room for {nearest.room} of {wanted}"
     if question.slices and proven:
         sizes = ", ".join(
             f"{size} per {(*snapshot.topology.level_names, 'node')[level]}" for level, size in question.slices
