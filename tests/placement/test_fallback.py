@@ -8,13 +8,16 @@ import pytest
 from tests.placement.brute import best, fits
 from tests.placement.small import gang_of, node, pod_class, snapshot_of
 from webhook.placement import (
+    Anchor,
     Assignment,
     Gang,
     Member,
     Nearest,
     NoFit,
     Options,
+    Slice,
     Snapshot,
+    Usage,
     check,
     filling,
     packing,
@@ -142,3 +145,26 @@ def test_a_large_gang_of_identical_pods_hears_what_came_closest() -> None:
     assert found.proven
     assert (found.nearest, found.room) == (Nearest("block", ("b0",), 8000), 8000)
     assert "block b0 has room for 8000 of 9000" in found.sentence
+
+
+@pytest.mark.parametrize("cpu", [0, 4], ids=["no room at all", "room for some"])
+def test_hundreds_of_unlike_pods_that_do_not_fit_are_told_so(cpu: int) -> None:
+    kinds = [pod_class(1, memory=rank + 1) for rank in range(310)]
+    asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
+    nodes = [node(f"n{i}", ("b", "r", f"h{i}"), cpu, memory=200) for i in range(20)]
+    found = place(asked, Snapshot.build(nodes, []))
+    assert isinstance(found, NoFit)
+    assert found.proven
+
+
+def test_many_slices_that_each_lost_a_pod_are_completed_and_proven() -> None:
+    """Each of the lost pods is a class of its own, tied to the rack of its slice."""
+    racks = {f"r{rack:02}": {f"n{rack:02}-{i}": 4 for i in range(3)} for rack in range(50)}
+    usage = [(f"n{rank // 4:02}-0", Usage({"cpu": 1000, "pods": 1})) for rank in range(200) if rank % 4]
+    members = tuple(Member(f"p{rank}", rank, pod_class(1)) for rank in range(0, 200, 4))
+    anchors = tuple(Anchor(f"n{rank // 4:02}-0", rank) for rank in range(200) if rank % 4)
+    asked = Gang("g", members, slices=(Slice("subblock", 4),), anchors=anchors)
+    found = place(asked, snapshot_of({"b": racks}, usage))
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert found.nodes == {f"p{rank}": f"n{rank // 4:02}-0" for rank in range(0, 200, 4)}

@@ -23,23 +23,32 @@ def first_found(question: Question, root: Vertex) -> tuple[dict[str, State] | No
     if found is not None:
         return found, False
     certain = True
-    for domain in _starts(question, root):
-        found, none = _packed(question, list(_nodes(domain)))
+    starts = [nodes for domain in _starts(question, root) if _enough(question, nodes := list(_nodes(domain)))]
+    for nodes in starts:
+        found, none = _packed(question, nodes, len(starts))
         if found is not None:
             return found, False
         certain = certain and none
     return None, certain
 
 
-def _packed(question: Question, nodes: Sequence[Vertex]) -> tuple[dict[str, State] | None, bool]:
-    """The same on some nodes, by the complete searches."""
-    for search in (Packing(question, nodes, packing.LIMIT), Filling(question, nodes, filling.LIMIT)):
+def _packed(question: Question, nodes: Sequence[Vertex], parts: int) -> tuple[dict[str, State] | None, bool]:
+    """The same on some nodes, by the complete searches, with one of so many parts of their limits."""
+    first, second = -(-packing.LIMIT // parts), -(-filling.LIMIT // parts)
+    for search in (Packing(question, nodes, first), Filling(question, nodes, second)):
         try:
             found = search.solve()
         except OutOfLimit:
             continue
         return found, found is None
     return None, False
+
+
+def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:
+    """Whether the nodes have room for each class alone."""
+    if not nodes:
+        return False
+    return all(sum(rooms) >= count for rooms, count in zip(_rooms(nodes), question.counts, strict=True))
 
 
 def _starts(question: Question, vertex: Vertex) -> Iterator[Vertex]:
@@ -55,7 +64,7 @@ def _by_rules(question: Question, root: Vertex) -> dict[str, State] | None:
     """The first distribution that one of the rules finds."""
     for domain in sorted(_domains(question, root), key=lambda vertex: -vertex.bottom):
         nodes = list(_nodes(domain))
-        if all(sum(rooms) >= count for rooms, count in zip(_rooms(nodes), question.counts, strict=True)):
+        if _enough(question, nodes):
             for order in _orders(question):
                 for roomiest_first in (True, False):
                     nodes.sort(key=lambda node: node.room, reverse=roomiest_first)

@@ -30,8 +30,8 @@ _DOMINANCE: Final = 64
 """Above so many states of several classes, looking for dominated ones costs more than it saves."""
 
 
-_CLASSES: Final = 300
-"""Classes beyond which their states are too many to begin with."""
+_CLASSES: Final = 40
+"""Classes that one node has room for beyond which its states are too many to begin with."""
 
 
 class OutOfSteps(Exception):
@@ -65,6 +65,9 @@ class Search:
         self.steps = 0
         self.weight = max(1, len(question.counts) // 2)
         self.balanced = question.options.mode is Mode.BALANCED
+        self.rooms: dict[int, tuple[int, ...]] = {}
+        self.total: tuple[int, ...] = ()
+        """Room for each class of all nodes; () while states that cannot be completed are wanted too."""
         self.options: dict[int, tuple[State, ...]] = {}
         self.slices_of_level = {
             level: tuple(size if number >= settled else 1 for settled in question.settled)
@@ -79,10 +82,9 @@ class Search:
         Raises OutOfSteps.
         """
         counts = self.question.counts
-        if len(counts) > _CLASSES:
-            raise OutOfSteps
-        rooms: dict[int, tuple[int, ...]] = {}
+        rooms = self.rooms
         _room_of_each(root, rooms)
+        self.total = rooms[id(root)]
 
         def inside(vertex: Vertex, limit: int | None) -> tuple[int, Trail | None] | None:
             """The best below the vertex, its own cost left out; None if nothing is below the limit."""
@@ -119,9 +121,27 @@ class Search:
     def _together_in(self, vertex: Vertex) -> Frontier:
         """What the children hold together."""
         result: Frontier = {self._empty: (0, None)}
+        left = self.total
         for child in self._worth_trying(vertex.children):
             result = self._merge(result, self.frontier(child))
+            if left:
+                left = tuple(map(int.__sub__, left, self.rooms[id(child)]))
+                result = self._hopeful(result, left)
         return result
+
+    def _hopeful(self, frontier: Frontier, left: tuple[int, ...]) -> Frontier:
+        """Without the states that all other nodes cannot complete; left: their room for each class."""
+        needs = [
+            (n, count - room) for n, (count, room) in enumerate(zip(self.question.counts, left, strict=True))
+        ]
+        needs = [(number, least) for number, least in needs if least > 0]
+        if not needs:
+            return frontier
+        return {
+            state: found
+            for state, found in frontier.items()
+            if all(state[number] >= least for number, least in needs)
+        }
 
     def frontier(self, vertex: Vertex) -> Frontier:
         """What the domain can hold, at which costs; includes the empty state at cost 0.
@@ -169,6 +189,8 @@ class Search:
         return result
 
     def _options(self, vertex: Vertex) -> tuple[State, ...]:
+        if sum(map(bool, vertex.rooms)) > _CLASSES:
+            raise OutOfSteps
         if id(vertex) not in self.options:
             self.options[id(vertex)] = tuple(node_options(self.question, vertex, self.balanced, self._step))
         return self.options[id(vertex)]
@@ -288,11 +310,14 @@ def _with_one(state: State) -> Iterator[State]:
 def _together(classes: Sequence[PodClass], most: State, state: NodeState) -> Iterator[State]:
     """All the combinations that fit on the node; a combination that does not fit is not extended."""
 
+    present = [number for number, top in enumerate(most) if top]
+
     def extend(taken: tuple[int, ...], pods: tuple[PodClass, ...]) -> Iterator[State]:
-        number = len(taken)
-        if number == len(most):
-            yield taken
+        if len(taken) == len(present):
+            found = dict(zip(present, taken, strict=True))
+            yield tuple([found.get(number, 0) for number in range(len(most))])
             return
+        number = present[len(taken)]
         for count in range(most[number] + 1):
             more = pods + (classes[number],) * count
             if count and not capacity.fits_together(more, state):
