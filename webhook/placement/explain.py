@@ -5,7 +5,7 @@ from collections import Counter
 from webhook.placement import capacity
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit
-from webhook.placement.search import OutOfSteps, Search, State
+from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import NodeState, Snapshot, place_of
 from webhook.placement.tree import Question, Vertex
 
@@ -118,6 +118,3 @@ def _sentence(
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-__all__ = ["State", "no_fit", "refused"]

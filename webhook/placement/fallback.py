@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from webhook.placement import capacity, filling, packing
 from webhook.placement.filling import Filling
 from webhook.placement.packing import OutOfLimit, Packing
+from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
-
-State = tuple[int, ...]
 
 
 def first_found(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:

@@ -10,7 +10,8 @@ sets come first, and what was left at a node without success is remembered. One 
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.packing import DEEPEST, Kind, OutOfLimit, State, kinds_of, needs_of
+from webhook.placement.packing import DEEPEST, Kind, OutOfLimit, kinds_of, needs_of
+from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
 
 LIMIT = 200_000

@@ -26,8 +26,9 @@ from webhook.placement.model import (
 )
 from webhook.placement.parts import Pick
 from webhook.placement.question import Impossible, ask
-from webhook.placement.search import OutOfSteps, Search, State
+from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import Snapshot, place_of
+from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex, build
 
 NEIGHBOURS: Final = 64
