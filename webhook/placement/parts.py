@@ -46,7 +46,11 @@ class Inside:
 
 @dataclass(slots=True, eq=False)
 class Alike:
-    """Nodes of one domain with the same room and the same cost but for the discord."""
+    """Nodes of one domain with the same room and the same cost but for the discord; a layers.Source.
+
+    room: of each, in the home's units. cost: of using one, without its discord. top: the highest level that
+    each stands for. source: the children of the domain.
+    """
 
     home: "Home"
     room: int
@@ -59,6 +63,7 @@ class Alike:
     """The sums of the least 0, 1, ... discords."""
 
     def part(self) -> "Part":
+        """What the layers see of it."""
         from webhook.placement.layers import of_domain, of_nodes, sorted_nodes
 
         home = self.home
@@ -71,9 +76,11 @@ class Alike:
         return of_nodes(self.room, home.counts.pack(self.cost), most, self, home.counts.fits)
 
     def first(self) -> tuple[int, int]:
+        """See layers.Source."""
         return self.home.values.pack(self.cost) >> self.home.below_first(self.top), self.room
 
     def values(self, amounts: list[int]) -> list[int | None]:
+        """See layers.Source."""
         self._order()
         each = self.home.values.pack(self.cost)
         numbers = [self._nodes(amount) for amount in amounts]
@@ -112,6 +119,7 @@ class Alike:
         self.discords = [0, *accumulate(discord[number] for number in self.numbers)]
 
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
+        """Cost of the domains used for an amount, and the nodes with their numbers among the children."""
         self._order()
         found: list[tuple[int, list[Pick]]] = []
         for number, share in zip(self.numbers, self._shares(amount), strict=False):
@@ -124,7 +132,7 @@ class Alike:
 
 @dataclass(slots=True, eq=False)
 class Inner:
-    """A domain below."""
+    """A domain below; a layers.Source. number: among the children."""
 
     home: "Home"
     number: int
@@ -133,6 +141,7 @@ class Inner:
     """Of what it can hold in an optimal solution, in pods; [] where nothing is known about that."""
 
     def part(self) -> "Part":
+        """What the layers see of it."""
         from webhook.placement.layers import of_domain, of_nodes
 
         home, vertex = self.home, self.vertex
@@ -144,9 +153,11 @@ class Inner:
         return of_domain(home.curve(vertex), ranges or [(1, most)], self)
 
     def first(self) -> tuple[int, int]:
+        """See layers.Source."""
         return self.home.values.pack(self.vertex.own) >> self.home.below_first(self.vertex.top), 0
 
     def values(self, amounts: list[int]) -> list[int | None]:
+        """See layers.Source."""
         own = self.home.values.pack(self.vertex.own)
         if self.home.is_whole(self.vertex):
             return [own] * len(amounts)
@@ -154,6 +165,7 @@ class Inner:
         return [None if value is None else value + own for value in found]
 
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
+        """Cost of the domains used for an amount, and the nodes with their numbers among the children."""
         own = self.vertex.own
         if self.home.is_whole(self.vertex):
             assert self.vertex.leaves is not None
