@@ -50,7 +50,7 @@ class Watchman:
         return found
 
     def _examine(self, pod: Pod, nodes: dict[str, Node]) -> Lost | None:
-        name = occupied_node(pod)
+        name = occupied_node(pod, self._settings.gate_prefix)
         if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
             return None
         bound = bool(pod.spec.node_name)

@@ -46,6 +46,7 @@ class _Record:
     unfinishable_since: float | None = None
     no_fit: "_Failure | None" = None
     reserved_at: float = 0.0
+    preempting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,7 @@ class Sweeper:
         repaired = 0
         with self._guarded("repair"):
             repaired = self._repair(view)
-        # One that is being deleted takes room, but is no member any more: its successor is.
-        staying = [pod for pod in view.others if not pod.metadata.deletion_timestamp]
-        gangs = gather(view.gated, staying, self._cache.size_of)
+        gangs = gather(view.gated, view.others, self._cache.size_of)
         self._remember(gangs)
         with self._timed("place"):
             due, commits = self._settings.interval_seconds, list[Commit]()
@@ -300,10 +299,13 @@ class Sweeper:
             self._reservations.pop(gang.key, None)
             record.unfinishable_since = None
             record.no_fit = None
+            record.preempting = ()
             return asked, answer, False
         claimed = self._preemption(gang, asked, snapshot, view)
         if claimed is not None:
-            logger.info("preempts gang=%s victims=%s", gang.key, ",".join(claimed.victims[:10]))
+            if record.preempting != claimed.victims:  # told once, also while the plan cannot be written
+                record.preempting = claimed.victims
+                logger.info("preempts gang=%s victims=%s", gang.key, ",".join(claimed.victims[:10]))
             return asked, claimed.assignment, True
         self._reserve(gang, asked, snapshot, view)
         self._undo_if_unfinishable(gang, view, answer.sentence)
