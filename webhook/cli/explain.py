@@ -146,7 +146,7 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
 
 def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    asked = plan.question(gang, waiting, view.placed_on(gang.pods)).gang
+    asked = plan.question(gang, waiting, view.placed_on(gang.pods), class_of=view.class_of).gang
     try:
         answer = place(asked, snapshot, options)
     except PlacementError as error:

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from labeler.contract import annotations, keys
 from webhook.kube import convert
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.placement import Anchor, Assignment, Gang, Member, Placed, Topology
+from webhook.placement import Anchor, Assignment, Gang, Member, Placed, PodClass, Topology
 from webhook.sweeper.gangs import PodGang
 
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
@@ -50,16 +50,19 @@ class Question:
 
 
 def question(
-    gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str], avoid: frozenset[str] = frozenset()
+    gang: PodGang,
+    pods: Iterable[Pod],
+    placed_on: Mapping[str, str],
+    avoid: frozenset[str] = frozenset(),
+    class_of: Callable[[Pod], PodClass] = convert.pod_class_of,
 ) -> Question:
     """Ask for places for `pods`; the gang's other pods anchor them where they are.
 
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
+    class_of: what a pod asks for (see View.class_of).
     """
     by_name = {pod.metadata.uid: pod for pod in pods}
-    members = tuple(
-        Member(uid, gang.ranks.get(uid), convert.pod_class_of(pod)) for uid, pod in by_name.items()
-    )
+    members = tuple(Member(uid, gang.ranks.get(uid), class_of(pod)) for uid, pod in by_name.items())
     anchors = tuple(
         Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
         for pod in gang.pods

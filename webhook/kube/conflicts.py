@@ -1,0 +1,261 @@
+"""Pods that may not share a node: host ports, and required anti-affinity over nodes, as made-up resources.
+
+Each anti-affinity term, and each host port, is a resource of which every node has WHOLE. Of a term, a pod
+that it repels takes 1 and a pod that carries it takes WHOLE (or the other way round, see `Conflicts`), so
+that one carrier shuts all repelled pods out and one repelled pod shuts every carrier out, whoever came first
+and whether it is of the same gang. Only what concerns a waiting pod becomes a resource: usually nothing does.
+
+Source of the rules: kube-scheduler's plugins InterPodAffinity and NodePorts. Two things differ, both so that
+too little is allowed rather than too much: a namespaceSelector is taken to select every namespace (their
+labels are not watched) unless it asks for names alone, and each node is taken to have a hostname of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube import objects
+from webhook.placement.eligibility import Requirement, label_holds
+from webhook.placement.model import Node, PodClass, Usage, vector
+from webhook.placement.requests import WHOLE
+
+ANY_ADDRESS: Final = "0.0.0.0"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+SPARE: Final = 16
+"""Resources that are kept although nobody needs them any more: taking them away changes every node."""
+
+
+# --- anti-affinity terms --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Pods that a carrier of this term keeps off its node. namespaces: None for every one.
+
+    name: says all of it, so that equal names are equal terms; it is what people read.
+    """
+
+    name: str
+    namespaces: frozenset[str] | None
+    requirements: tuple[Requirement, ...]
+
+    def repels(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is such a pod."""
+        if self.namespaces is not None and namespace not in self.namespaces:
+            return False
+        return all(label_holds(requirement, labels) for requirement in self.requirements)
+
+
+def terms_of(pod: objects.Pod) -> tuple[Term, ...]:
+    """The required anti-affinity of a pod, as far as it is over nodes."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return ()
+    found = (
+        _term(term, pod.metadata.namespace)
+        for term in affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
+        if term.topology_key == keys.HOSTNAME_LABEL
+    )
+    return tuple({term.name: term for term in found if term is not None}.values())
+
+
+def _term(term: objects.PodAffinityTerm, own_namespace: str) -> Term | None:
+    """None for a term without a selector, which selects no pod."""
+    if term.label_selector is None:
+        return None
+    namespaces = _namespaces(term, own_namespace)
+    requirements = _requirements(term.label_selector)
+    text = ", ".join(map(_text, requirements)) or "of any kind"
+    if namespaces is None:
+        where = "any namespace"
+    else:
+        where = f"namespace {' or '.join(sorted(namespaces)) or 'none'}"
+    return Term(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
+
+
+def _namespaces(term: objects.PodAffinityTerm, own: str) -> frozenset[str] | None:
+    selector = term.namespace_selector
+    if selector is None:
+        return frozenset(term.namespaces or [own])
+    named = selected_names(selector)
+    return None if named is None else named.union(term.namespaces)
+
+
+def selected_names(selector: objects.LabelSelector) -> frozenset[str] | None:
+    """The namespaces that a selector asks for by name; None if it may select others.
+
+    Every namespace bears its name as a label that cannot be changed.
+    """
+    found: frozenset[str] | None = None
+    for requirement in _requirements(selector):
+        if requirement.key == NAMESPACE_NAME_LABEL and requirement.operator == "In":
+            values = frozenset(requirement.values)
+            found = values if found is None else found & values
+        else:
+            return None
+    return found
+
+
+def _requirements(selector: objects.LabelSelector) -> tuple[Requirement, ...]:
+    """In one order, whichever way it was written."""
+    found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
+    found |= {
+        Requirement(each.key, each.operator, tuple(sorted(set(each.values))))
+        for each in selector.match_expressions
+    }
+    return tuple(sorted(found, key=lambda each: (each.key, each.operator, each.values)))
+
+
+def _text(requirement: Requirement) -> str:
+    key, values = requirement.key, requirement.values
+    match requirement.operator:
+        case "In" if len(values) == 1:
+            return f"{key}={values[0]}"
+        case "Exists":
+            return key
+        case "DoesNotExist":
+            return f"!{key}"
+        case _:
+            return f"{key} {requirement.operator} ({','.join(values)})"
+
+
+class _Index:
+    """Finds the terms that repel a pod without asking each of them."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self._by_label: dict[tuple[str | None, str, str], list[Term]] = {}
+        self._others: dict[str | None, list[Term]] = {}
+        for term in terms:
+            wanted = next((each for each in term.requirements if each.operator == "In"), None)
+            for namespace in [None] if term.namespaces is None else term.namespaces:
+                if wanted is None:
+                    self._others.setdefault(namespace, []).append(term)
+                else:
+                    for value in wanted.values:
+                        self._by_label.setdefault((namespace, wanted.key, value), []).append(term)
+
+    def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[Term]:
+        return [term for term in self._candidates(namespace, labels) if term.repels(namespace, labels)]
+
+    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
+        for place in (namespace, None):
+            yield from self._others.get(place, ())
+            if self._by_label:
+                for key, value in labels.items():
+                    yield from self._by_label.get((place, key, value), ())
+
+
+# --- host ports -----------------------------------------------------------------------------------
+
+
+def host_ports(pod: objects.Pod) -> dict[str, int]:
+    """What a pod takes of host ports, by resource.
+
+    A pod at every address takes the whole port, one at a single address takes a little of the port and the
+    whole of the port at that address. Containers and sidecars count, as for kube-scheduler.
+    """
+    found: dict[str, int] = {}
+    sidecars = (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+    for container in (*pod.spec.containers, *sidecars):
+        for port in container.ports:
+            what = f"{port.host_port}/{port.protocol or 'TCP'}"
+            address = port.host_ip or ANY_ADDRESS
+            if address == ANY_ADDRESS:
+                found[_port(what)] = WHOLE
+            else:
+                found.setdefault(_port(what), 1)  # a pod does not stand in its own way
+                found[_port(f"{address}:{what}")] = WHOLE
+    return found
+
+
+def _port(what: str) -> str:
+    return f"host port {what} in use"
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conflicts:
+    """The made-up resources of one moment, and what nodes have and pods take of them.
+
+    loners: names of terms by which some waiting pods repel others but none is repelled. Of such a term the
+    repelled pods take WHOLE and the carriers 1, which leaves the waiting carriers free to be together. Where
+    waiting pods are of both kinds, and some carry the term that does not repel them, no amounts say exactly
+    what is allowed; then those carriers are kept apart from each other too.
+    """
+
+    terms: Mapping[str, Term] = field(default_factory=dict)
+    loners: frozenset[str] = frozenset()
+    ports: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Prepare what is asked for often."""
+        object.__setattr__(self, "_index", _Index(self.terms.values()))
+        object.__setattr__(self, "_capacity", dict.fromkeys((*self.terms, *self.ports), WHOLE))
+
+    _index: _Index = field(init=False, repr=False, compare=False)
+    _capacity: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __bool__(self) -> bool:
+        """Whether there is any resource."""
+        return bool(self._capacity)
+
+    def takes(self, pod: objects.Pod) -> dict[str, int]:
+        """What a pod takes of these resources, on its node or on the one that it will get."""
+        taken = {}
+        if self.ports:
+            taken = {name: amount for name, amount in host_ports(pod).items() if name in self.ports}
+        carried = {term.name for term in terms_of(pod) if term.name in self.terms}
+        repelled = {term.name for term in self._index.repelling(pod.metadata.namespace, pod.metadata.labels)}
+        for name in carried | repelled:
+            kind = repelled if name in self.loners else carried
+            taken[name] = WHOLE if name in kind else 1
+        return taken
+
+    def node(self, _: objects.Node, node: Node) -> Node:
+        """The node with what it has of these resources."""
+        return replace(node, allocatable={**node.allocatable, **self._capacity})
+
+    def usage(self, pod: objects.Pod, usage: Usage) -> Usage:
+        """The pod's use of its node with what it takes of these resources."""
+        taken = self.takes(pod)
+        return replace(usage, requests={**usage.requests, **taken}) if taken else usage
+
+    def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
+        """The pod's class with what it takes of these resources."""
+        taken = {} if pod_class.problem else self.takes(pod)
+        return (
+            replace(pod_class, requests=vector({**dict(pod_class.requests), **taken})) if taken else pod_class
+        )
+
+    def serves(self, needed: "Conflicts") -> bool:
+        """Whether these have all that is needed, with the same meaning, and not much besides."""
+        return (
+            needed._capacity.keys() <= self._capacity.keys()
+            and len(self._capacity) <= len(needed._capacity) + SPARE
+            and needed.loners == self.loners & needed.terms.keys()
+        )
+
+
+NONE: Final = Conflicts()
+
+
+def between(waiting: Iterable[objects.Pod], standing: Iterable[tuple[Term, ...]]) -> Conflicts:
+    """What keeps waiting pods off nodes. standing: the terms of each pod that has a node."""
+    waiting = list(waiting)
+    ports = frozenset(name for pod in waiting for name in host_ports(pod))
+    carried = [terms_of(pod) for pod in waiting]
+    terms = {term.name: term for each in (*carried, *standing) for term in each}
+    if not terms:
+        return Conflicts(ports=ports) if ports else NONE
+    index = _Index(terms.values())
+    carriers: set[str] = set()  # names of terms that a waiting pod carries without being repelled by them
+    repelling: set[str] = set()
+    for pod, own in zip(waiting, carried, strict=True):
+        names = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}
+        repelling |= names
+        carriers |= {term.name for term in own} - names
+    needed = {name: terms[name] for name in sorted(repelling | carriers)}
+    return Conflicts(needed, frozenset(carriers - repelling), ports)
