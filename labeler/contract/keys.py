@@ -104,6 +104,7 @@ TAS_PCI_GROUP: Final = "PCI_GROUP"
 # --- well-known keys of Kubernetes and of workload controllers -----------------------------------
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube import conflicts, convert, objects
 from webhook.kube.conflicts import Conflicts
@@ -234,6 +235,17 @@ def test_carriers_of_a_term_that_repels_none_of_them_share_a_node_and_keep_off_t
     assert taken_together(rules, carriers, [body("c", {"app": "train"}, [away_from("db")])])
 
 
+def test_a_leader_that_repels_its_workers_leaves_them_together() -> None:
+    leader, *workers = (
+        body("l", {"role": "l"}, [away_from("w")]),
+        body("a", {"app": "w"}),
+        body("b", {"app": "w"}),
+    )
+    rules = between([leader, *workers])
+    assert taken_together(rules, workers)
+    assert not taken_together(rules, [leader, workers[0]])
+
+
 def test_pods_that_stand_already_may_be_together_against_the_rules_and_harm_nobody_else() -> None:
     there = [body(name, {"app": "x"}, [away_from("x")]) for name in "ab"]
     rules = between([body("w", {"app": "x"})], there)
@@ -260,7 +272,24 @@ def test_of_init_containers_only_sidecars_hold_host_ports(restart: str | None, c
 
 def test_a_pod_with_a_port_at_every_address_and_at_one_does_not_stand_in_its_own_way() -> None:
     pod = body(ports=[{"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}])
-    assert taken_together(between([pod]), [pod])
+    neighbour = body(ports=[{"hostPort": 80, "hostIP": "10.0.0.2"}])
+    rules = between([pod, neighbour])
+    assert taken_together(rules, [pod])
+    assert not taken_together(rules, [pod, neighbour])
+
+
+@pytest.mark.parametrize(
+    ("expressions", "names"),
+    [([["a", "b"]], {"a", "b"}), ([["a", "b"], ["b", "c"]], {"b"}), ([], None)],
+    ids=["one of two", "both at once", "any"],
+)
+def test_a_namespace_selector_that_asks_for_names_selects_just_those(
+    expressions: list[list[str]], names: set[str] | None
+) -> None:
+    asked = [
+        objects.Requirement(key=keys.NAMESPACE_NAME_LABEL, operator="In", values=each) for each in expressions
+    ]
+    assert conflicts.selected_names(objects.LabelSelector(match_expressions=asked)) == names
 
 
 # --- what placement makes of it -------------------------------------------------------------------

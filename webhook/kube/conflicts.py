@@ -21,7 +21,6 @@ from webhook.placement.model import Node, PodClass, Usage, vector
 from webhook.placement.requests import WHOLE
 
 ANY_ADDRESS: Final = "0.0.0.0"
-NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 SPARE: Final = 16
 """Resources that are kept although nobody needs them any more: taking them away changes every node."""
 
@@ -89,7 +88,7 @@ def selected_names(selector: objects.LabelSelector) -> frozenset[str] | None:
     """
     found: frozenset[str] | None = None
     for requirement in _requirements(selector):
-        if requirement.key == NAMESPACE_NAME_LABEL and requirement.operator == "In":
+        if requirement.key == keys.NAMESPACE_NAME_LABEL and requirement.operator == "In":
             values = frozenset(requirement.values)
             found = values if found is None else found & values
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from labeler.contract import keys
+from webhook.kube import unmodelled
 from webhook.kube.objects import Pod
 
 _TRAILING_NUMBER: Final = re.compile(r"-([0-9]{1,9})$")
@@ -143,7 +144,7 @@ def _gang(
         ranks=ranks,
         required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
-        problems=tuple(problems),
+        problems=(*problems, *unmodelled.notes(pods)),
     )
 
 
