@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
+from tests.kube.neighbours import is_mixed, may_share
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube import conflicts, convert, objects
 from webhook.kube.conflicts import Conflicts
@@ -58,61 +59,7 @@ def between(waiting: Iterable[Body], standing: Iterable[Body] = ()) -> Conflicts
     )
 
 
-# --- the rules, read plainly from the JSON --------------------------------------------------------
-
 NAMESPACES = {"ns": {"team": "a"}, "other": {"team": "b"}}
-
-
-def may_share(one: Body, other: Body) -> bool:
-    repelled = any(repels(a, b) for a, b in ((one, other), (other, one)))
-    clash = any(clashes(a, b) for a in host_ports(one) for b in host_ports(other))
-    return not repelled and not clash
-
-
-def repels(carrier: Body, other: Body) -> bool:
-    affinity = carrier["spec"].get("affinity", {}).get("podAntiAffinity", {})
-    for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution", []):
-        namespace, labels = other["metadata"]["namespace"], other["metadata"]["labels"]
-        listed = list(term.get("namespaces", []))
-        if not listed and "namespaceSelector" not in term:
-            listed = [carrier["metadata"]["namespace"]]
-        named = {"kubernetes.io/metadata.name": namespace, **NAMESPACES[namespace]}
-        inside = namespace in listed or selects(term.get("namespaceSelector"), named)
-        if term["topologyKey"] == HOSTNAME and inside and selects(term.get("labelSelector"), labels):
-            return True
-    return False
-
-
-def selects(selector: Body | None, labels: Mapping[str, str]) -> bool:
-    if selector is None:
-        return False
-    for key, value in selector.get("matchLabels", {}).items():
-        if labels.get(key) != value:
-            return False
-    for each in selector.get("matchExpressions", []):
-        there, value = each["key"] in labels, labels.get(each["key"])
-        holds = {
-            "In": value in each.get("values", []),
-            "NotIn": value not in each.get("values", []),
-            "Exists": there,
-            "DoesNotExist": not there,
-        }
-        if not holds[each["operator"]]:
-            return False
-    return True
-
-
-def host_ports(pod: Body) -> list[tuple[str, int, str]]:
-    return [
-        (port.get("protocol", "TCP"), port["hostPort"], port.get("hostIP") or "0.0.0.0")
-        for container in pod["spec"]["containers"]
-        for port in container.get("ports", [])
-        if port.get("hostPort")
-    ]
-
-
-def clashes(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
-    return one[:2] == other[:2] and (one[2] == other[2] or "0.0.0.0" in (one[2], other[2]))
 
 
 # --- drawing them ---------------------------------------------------------------------------------
@@ -161,21 +108,6 @@ PODS = st.builds(
 )
 
 
-def is_mixed(waiting: list[Body]) -> bool:
-    """Whether of one term waiting pods are both: repelled, and carrying it without being repelled."""
-    own = [term for pod in waiting for term in conflicts.terms_of(decode(pod))]
-    for term in own:
-        roles = set()
-        for pod in waiting:
-            seen = decode(pod)
-            carries = term.name in {each.name for each in conflicts.terms_of(seen)}
-            repelled = term.repels(seen.metadata.namespace, seen.metadata.labels)
-            roles.add((carries, repelled))
-        if (True, False) in roles and roles & {(False, True), (True, True)}:
-            return True
-    return False
-
-
 @ONE_EACH
 @given(
     waiting=st.lists(PODS, min_size=1, max_size=4), there=st.lists(PODS, max_size=3), on_it=st.integers(1, 3)
@@ -185,11 +117,11 @@ def test_a_node_takes_pods_together_exactly_when_no_two_of_them_exclude_each_oth
 ) -> None:
     rules = between(waiting, there)
     wanting = waiting[:on_it]
-    allowed = all(may_share(pod, other) for pod in wanting for other in there) and all(
-        may_share(pod, other) for number, pod in enumerate(wanting) for other in wanting[:number]
+    allowed = all(may_share(pod, other, NAMESPACES) for pod in wanting for other in there) and all(
+        may_share(pod, other, NAMESPACES) for number, pod in enumerate(wanting) for other in wanting[:number]
     )
     counted = taken_together(rules, wanting, there)
-    if is_mixed(waiting):
+    if is_mixed(map(decode, waiting)):
         assert allowed or not counted
     else:
         assert counted == allowed
@@ -199,7 +131,7 @@ def test_a_node_takes_pods_together_exactly_when_no_two_of_them_exclude_each_oth
 @given(one=PODS, other=PODS)
 def test_two_waiting_pods_share_a_node_exactly_when_the_rules_let_them(one: Body, other: Body) -> None:
     counted = taken_together(between([one, other]), [one, other])
-    assert counted == may_share(one, other)
+    assert counted == may_share(one, other, NAMESPACES)
 
 
 @ONE_EACH
@@ -214,7 +146,7 @@ def test_a_namespace_selector_over_other_labels_never_lets_pods_together_that_mu
     }
     one["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     if taken_together(between([one, other]), [one, other]):
-        assert may_share(one, other)
+        assert may_share(one, other, NAMESPACES)
 
 
 # --- single rules ---------------------------------------------------------------------------------
