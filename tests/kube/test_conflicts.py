@@ -53,9 +53,9 @@ def taken_together(rules: Conflicts, wanting: Iterable[Body], there: Iterable[Bo
     return all(sum(takes.get(name, 0) for takes in wanted + used) <= WHOLE for name in names)
 
 
-def between(waiting: Iterable[Body], standing: Iterable[Body] = ()) -> Conflicts:
+def between(waiting: Iterable[Body], standing: Iterable[Body] = (), most: int | None = None) -> Conflicts:
     return conflicts.between(
-        [decode(pod) for pod in waiting], [conflicts.terms_of(decode(pod)) for pod in standing]
+        [decode(pod) for pod in waiting], [conflicts.terms_of(decode(pod)) for pod in standing], most
     )
 
 
@@ -128,6 +128,22 @@ def test_a_node_takes_pods_together_exactly_when_no_two_of_them_exclude_each_oth
 
 
 @ONE_EACH
+@given(
+    waiting=st.lists(PODS, min_size=1, max_size=4), there=st.lists(PODS, max_size=2), most=st.integers(1, 3)
+)
+def test_where_there_are_too_many_rules_pods_are_never_let_together_that_must_not_be(
+    waiting: list[Body], there: list[Body], most: int
+) -> None:
+    rules = between(waiting, there, most)
+    assert len(rules.capacity) <= most
+    for pod in waiting:
+        if taken_together(rules, [pod], there):
+            assert all(may_share(pod, other, NAMESPACES) for other in there)
+    if len(waiting) > 1 and taken_together(rules, waiting[:2]):
+        assert may_share(waiting[0], waiting[1], NAMESPACES)
+
+
+@ONE_EACH
 @given(one=PODS, other=PODS)
 def test_two_waiting_pods_share_a_node_exactly_when_the_rules_let_them(one: Body, other: Body) -> None:
     counted = taken_together(between([one, other]), [one, other])
@@ -176,6 +192,16 @@ def test_a_leader_that_repels_its_workers_leaves_them_together() -> None:
     rules = between([leader, *workers])
     assert taken_together(rules, workers)
     assert not taken_together(rules, [leader, workers[0]])
+
+
+def test_where_there_are_too_many_rules_those_of_pods_that_share_nodes_stay_exact() -> None:
+    alone = [body(f"a{n}", {"app": f"v{n}"}, [away_from(f"v{n}")]) for n in range(5)]
+    leader, *workers = body("l", {}, [away_from("w")]), body("w1", {"app": "w"}), body("w2", {"app": "w"})
+    rules = between([*alone, leader, *workers], most=2)
+    assert list(rules.capacity) == [conflicts.LUMP, "anti-affinity with pods app=w of namespace ns"]
+    assert taken_together(rules, [alone[0], *workers])
+    assert not taken_together(rules, [leader, workers[0]])
+    assert not taken_together(rules, [alone[0], body("b", {"app": "v0"})])
 
 
 def test_pods_that_stand_already_may_be_together_against_the_rules_and_harm_nobody_else() -> None:

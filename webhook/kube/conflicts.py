@@ -10,8 +10,9 @@ too little is allowed rather than too much: a namespaceSelector is taken to sele
 labels are not watched) unless it asks for names alone, and each node is taken to have a hostname of its own.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
@@ -23,6 +24,8 @@ from webhook.placement.requests import WHOLE
 ANY_ADDRESS: Final = "0.0.0.0"
 SPARE: Final = 16
 """Resources that are kept although nobody needs them any more: taking them away changes every node."""
+
+LUMP: Final = "anti-affinity and host ports of many pods"
 
 
 # --- anti-affinity terms --------------------------------------------------------------------------
@@ -183,26 +186,41 @@ class Conflicts:
     repelled pods take WHOLE and the carriers 1, which leaves the waiting carriers free to be together. Where
     waiting pods are of both kinds, and some carry the term that does not repel them, no amounts say exactly
     what is allowed; then those carriers are kept apart from each other too.
+
+    lumped: terms and ports for which there is no resource of their own, see `between`. Of the one that stands
+    for all of them every pod concerned takes WHOLE.
     """
 
     terms: Mapping[str, Term] = field(default_factory=dict)
-    loners: frozenset[str] = frozenset()
     ports: frozenset[str] = frozenset()
+    loners: frozenset[str] = frozenset()
+    lumped: frozenset[str] = frozenset()
+    capacity: Mapping[str, int] = field(init=False)
+    """What every node has."""
 
     def __post_init__(self) -> None:
-        """Prepare what is asked for often."""
-        object.__setattr__(self, "_index", _Index(self.terms.values()))
-        object.__setattr__(self, "_capacity", dict.fromkeys((*self.terms, *self.ports), WHOLE))
-
-    _index: _Index = field(init=False, repr=False, compare=False)
-    _capacity: dict[str, int] = field(init=False, repr=False, compare=False)
+        """Work the capacity out."""
+        names = {*self.terms, *self.ports} - self.lumped
+        names |= {LUMP} if self.lumped else set()
+        object.__setattr__(self, "capacity", dict.fromkeys(sorted(names), WHOLE))
 
     def __bool__(self) -> bool:
         """Whether there is any resource."""
-        return bool(self._capacity)
+        return bool(self.capacity)
+
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index(self.terms.values())
 
     def takes(self, pod: objects.Pod) -> dict[str, int]:
         """What a pod takes of these resources, on its node or on the one that it will get."""
+        taken = self._one_by_one(pod)
+        if self.lumped and not self.lumped.isdisjoint(taken):
+            taken = {name: amount for name, amount in taken.items() if name not in self.lumped}
+            taken[LUMP] = WHOLE
+        return taken
+
+    def _one_by_one(self, pod: objects.Pod) -> dict[str, int]:
         taken = {}
         if self.ports:
             taken = {name: amount for name, amount in host_ports(pod).items() if name in self.ports}
@@ -215,7 +233,7 @@ class Conflicts:
 
     def node(self, _: objects.Node, node: Node) -> Node:
         """The node with what it has of these resources."""
-        return replace(node, allocatable={**node.allocatable, **self._capacity})
+        return replace(node, allocatable={**node.allocatable, **self.capacity})
 
     def usage(self, pod: objects.Pod, usage: Usage) -> Usage:
         """The pod's use of its node with what it takes of these resources."""
@@ -225,36 +243,55 @@ class Conflicts:
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what it takes of these resources."""
         taken = {} if pod_class.problem else self.takes(pod)
-        return (
-            replace(pod_class, requests=vector({**dict(pod_class.requests), **taken})) if taken else pod_class
-        )
+        if not taken:
+            return pod_class
+        return replace(pod_class, requests=vector({**dict(pod_class.requests), **taken}))
 
     def serves(self, needed: "Conflicts") -> bool:
         """Whether these have all that is needed, with the same meaning, and not much besides."""
         return (
-            needed._capacity.keys() <= self._capacity.keys()
-            and len(self._capacity) <= len(needed._capacity) + SPARE
+            needed.capacity.keys() <= self.capacity.keys()
+            and len(self.capacity) <= len(needed.capacity) + SPARE
             and needed.loners == self.loners & needed.terms.keys()
+            and needed.lumped == self.lumped & (needed.terms.keys() | needed.ports)
         )
 
 
 NONE: Final = Conflicts()
 
 
-def between(waiting: Iterable[objects.Pod], standing: Iterable[tuple[Term, ...]]) -> Conflicts:
-    """What keeps waiting pods off nodes. standing: the terms of each pod that has a node."""
-    waiting = list(waiting)
-    ports = frozenset(name for pod in waiting for name in host_ports(pod))
-    carried = [terms_of(pod) for pod in waiting]
-    terms = {term.name: term for each in (*carried, *standing) for term in each}
-    if not terms:
-        return Conflicts(ports=ports) if ports else NONE
+def between(
+    waiting: Iterable[objects.Pod],
+    standing: Iterable[tuple[Term, ...]],
+    most: int | None = None,
+    read: Callable[[objects.Pod], tuple[Term, ...]] = terms_of,
+) -> Conflicts:
+    """What keeps waiting pods off nodes. standing: the terms of each pod that has a node; read: see terms_of.
+
+    most: how many resources there may be, since anybody may write as many terms as he likes and every node
+    has its amount of each. What exceeds it is lumped together: first the terms by which pods that wait want
+    nodes of their own, which loses little, for a node then takes one such pod whatever its term.
+    """
+    own = [(pod, read(pod)) for pod in waiting]
+    terms = {term.name: term for _, each in own for term in each}
+    terms.update((term.name, term) for each in standing for term in each)
+    carrying: set[str] = set()  # names of terms that some waiting pod carries and is not repelled by
+    repelling: set[str] = set()  # names of terms that repel some waiting pod
+    shared: set[str] = set()  # names of which some waiting pod takes less than WHOLE
     index = _Index(terms.values())
-    carriers: set[str] = set()  # names of terms that a waiting pod carries without being repelled by them
-    repelling: set[str] = set()
-    for pod, own in zip(waiting, carried, strict=True):
-        names = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}
-        repelling |= names
-        carriers |= {term.name for term in own} - names
-    needed = {name: terms[name] for name in sorted(repelling | carriers)}
-    return Conflicts(needed, frozenset(carriers - repelling), ports)
+    for pod, each in own if terms else ():
+        carried = {term.name for term in each}
+        repelled = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}
+        carrying |= carried - repelled
+        repelling |= repelled
+        shared |= repelled - carried
+    ports = [taken for pod, _ in own if (taken := host_ports(pod))]
+    shared.update(name for taken in ports for name, amount in taken.items() if amount < WHOLE)
+    loners = carrying - repelling
+    shared |= loners
+    needed = {name: terms[name] for name in sorted(repelling | carrying)}
+    found = Conflicts(needed, frozenset(name for taken in ports for name in taken), frozenset(loners))
+    if most is not None and len(found.capacity) > most:
+        order = sorted(found.capacity, key=lambda name: (name not in shared, name))
+        found = replace(found, lumped=frozenset(order[most - 1 :]))
+    return found or NONE

@@ -7,7 +7,7 @@ over a cluster in which little has changed converts little.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from webhook.kube import conflicts, convert
 from webhook.kube.conflicts import Conflicts, Term
@@ -18,6 +18,12 @@ from webhook.placement import PodClass, Snapshot, Usage
 from webhook.sweeper import patches
 from webhook.sweeper.cache import occupied_node
 from webhook.sweeper.settings import Settings
+
+AMOUNTS: Final = 320_000
+"""Nodes times rules between pods that are held in memory, at about 80 bytes each."""
+
+FEWEST_RULES: Final = 16
+"""Rules between pods that are told apart however large the cluster is."""
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +127,7 @@ class Looker:
         self._usages: Converted[Pod, Usage] = Converted(convert.usage_of)
         self._terms: Converted[Pod, tuple[Term, ...]] = Converted(conflicts.terms_of)
         self._conflicts = conflicts.NONE
+        self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
 
     def look(self) -> View:
@@ -150,11 +157,15 @@ class Looker:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
         carriers = [pod for pod in view.others if pod.spec.affinity is not None]
         terms = [self._terms.get(pod) for pod in carriers if occupied_node(pod) is not None]
+        most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
+        needed = conflicts.between(view.gated, terms, most, self._terms_of)
         self._terms.end_round()
-        needed = conflicts.between(view.gated, terms)
         if not self._conflicts.serves(needed):
             self._conflicts = needed
         return self._conflicts
+
+    def _terms_of(self, pod: Pod) -> tuple[Term, ...]:
+        return self._terms.get(pod) if pod.spec.affinity is not None else ()
 
     def snapshot(self, view: View) -> Snapshot:
         """Nodes, and what bound, pinned and planned pods take on them.
@@ -162,7 +173,9 @@ class Looker:
         A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one.
         """
         rules = view.conflicts
-        self._nodes.complete_by(rules, rules.node if rules else None)
+        if rules.capacity != self._capacity:
+            self._capacity = rules.capacity
+        self._nodes.complete_by(self._capacity, rules.node if rules else None)
         self._usages.complete_by(rules, rules.usage if rules else None)
         usage: list[tuple[str, Usage]] = []
         for pod in view.others:
