@@ -204,6 +204,12 @@ def test_where_there_are_too_many_rules_those_of_pods_that_share_nodes_stay_exac
     assert not taken_together(rules, [alone[0], body("b", {"app": "v0"})])
 
 
+def test_where_there_are_too_many_rules_carriers_that_their_term_does_not_repel_still_share_nodes() -> None:
+    alone = [body(f"a{n}", {"app": f"v{n}"}, [away_from(f"v{n}")]) for n in range(5)]
+    carriers = [body(name, {"app": "v"}, [away_from("w")]) for name in "ab"]
+    assert taken_together(between([*alone, *carriers], most=2), carriers)
+
+
 def test_pods_that_stand_already_may_be_together_against_the_rules_and_harm_nobody_else() -> None:
     there = [body(name, {"app": "x"}, [away_from("x")]) for name in "ab"]
     rules = between([body("w", {"app": "x"})], there)
@@ -322,6 +328,13 @@ def test_rules_that_say_all_that_is_needed_stay_the_same_until_too_much_is_left_
     loner = between([body(anti=[away_from("v0")])])
     assert loner.loners == {"anti-affinity with pods app=v0 of namespace ns"}
     assert not many.serves(loner)
+
+
+def test_rules_that_lump_some_do_not_stand_for_rules_that_lump_others() -> None:
+    pods = [body(f"p{n}", {"app": f"v{n}"}, [away_from(f"v{n}")]) for n in range(4)]
+    some = between(pods[:3], most=2)
+    assert some.serves(between(pods[:3], most=2))
+    assert not some.serves(between([*pods[:2], pods[3]], most=2))
 
 
 def test_ports_inside_the_pod_and_volumes_without_a_claim_are_not_kept_in_memory() -> None:
