@@ -151,6 +151,15 @@ def test_two_waiting_pods_share_a_node_exactly_when_the_rules_let_them(one: Body
 
 
 @ONE_EACH
+@given(waiting=PODS, other=PODS)
+def test_a_pod_on_a_node_takes_there_what_it_would_take_where_it_is_put(waiting: Body, other: Body) -> None:
+    rules = between([waiting], [other])
+    pod = decode(other)
+    plain = convert.usage_of(pod)
+    assert rules.usage(pod, plain).requests == {**plain.requests, **rules.takes(pod)}
+
+
+@ONE_EACH
 @given(one=PODS, other=PODS, team=st.sampled_from("ab"), selector=SELECTORS)
 def test_a_namespace_selector_over_other_labels_never_lets_pods_together_that_must_not_be(
     one: Body, other: Body, team: str, selector: Body

@@ -128,7 +128,9 @@ class _Index:
     def __init__(self, terms: Iterable[Term]) -> None:
         self._by_label: dict[tuple[str | None, str, str], list[Term]] = {}
         self._others: dict[str | None, list[Term]] = {}
+        self._places: set[str | None] = set()
         for term in terms:
+            self._places |= {None} if term.namespaces is None else term.namespaces
             wanted = next((each for each in term.requirements if each.operator == "In"), None)
             for namespace in [None] if term.namespaces is None else term.namespaces:
                 if wanted is None:
@@ -137,7 +139,12 @@ class _Index:
                     for value in wanted.values:
                         self._by_label.setdefault((namespace, wanted.key, value), []).append(term)
 
+    def may_repel(self, namespace: str) -> bool:
+        return namespace in self._places or None in self._places
+
     def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[Term]:
+        if not self.may_repel(namespace):
+            return []
         return [term for term in self._candidates(namespace, labels) if term.repels(namespace, labels)]
 
     def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
@@ -237,7 +244,14 @@ class Conflicts:
 
     def usage(self, pod: objects.Pod, usage: Usage) -> Usage:
         """The pod's use of its node with what it takes of these resources."""
-        taken = self.takes(pod)
+        # Asked of every pod of the cluster, most of which have nothing to do with any of it.
+        spec = pod.spec
+        concerned = (
+            spec.affinity is not None
+            or (self.ports and any(each.ports for each in (*spec.containers, *spec.init_containers)))
+            or self._index.may_repel(pod.metadata.namespace)
+        )
+        taken = self.takes(pod) if concerned else None
         return replace(usage, requests={**usage.requests, **taken}) if taken else usage
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
