@@ -128,7 +128,7 @@ def _gang(
     released: list[Pod],
     owner: OwnerSays,
 ) -> PodGang:
-    problems: list[str] = []
+    problems = unmodelled.notes([*gated, *released])
     pods = [*gated, *released]
     ranks = _ranks(pods, problems)
 
@@ -144,7 +144,7 @@ def _gang(
         ranks=ranks,
         required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
-        problems=(*problems, *unmodelled.notes(pods)),
+        problems=tuple(problems),
     )
 
 

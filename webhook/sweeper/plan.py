@@ -10,7 +10,8 @@ from labeler.contract import annotations, keys
 from webhook.kube import convert
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.placement import Anchor, Assignment, Gang, Member, Placed, PodClass, Topology
+from webhook.placement import Anchor, Assignment, Gang, Member, Placed, Topology
+from webhook.placement.model import PodClass
 from webhook.sweeper.gangs import PodGang
 
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
@@ -41,6 +42,9 @@ class Timestamps:
             return self._last
 
 
+ClassOf = Callable[[Pod], PodClass]
+
+
 @dataclass(frozen=True)
 class Question:
     """A gang as the placement core sees it, and which pod each of its members is."""
@@ -54,12 +58,12 @@ def question(
     pods: Iterable[Pod],
     placed_on: Mapping[str, str],
     avoid: frozenset[str] = frozenset(),
-    class_of: Callable[[Pod], PodClass] = convert.pod_class_of,
+    class_of: ClassOf = convert.pod_class_of,
 ) -> Question:
     """Ask for places for `pods`; the gang's other pods anchor them where they are.
 
+    class_of: what a pod asks for, see View.class_of.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
-    class_of: what a pod asks for (see View.class_of).
     """
     by_name = {pod.metadata.uid: pod for pod in pods}
     members = tuple(Member(uid, gang.ranks.get(uid), class_of(pod)) for uid, pod in by_name.items())

@@ -88,9 +88,9 @@ class Converted(Generic[A, B]):
 class View:
     """The cluster at one moment.
 
+    conflicts: what keeps gated pods off nodes because of the pods there.
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. conflicts: what
-    keeps gated pods off nodes because of pods there.
+    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not.
     """
 
     gated: list[Pod]
@@ -98,12 +98,8 @@ class View:
     nodes: dict[str, Node]
     placements: dict[str, Placement]
     planned: dict[str, PlannedPod] = field(default_factory=dict)
-    in_a_plan: set[str] = field(default_factory=set)
     conflicts: Conflicts = conflicts.NONE
-
-    def class_of(self, pod: Pod) -> PodClass:
-        """What a pod that waits asks for, and beside which pods it cannot be."""
-        return self.conflicts.pod_class(pod, convert.pod_class_of(pod))
+    in_a_plan: set[str] = field(default_factory=set)
 
     def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
         """uid -> node of those pods that have one, released or only planned."""
@@ -114,6 +110,10 @@ class View:
             if node is not None:
                 found[uid] = node
         return found
+
+    def class_of(self, pod: Pod) -> PodClass:
+        """What a pod that waits asks for, and beside which pods it cannot be."""
+        return self.conflicts.pod_class(pod, convert.pod_class_of(pod))
 
 
 class Looker:
