@@ -246,7 +246,7 @@ class Conflicts:
         """The pod's use of its node with what it takes of these resources."""
         # Asked of every pod of the cluster, most of which have nothing to do with any of it.
         spec = pod.spec
-        concerned = (
+        concerned = self and (
             spec.affinity is not None
             or (self.ports and any(each.ports for each in (*spec.containers, *spec.init_containers)))
             or self._index.may_repel(pod.metadata.namespace)
@@ -256,7 +256,7 @@ class Conflicts:
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what it takes of these resources."""
-        taken = {} if pod_class.problem else self.takes(pod)
+        taken = self.takes(pod) if self and not pod_class.problem else {}
         if not taken:
             return pod_class
         return replace(pod_class, requests=vector({**dict(pod_class.requests), **taken}))
