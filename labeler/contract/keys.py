@@ -17,6 +17,10 @@ GANG_ANNOTATION: Final = "topogate.io/gang"
 GANG_SIZE_ANNOTATION: Final = "topogate.io/gang-size"
 REQUIRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/required-topology"
 PREFERRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/preferred-topology"
+SLICE_TOPOLOGY_ANNOTATION: Final = "topogate.io/slice-topology"
+SLICE_SIZE_ANNOTATION: Final = "topogate.io/slice-size"
+"""Each so many consecutive ranks in one domain of the level that the annotation before names. Of topology
+wishes only those under our own names count: pods that carry Kueue's are placed by Kueue."""
 
 # --- the gate -----------------------------------------------------------------------------------
 

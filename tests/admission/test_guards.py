@@ -23,6 +23,7 @@ from tests.admission.harness import (
     shipped_policy,
 )
 from tests.support import create_namespace, delete
+from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.kube.client import ApiError
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
@@ -302,6 +303,12 @@ def test_both_configurations_select_the_same_pods() -> None:
     policy = next(yaml.safe_load_all((STRICT / "gate-required.yaml").read_text()))["spec"]
     assert policy["matchConstraints"]["namespaceSelector"] == hook["namespaceSelector"]
     assert policy["matchConditions"] == hook["matchConditions"]
+
+
+def test_the_code_leaves_alone_the_same_namespaces_as_the_configuration() -> None:
+    (hook,) = yaml.safe_load((MANIFESTS / "webhook-configuration.yaml").read_text())["webhooks"]
+    (excluded,) = hook["namespaceSelector"]["matchExpressions"]
+    assert sorted(excluded["values"]) == sorted(DEFAULT_EXCLUDED_NAMESPACES)
 
 
 @pytest.mark.parametrize(

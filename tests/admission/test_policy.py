@@ -61,6 +61,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "no kind": ("apiVersion: topogate.io/v1alpha1\n", "kind: must be AdmissionPolicy, not None"),
     "a misspelt key": (HEAD + "namespace: {}\n", "namespace: unknown key; did you mean namespaces?"),
     "a gate that nobody removes": (HEAD + "gate: mine.io/gate\n", "gate: 'mine.io/gate' must start with"),
+    "a gate beside its prefix": (
+        HEAD + "gatePrefix: mine.io/wait-\ngate: mine.io/gate\n",
+        "gate: 'mine.io/gate' must start with mine.io/wait- (gatePrefix)",
+    ),
+    "a prefix that begins no name": (
+        HEAD + "gatePrefix: mine.io/\n",
+        "gatePrefix: 'mine.io/' is no beginning of a gate's name",
+    ),
     "a gate that is no name": (HEAD + "gate: 'a b'\n", "gate: 'a b' is no qualified name"),
     "no gpu resource at all": (HEAD + "gpuResources: []\n", "gpuResources: must name at least one"),
     "a gpu resource without a domain": (

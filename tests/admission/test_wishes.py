@@ -25,6 +25,19 @@ def shared(value: str, *resources: dict[str, Any], **annotations: str) -> dict[s
     )
 
 
+def sliced(
+    topology: str | None = None, size: str | None = None, gang: str | None = None, required: str | None = None
+) -> dict[str, Any]:
+    """A pod with a wish for slices."""
+    values = {
+        keys.SLICE_TOPOLOGY_ANNOTATION: topology,
+        keys.SLICE_SIZE_ANNOTATION: size,
+        keys.GANG_SIZE_ANNOTATION: gang,
+        keys.REQUIRED_TOPOLOGY_ANNOTATION: required,
+    }
+    return pod(annotations={key: value for key, value in values.items() if value is not None})
+
+
 WARNED = {
     "a share without a gpu": (
         intel({SHARE: "500"}),
@@ -54,6 +67,22 @@ WARNED = {
         ['no level "rack"; known: block, subblock and host'],
     ),
     "preferred level unknown": (pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: ""}), ['no level ""']),
+    "slice level unknown": (
+        sliced(topology="rack", size="2"),
+        [f'{keys.SLICE_TOPOLOGY_ANNOTATION}: no level "rack"; known'],
+    ),
+    "slice without a size": (sliced(topology="host"), [f"needs {keys.SLICE_SIZE_ANNOTATION}"]),
+    "slice without a level": (sliced(size="2"), [f"needs {keys.SLICE_TOPOLOGY_ANNOTATION}"]),
+    "slice size zero": (sliced(topology="host", size="0"), ['"0" is no positive whole number']),
+    "slice size with a line break": (sliced(topology="host", size="4\n"), ['"4\\x0a" is no positive']),
+    "gang size no multiple of the slices": (
+        sliced(topology="host", size="4", gang="9"),
+        [f"{keys.GANG_SIZE_ANNOTATION} 9 is no multiple of {keys.SLICE_SIZE_ANNOTATION} 4"],
+    ),
+    "slices above the required level": (
+        sliced(topology="block", size="4", required="host"),
+        [f"block lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} host"],
+    ),
     "opt-out misspelt": (pod(annotations={keys.INJECT_ANNOTATION: "no"}), ['to opt out write "false"']),
     "gas-allow empty": (pod(annotations={"gas-allow": ""}), ['gas-allow: "" is no card']),
     "gas-deny with a blank": (
@@ -89,6 +118,7 @@ def test_the_author_is_warned_of(case: str) -> None:
     assert len(said) == len(want)
     for warning, words in zip(said, want, strict=True):
         assert words in warning
+        assert not warning.endswith("..."), "it was cut"
 
 
 QUIET = {
@@ -97,6 +127,9 @@ QUIET = {
     "monitoring beside gpus": intel({XE: "3", f"{XE}_monitoring": "1"}),
     "shares of nothing": intel({SHARE: "0"}),
     "known levels": pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "host"}),
+    "a level by its label": pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: keys.GCE_TOPOLOGY[0]}),
+    "slices": sliced(topology="host", size="4", gang="128", required="block"),
+    "slices of a node": sliced(topology="node", size="4"),
     "gang size": pod(annotations={keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "128"}),
     "card lists": pod(annotations={"gas-allow": "card0,card11", "gas-deny": "card1"}),
     "one card for two containers": shared("c0,c1", {I915: "1"}, {I915: "1"}),

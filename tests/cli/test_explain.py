@@ -81,6 +81,12 @@ def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
     assert f"without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit now, on 2 blocks" in text
 
 
+def test_a_wish_for_slices_that_alone_prevents_it_is_named() -> None:
+    wish = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}}
+    text = said(cluster(job_pods(4, **wish), parallelism=4))
+    assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would fit now, on 2 blocks" in text
+
+
 def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
     assert "would not fit even into an empty cluster" in said(cluster(job_pods(5), parallelism=5))
 
@@ -88,6 +94,12 @@ def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
 def test_an_unknown_level_is_told_with_the_known_ones() -> None:
     wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
     assert "topology level 'rack' is unknown; the levels here are block" in said(cluster(job_pods(1, **wish)))
+
+
+def test_a_slice_without_a_size_is_told() -> None:
+    wish = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}}
+    complaint = f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}"
+    assert f"Now: it cannot be placed: {complaint}" in said(cluster(job_pods(2, **wish)))
 
 
 def test_gates_of_others_are_named() -> None:

@@ -97,8 +97,7 @@ def break_watch(cluster: Cluster, api: Observed, copy: Informer[ConfigMap]) -> N
     before = api.watches
 
     def is_broken() -> bool:
-        if copy._stream is not None:
-            copy._stream.cut()
+        copy._collection.cut()
         return api.watches > before
 
     cluster.wait_for("the next watch", is_broken, 10)

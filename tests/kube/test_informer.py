@@ -9,6 +9,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.kube.copies import ConfigMap, Observed, break_watch, copy_of, create, resize, sizes
+from webhook.kube import collection
 from webhook.kube import informer as module
 from webhook.kube.client import ApiError
 from webhook.kube.informer import pause_seconds
@@ -34,7 +35,7 @@ def path(namespace: str) -> str:
 def test_a_list_of_several_pages_is_whole(
     cluster: Cluster, api: Observed, path: str, stream_lists: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE_SIZE", 2)
+    monkeypatch.setattr(collection, "PAGE_SIZE", 2)
     names = [f"c{number}" for number in range(7)]
     create(cluster.api(), path, *names)
     with copy_of(api, path, stream_lists=stream_lists) as copy:
@@ -90,6 +91,23 @@ def test_a_broken_watch_goes_on_from_where_it_was_without_a_new_list(
     assert api.lists == 1
 
 
+def test_a_broken_watch_shows_nobody_the_past_once_more(cluster: Cluster, api: Observed, path: str) -> None:
+    seen: list[str] = []
+
+    def note(before: ConfigMap | None, after: ConfigMap | None) -> None:
+        if after is not None and after.metadata.name == "one":
+            seen.append(after.data.size)
+
+    with copy_of(api, path, on_event=note) as copy:
+        create(cluster.api(), path, "one")
+        resize(cluster.api(), path, "one", "2")
+        cluster.wait_for("both versions", lambda: seen == ["1", "2"], seconds=10)
+        break_watch(cluster, api, copy)
+        resize(cluster.api(), path, "one", "3")
+        cluster.wait_for("the next", lambda: "3" in seen, seconds=10)
+    assert seen == ["1", "2", "3"]
+
+
 def test_a_server_without_streaming_lists_is_asked_once_and_then_for_pages(
     cluster: Cluster, api: Observed, path: str
 ) -> None:
@@ -128,7 +146,7 @@ def test_a_streaming_list_that_breaks_is_followed_by_pages(
 def test_a_list_whose_next_page_has_been_compacted_away_begins_again(
     cluster: Cluster, api: Observed, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE_SIZE", 2)
+    monkeypatch.setattr(collection, "PAGE_SIZE", 2)
     create(cluster.api(), path, "a", "b", "c")
     continues = itertools.count()
 
@@ -186,7 +204,12 @@ def test_a_copy_that_is_stopped_lets_go_of_its_watch_at_once(
 
 @LISTS
 def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
-    cluster: Cluster, api: Observed, path: str, namespace: str, stream_lists: bool
+    cluster: Cluster,
+    api: Observed,
+    path: str,
+    namespace: str,
+    stream_lists: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     create(cluster.api(), path, "a", "c")
     create(cluster.api(), path, "b", size="banana")
@@ -194,6 +217,8 @@ def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
         assert sizes(copy) == {"a": "1", "c": "1"}
         assert list(copy.undecodable) == [f"{namespace}/b"]
         assert "banana" in copy.undecodable[f"{namespace}/b"]
+        (said,) = [line for line in caplog.messages if line.startswith("unreadable ")]
+        assert f"object={namespace}/b" in said
         resize(cluster.api(), path, "b", "2")
         cluster.wait_for("the object", lambda: sizes(copy).get("b") == "2", seconds=10)
         assert copy.undecodable == {}

@@ -202,6 +202,7 @@ def test_an_owner_that_makes_no_sense_leaves_its_own_size_unknown_and_no_other(
     cluster.wait_for("the owners", lambda: owners.synced, 20)
     assert owners.size("RayCluster", namespace, "train") is None
     assert owners.size("Job", namespace, "train", uid) == 4
+    assert {name: count for name, count in owners.undecodable.items() if count} == {"rayclusters.ray.io": 1}
 
 
 def test_owners_that_may_not_be_read_are_named_and_hold_up_nothing(

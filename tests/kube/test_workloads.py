@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.kube.workloads import WORKLOADS, Workload, job_failures_left
+from webhook.kube.builtin_owners import job_failures_left
+from webhook.kube.workloads import WORKLOADS, Workload
 
 BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
 JOB = "jobs.batch"

@@ -1,5 +1,8 @@
 """Every overlay renders, is accepted whole by a real API server, and keeps each program to its own rights."""
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,9 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
+from labeler.contract import keys
 from tests.support import clean
+from webhook.admission.policy_file import parse_policy
 
 OVERLAYS = [
     "base",
@@ -48,6 +53,18 @@ def test_the_api_server_accepts_every_object_of_the_overlay(served: Cluster, ove
     result = served.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects))
     assert len(result.stdout.splitlines()) == len(objects)
     assert "Warning" not in result.stderr
+
+
+def test_the_line_of_the_readme_changes_the_gates_prefix_wherever_it_stands(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^sed -i .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, timeout=30)
+    texts = {path.name: path.read_text() for path in (tmp_path / "manifests").rglob("*.yaml")}
+    assert not [name for name, text in texts.items() if keys.GATE_PREFIX in text]
+    changed = {name for name, text in texts.items() if "example.com/wait-" in text}
+    assert changed == {"guards.yaml", "gate-required.yaml", "sweeper.yaml", "policy.yaml"}
+    policy = parse_policy(yaml.safe_load(texts["policy.yaml"])["data"]["policy.yaml"])
+    assert policy.gate == "example.com/wait-topogate"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -85,6 +85,23 @@ def test_a_gang_without_place_is_told_why_and_the_status_says_so(
     )
 
 
+@pytest.mark.parametrize("more", [(), ("--preferred", "block")], ids=["as written", "with an override"])
+def test_slices_are_kept_as_the_sweeper_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    wish = {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}
+    nodes = cluster(node("a", "b0", 12), node("b", "b0", 12))
+    assert simulated(tmp_path, nodes, job(4, **wish), *more, "--output", "json") == 0
+    found = json.loads(capsys.readouterr().out)["placed"]
+    assert [placed["node"] for placed in found] == ["a", "a", "b", "b"]
+
+
+def test_a_slice_without_a_size_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wish = {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2, **wish)) == 2
+    assert f"needs {keys.SLICE_SIZE_ANNOTATION}" in capsys.readouterr().err
+
+
 def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = {keys.GPU_NUMBERS_LABEL: "0.1"}
     more: dict[str, Any] = {keys.I915: "20", keys.MILLICORES: "2000", "labels": labels}

@@ -109,7 +109,7 @@ def name_of(method: str, path: str, body: Any) -> str:
 @contextlib.contextmanager
 def living(api: MortalApi, settings: Settings) -> Iterator[Callable[[], float]]:
     """A sweeper with a cache of its own; yields one pass of it. Nothing of it stays behind."""
-    cache, metrics = ClusterCache(api), Metrics()
+    cache, metrics = ClusterCache(api, settings.gate_prefix), Metrics()
     stopping = threading.Event()
     reporter = Reporter(api, cache, settings, metrics, Silent())
     sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics)

@@ -18,6 +18,8 @@ from webhook.sweeper.settings import Settings
 
 Pods = list[dict[str, Any]]
 GPU = "nvidia.com/gpu"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PINNED = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b0-s0-h00"]}]}
 
 
 @pytest.fixture
@@ -197,6 +199,19 @@ def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster
     sweep(two_nodes, namespace, settings, is_taken_back, "both pods to go")
 
 
+def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    ours, theirs = template(8), template(8)
+    ours["spec"]["schedulingGates"] = [{"name": "example.com/wait-topogate"}]
+    ours["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PINNED]}}}
+    create_pod(two_nodes.api(), namespace, "theirs", theirs)
+    create_pod(two_nodes.api(), namespace, "ours", ours)
+    settings = Settings(gate_prefix="example.com/wait-")
+    pods = sweep(two_nodes, namespace, settings, lambda pods: run_all(pods, "ours", 1), "it to run")
+    assert is_gated(named(pods, "theirs")[0])
+
+
 def test_a_member_that_never_went_through_us_is_not_taken_back(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     gang = {keys.GANG_ANNOTATION: "mpi", keys.GANG_SIZE_ANNOTATION: "4"}
@@ -231,9 +246,7 @@ def test_an_odd_pod_of_one_tenant_stops_nobody_else(
     odd = template(0, gated=gated, annotations=annotations)
     odd["spec"]["containers"][0]["resources"] = {"requests": {"cpu": quantity}}
     if not gated:
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b0-s0-h00"]}]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        odd["spec"]["affinity"] = {"nodeAffinity": required}
+        odd["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PINNED]}}}
     create_pod(two_nodes.api(), namespace, "odd", odd)
     create_job(two_nodes.api(), namespace, "other", 2, template(8))
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "other", 2), "the other gang to run")

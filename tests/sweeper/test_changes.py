@@ -6,8 +6,12 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
+from webhook.cli.explain import Cluster
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.cache import Changes
+from webhook.sweeper.cache import EXPECTED_SECONDS, Changes
+from webhook.sweeper.gangs import OwnerSays
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import Looker
 
 
 def bound(node: str = "n1", phase: str = "Running") -> Pod:
@@ -72,6 +76,53 @@ def test_a_released_pod_that_is_elsewhere_than_expected_is_a_change() -> None:
     changes.expect({GATED.metadata.uid: "n1"})
     changes.saw_pod(GATED, bound("n2"))
     assert changes.usage_version == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(GATED, bound("n1"), id="it arrives"),
+        pytest.param(GATED, None, id="it is deleted before"),
+        pytest.param(GATED, decode(pod_json(metadata={"uid": "next"})), id="another has its name"),
+    ],
+)
+def test_a_release_is_awaited_no_longer_than_until(before: Pod, after: Pod | None) -> None:
+    changes = Changes()
+    changes.expect({GATED.metadata.uid: "n1"})
+    assert changes.expected == {GATED.metadata.uid}
+    changes.saw_pod(before, after)
+    assert changes.expected == set()
+
+
+def test_releases_that_never_show_are_forgotten_in_time() -> None:
+    now = 0.0
+    changes = Changes(clock=lambda: now)
+    changes.expect({"a": "n1", "b": "n1"})
+    now = EXPECTED_SECONDS - 1
+    changes.expect({"b": "n1", "c": "n1"})
+    assert changes.expected == {"a", "b", "c"}
+    now = EXPECTED_SECONDS
+    changes.expect({"d": "n1"})
+    assert changes.expected == {"b", "c", "d"}
+
+
+def pinned(gate: str) -> Pod:
+    """A pod held by a gate, whose author wants it on n1."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return decode(pod_json(schedulingGates=[{"name": gate}], affinity={"nodeAffinity": required}))
+
+
+@pytest.mark.parametrize(
+    ("gate", "counts"), [("example.com/wait-a", False), ("gke.io/topology-aware-auto-a", True)]
+)
+def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str, counts: bool) -> None:
+    changes = Changes("example.com/wait-")
+    changes.saw_pod(None, pinned(gate))
+    assert changes.usage_version == counts
+    cluster = Cluster((pinned(gate),), {}, {}, lambda _: OwnerSays())
+    view = Looker(cluster, Settings(gate_prefix="example.com/wait-")).look()
+    assert view.placed_on(cluster.pods) == ({"uid-p": "n1"} if counts else {})
 
 
 def test_the_same_event_again_concerns_nobody() -> None:

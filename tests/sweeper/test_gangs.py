@@ -18,16 +18,6 @@ def gather_all(*pods: Pod) -> list[PodGang]:
     return gather(pods, [], no_size)
 
 
-def test_pods_listed_in_any_order_make_one_gang_each() -> None:
-    gangs = gather_all(job_pod(0, "a"), job_pod(0, "b"), job_pod(1, "a"), job_pod(1, "b"))
-    assert [(gang.key.name, len(gang.pods)) for gang in gangs] == [("a", 2), ("b", 2)]
-
-
-def test_jobs_of_one_name_in_two_namespaces_are_two_gangs() -> None:
-    gangs = gather_all(job_pod(0, namespace="x"), job_pod(0, namespace="y"))
-    assert [gang.key.namespace for gang in gangs] == ["x", "y"]
-
-
 def test_a_job_made_again_under_its_name_is_another_gang_with_another_placement() -> None:
     again = {
         keys.JOB_NAME_LABEL: "train",
@@ -36,20 +26,6 @@ def test_a_job_made_again_under_its_name_is_another_gang_with_another_placement(
     }
     first, second = gather_all(job_pod(0), job_pod(0, uid="other", labels=again))
     assert first.key.placement_name != second.key.placement_name
-
-
-def test_the_jobs_of_a_jobset_are_one_gang() -> None:
-    pods = []
-    for job in ("leader", "workers"):
-        labels = {
-            keys.JOB_NAME_LABEL: f"set-{job}",
-            "batch.kubernetes.io/controller-uid": job,
-            "jobset.sigs.k8s.io/jobset-name": "set",
-            "jobset.sigs.k8s.io/jobset-uid": "set-uid",
-        }
-        pods.append(decode(pod_json(f"{job}-0", metadata={"labels": labels})))
-    (gang,) = gather_all(*pods)
-    assert gang.key == GangKey("ns", "JobSet", "set", "set-uid")
 
 
 def test_the_groups_of_a_leader_worker_set_are_gangs_of_their_own() -> None:
@@ -82,11 +58,6 @@ def test_the_users_own_gang_annotation_comes_first() -> None:
     assert gang.key.kind == "Gang"
 
 
-def test_pods_without_labels_or_owners_are_gangs_of_one() -> None:
-    gangs = gather_all(decode(pod_json("a")), decode(pod_json("b")))
-    assert [(gang.key.kind, gang.key.name, gang.size) for gang in gangs] == [("Pod", "a", 1), ("Pod", "b", 1)]
-
-
 def test_pods_of_a_replica_set_do_not_wait_for_one_another() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     pods = [decode(pod_json(name, metadata={"ownerReferences": [owner]})) for name in "ab"]
@@ -117,15 +88,6 @@ def test_members_are_in_the_order_of_rank_not_of_name() -> None:
     assert [pod.metadata.name for pod in gang.gated] == ["train-2", "train-9", "train-10"]
 
 
-def test_a_mix_of_ranked_and_unranked_pods_is_said_and_placed_without_ranks() -> None:
-    unranked = job_pod(
-        1, labels={keys.JOB_NAME_LABEL: "train", "batch.kubernetes.io/controller-uid": "ns-train"}
-    )
-    (gang,) = gather_all(job_pod(0), unranked)
-    assert gang.ranks == {}
-    assert gang.problems == ("1 of 2 pods have no rank; placed without ranks",)
-
-
 def test_two_pods_of_one_rank_are_said_and_placed_without_ranks() -> None:
     (gang,) = gather_all(job_pod(0), job_pod(0, uid="other", name="train-0-again"))
     assert gang.problems == ("two pods have the same rank; placed without ranks",)
@@ -147,14 +109,6 @@ def test_the_size_annotation_comes_before_the_owner() -> None:
 def test_what_the_controller_says_of_size_and_stages_is_kept() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(8, staged=True))
     assert (gang.size, gang.staged) == (8, True)
-
-
-def test_gangs_come_by_priority_then_by_age() -> None:
-    old, new = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
-    pods = []
-    for name, created, priority in (("young", new, 0), ("aged", old, 0), ("urgent", new, 100)):
-        pods.append(decode(pod_json(name, metadata={"creationTimestamp": created}, priority=priority)))
-    assert [gang.key.name for gang in gather_all(*pods)] == ["urgent", "aged", "young"]
 
 
 def test_members_that_were_let_go_count_and_finished_gangs_are_not_looked_at() -> None:

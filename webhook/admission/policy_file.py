@@ -30,6 +30,7 @@ _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DNS: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
 _QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
+_GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
 _RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
 _DNS_NAME: Final = re.compile(_DNS)
 _TIER_NAME: Final = re.compile(_NAME)
@@ -166,7 +167,7 @@ class _Reader:
 def _policy(document: Any, reader: _Reader) -> Policy:
     if document is None:
         reader.fault("document", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
-    fields = ("apiVersion", "kind", "gate", "gpuResources", "gpuModels", "tiers", "namespaces")
+    fields = ("apiVersion", "kind", "gate", "gatePrefix", "gpuResources", "gpuModels", "tiers", "namespaces")
     root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels"))
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -197,11 +198,14 @@ def _policy(document: Any, reader: _Reader) -> Policy:
 
 
 def _gate(root: dict[str, Any], reader: _Reader) -> str:
+    """gate: the one that pods are given; gatePrefix: of the gates that the sweeper serves (its --gate)."""
+    given = root.get("gatePrefix", keys.GATE_PREFIX)
+    prefix = reader.text(given, "gatePrefix", _GATE_PREFIX, "beginning of a gate's name")
     if "gate" not in root:
-        return keys.GATE
+        return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX)
     gate = reader.text(root["gate"], "gate", _QUALIFIED_NAME, "qualified name")
-    if gate and not gate.startswith(keys.GATE_PREFIX):
-        reader.fault("gate", f"{gate!r} must start with {keys.GATE_PREFIX}: no sweeper removes another")
+    if gate and prefix and not gate.startswith(prefix):
+        reader.fault("gate", f"{gate!r} must start with {prefix} (gatePrefix): no sweeper removes another")
     return gate
 
 

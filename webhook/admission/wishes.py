@@ -24,6 +24,10 @@ _MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
 _LONGEST_QUANTITY: Final = 40
 _CARD: Final = re.compile(r"card\d+")
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_LEVEL_KEYS: Final = frozenset(
+    ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
+)
+"""What the sweeper takes for a level beside the levels' names."""
 
 
 def amount(quantity: str | int | float) -> int | None:
@@ -60,7 +64,8 @@ def warnings(pod: Pod, policy: Policy) -> list[str]:
     """Everything about a pod's wishes that its author should hear."""
     found: list[str] = []
     if pod.annotations:
-        found += [*_inject(pod.annotations), *_gang(pod.annotations), *_topology(pod.annotations, policy)]
+        found += [*_inject(pod.annotations), *_gang(pod.annotations)]
+        found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
     for container in pod.spec.containers or ():
         asked = asked_of(container)
         if any(name.startswith(keys.INTEL_PREFIX) for name in asked):
@@ -96,10 +101,35 @@ def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _topology(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
-    for key in (keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION):
+    for key in (
+        keys.REQUIRED_TOPOLOGY_ANNOTATION,
+        keys.PREFERRED_TOPOLOGY_ANNOTATION,
+        keys.SLICE_TOPOLOGY_ANNOTATION,
+    ):
         level = annotations.get(key)
-        if level is not None and level not in policy.topology_levels:
+        if level is not None and level not in policy.topology_levels and level not in _LEVEL_KEYS:
             yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
+
+
+def _slices(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
+    """Runs of consecutive ranks, each in one domain of a level: level and size come together."""
+    level = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
+    size = annotations.get(keys.SLICE_SIZE_ANNOTATION)
+    if level is not None and size is None:
+        yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: the pods of a slice"
+    if size is None:
+        return
+    if level is None:
+        yield f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level of a slice"
+    if not _POSITIVE.fullmatch(size):
+        yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(size)} is no positive whole number"
+        return
+    gang = annotations.get(keys.GANG_SIZE_ANNOTATION, "")
+    if _POSITIVE.fullmatch(gang) and int(gang) % int(size):
+        yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is no multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
+    top, levels = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), policy.topology_levels
+    if level in levels and top in levels and levels.index(level) < levels.index(top):
+        yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} {level} lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
 
 
 def _fractions(container: str, asked: Quantities) -> Iterator[str]:

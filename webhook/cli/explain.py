@@ -113,7 +113,7 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
     if pod is None:
         raise ExplainError(f"there is no unfinished pod {name} in namespace {namespace}")
     if not patches.is_gated(pod, settings.gate_prefix):
-        yield from _not_ours(pod)
+        yield from _not_ours(pod, settings.gate_prefix)
         return
     looker = Looker(cluster, settings)
     view = looker.look()
@@ -148,8 +148,8 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
 
 def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    asked = plan.question(gang, waiting, view.placed_on(gang.pods), class_of=view.class_of).gang
     try:
+        asked = plan.question(gang, waiting, view.placed_on(gang.pods), class_of=view.class_of).gang
         answer = place(asked, snapshot, options)
     except PlacementError as error:
         yield f"Now: it cannot be placed: {error}."
@@ -167,13 +167,17 @@ def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) ->
 
 
 def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options) -> Iterator[str]:
+    wishes = []
     if asked.required_level is not None:
-        relaxed = place(replace(asked, required_level=None), snapshot, options)
+        wish = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
+        wishes.append((wish, replace(asked, required_level=None)))
+    if asked.slices:
+        wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={asked.slices[0].level}"
+        wishes.append((wish, replace(asked, slices=())))
+    for wish, without in wishes:
+        relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):
-            yield (
-                f"What would help: without {keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level} "
-                f"it would fit now, on {relaxed.spread}."
-            )
+            yield f"What would help: without {wish} it would fit now, on {relaxed.spread}."
     claimed = claims.claim(asked, snapshot, options, lambda use: True)
     if claimed is None:
         yield "What would help: other requests or more nodes; it would not fit even into an empty cluster."
@@ -185,11 +189,11 @@ def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Op
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
 
 
-def _not_ours(pod: Pod) -> Iterator[str]:
+def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.spec.node_name:
         yield f"Pod {name} does not wait: it is bound to node {pod.spec.node_name}."
-    elif (node := occupied_node(pod)) is not None:
+    elif (node := occupied_node(pod, gate_prefix)) is not None:
         yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."
     elif pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)

@@ -7,6 +7,7 @@ applied. Every pod of the manifest belongs to one gang; a Job or another workloa
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from webhook.placement import (
 )
 from webhook.placement.cards import natural
 from webhook.placement.quantities import QuantityError
+from webhook.sweeper.gangs import slices_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -109,9 +111,8 @@ def _print(found: Assignment | NoFit, gang: Gang) -> None:
 
 
 def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:
-    return Gang(
-        gang.name,
-        gang.members,
+    return replace(
+        gang,
         required_level=args.required or gang.required_level,
         preferred_level=args.preferred or gang.preferred_level,
     )
@@ -123,7 +124,7 @@ def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:
 def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
     """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
 
-    Raises InputError.
+    Raises InputError, and PlacementError for a wish that is none.
     """
     nodes, there = read_cluster(files)
     name, pods = read_pods(manifest)
@@ -189,6 +190,9 @@ def _gang(name: str, pods: list[Waiting], rules: conflicts.Conflicts) -> Gang:
         tuple(Member(own, rank, rules.pod_class(pod, convert.pod_class_of(pod))) for own, rank, pod in pods),
         required_level=annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION),
         preferred_level=annotations.get(keys.PREFERRED_TOPOLOGY_ANNOTATION),
+        slices=slices_of(
+            annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION), annotations.get(keys.SLICE_SIZE_ANNOTATION)
+        ),
     )
 
 

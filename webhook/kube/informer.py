@@ -5,33 +5,24 @@ copy that is not `synced`. A version that has expired (410) is answered by a fre
 trouble by trying again after a growing, jittered pause; a watch that fails again and again by a list.
 """
 
+import contextlib
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Final, Generic
 
 import msgspec
 
-from webhook.kube.client import Api, ApiError, Stream
-from webhook.kube.decoding import Event, ExpiredError, Reader, T
+from webhook.kube.client import Api, ApiError
+from webhook.kube.collection import LIST_SECONDS, Collection, Listing
+from webhook.kube.decoding import Event, ExpiredError, T
 
-PAGE_SIZE: Final = 500
-WATCH_SECONDS: Final = 290
-"""How long one watch lasts: under the API server's own 30 to 60 minutes, so that we choose the moment."""
-_SILENCE_SECONDS: Final = WATCH_SECONDS + 20
-_LIST_SECONDS: Final = 60.0
-"""The longest silence within a list."""
 _MAX_PAUSE_SECONDS: Final = 30.0
-_SHORT_SECONDS: Final = 1.0
-"""A watch that ends sooner than this without an event has failed, whatever the server calls it."""
 _WATCH_FAILURES: Final = 3
 """So many in a row, and the version itself is doubted: an API server restored from a backup has never
 heard of it, and says so as a time-out."""
 _GONE: Final = 410
-_NO_STREAM: Final = (400, 405, 422)
-"""How servers refuse a list as a stream that do not know it, or do not offer it."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,24 +51,23 @@ class Informer(Generic[T]):
         name is never kept. on_event runs in the informer's thread and must be quick; an exception from
         it ends nothing but is logged. stream_lists: ask for lists as streams where the server has them.
         """
-        self._api = api
+        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        self._collection = Collection(
+            api,
+            path,
+            decoder,
+            {name: value for name, value in selectors.items() if value},
+            stream_lists,
+        )
         self._path = path
-        self._reader = Reader(path, decoder)
+        self._reader = self._collection.reader
         self._on_event = on_event
-        self._query = {
-            name: value
-            for name, value in (("fieldSelector", field_selector), ("labelSelector", label_selector))
-            if value
-        }
         self._lock = threading.Lock()
         self._items: dict[str, T] = {}
         self._undecodable: dict[str, str] = {}
         self._synced = threading.Event()
-        self._stop = threading.Event()
-        self._heard = time.monotonic()
-        self._stream: Stream | None = None
-        self._stream_lists = stream_lists
-        self._stream_next = True
+        self._stop = self._collection.stopped
+        self._version = ""
         self._watch_failures = 0
         self._thread = threading.Thread(target=self._run, name=f"informer {path}", daemon=True)
 
@@ -88,8 +78,8 @@ class Informer(Generic[T]):
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the API server last said anything here."""
-        return time.monotonic() - self._heard
+        """Seconds since the API server last said anything here: an event, a bookmark, the end of a watch."""
+        return self._collection.silence_seconds
 
     def start(self) -> None:
         """Start to list and watch."""
@@ -97,12 +87,9 @@ class Informer(Generic[T]):
 
     def stop(self) -> None:
         """Cut a watch under way and wait for the thread to end; what was read stays."""
-        self._stop.set()
-        with self._lock:
-            if self._stream is not None:
-                self._stream.cut()
+        self._collection.stop()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(_LIST_SECONDS)
+            self._thread.join(LIST_SECONDS)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first complete list."""
@@ -128,32 +115,31 @@ class Informer(Generic[T]):
 
     def _run(self) -> None:
         failures = 0
-        version = ""
         while not self._stop.is_set():
             retry_after = 0.0
             try:
-                if not version:
-                    version = self._list()
+                if not self._version:
+                    self._list()
                     self._watch_failures = 0
-                version = self._watch(version)
+                self._watch()
                 failures = 0
                 continue
             except ExpiredError:
-                version = ""
+                self._version = ""
                 if not failures:  # the first time is nothing to wait for; again and again is
                     failures = 1
                     continue
             except ApiError as error:
                 retry_after = error.retry_after or 0.0
                 if error.status == _GONE or self._is_version_doubtful():
-                    version = ""
+                    self._version = ""
                 if not self._stop.is_set():
                     logger.warning("watch_failed path=%s error=%r", self._path, str(error))
             except msgspec.DecodeError as error:
-                version = ""  # not even a name: what was missed is unknown, so list again
+                self._version = ""  # not even a name: what was missed is unknown, so list again
                 logger.error("undecodable path=%s error=%r", self._path, str(error))
             except Exception:
-                version = ""  # a defect of ours must not end the copy silently
+                self._version = ""  # a defect of ours must not end the copy silently
                 logger.exception("informer_failed path=%s", self._path)
             failures += 1
             self._stop.wait(max(retry_after, pause_seconds(failures)))
@@ -162,78 +148,24 @@ class Informer(Generic[T]):
         self._watch_failures += 1
         return self._watch_failures >= _WATCH_FAILURES
 
-    # --- lists ----------------------------------------------------------------------------------
+    # --- lists and watches ----------------------------------------------------------------------
 
-    def _list(self) -> str:
-        """Read the whole collection; returns the version that it stands for."""
-        fresh: dict[str, T] = {}
-        undecodable: dict[str, str] = {}
-        version = ""
-        if self._stream_lists and self._stream_next:
-            self._stream_next = False  # if it breaks, the next list is in pages
-            version = self._list_as_stream(fresh, undecodable)
-        if not version:
-            fresh.clear()
-            undecodable.clear()
-            version = self._list_in_pages(fresh, undecodable)
-        self._stream_next = True
-        self._replace(fresh, undecodable)
+    def _list(self) -> None:
+        """Read the whole collection."""
+        listing = self._collection.read()
+        self._replace(listing)
         self._synced.set()
-        return version
+        self._version = listing.version
 
-    def _list_as_stream(self, fresh: dict[str, T], undecodable: dict[str, str]) -> str:
-        """The list as the first events of a watch (KEP-3157): one object in memory at a time, here and there.
-
-        A watch of its own, so that a silent server is found out sooner than in the long one. Returns ""
-        where the API server offers no such list.
-        """
-        query = {
-            **self._query,
-            "watch": "1",
-            "sendInitialEvents": "true",
-            "resourceVersionMatch": "NotOlderThan",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(int(_LIST_SECONDS)),
-        }
-        try:
-            stream = self._open(query, _LIST_SECONDS)
-        except ApiError as error:
-            if error.status not in _NO_STREAM:
-                raise
-            self._stream_lists = False
-            logger.info("no_streaming_list path=%s reason=%r", self._path, str(error))
-            return ""
-        with stream:
-            for line in stream:
-                self._heard = time.monotonic()
-                event = self._reader.event(line)
-                if event.type == "BOOKMARK":
-                    if self._reader.is_end_of_list(event.object):
-                        return self._reader.version(event.object)
-                    continue
-                item, key, why = self._reader.object(event.object)
-                _put(fresh, undecodable, key, None if event.type == "DELETED" else item, why)
-        raise ApiError(0, "Incomplete", f"the list of {self._path} ended before it was complete")
-
-    def _list_in_pages(self, fresh: dict[str, T], undecodable: dict[str, str]) -> str:
-        query = {**self._query, "limit": str(PAGE_SIZE)}
-        while not self._stop.is_set():
-            body = self._api.request("GET", self._path, query=query, timeout_seconds=_LIST_SECONDS)
-            self._heard = time.monotonic()
-            items, metadata = self._reader.page(body)
-            for item, key, why in items:
-                _put(fresh, undecodable, key, item, why)
-            if not metadata.continue_:
-                return metadata.resource_version
-            query["continue"] = metadata.continue_
-        raise ApiError(0, "Stopped", f"the list of {self._path} was given up: the informer stops")
-
-    def _replace(self, fresh: dict[str, T], undecodable: dict[str, str]) -> None:
+    def _replace(self, listing: Listing[T]) -> None:
+        fresh = listing.items
         with self._lock:
-            for key in undecodable.keys() & self._items.keys():
+            for key in listing.undecodable.keys() & self._items.keys():
                 fresh[key] = self._items[key]
             before, self._items = self._items, fresh
-            self._undecodable = undecodable
+            known, self._undecodable = self._undecodable, listing.undecodable
+        for key, why in listing.undecodable.items():
+            self._name_unreadable(key, why, known.get(key))
         for key in before.keys() - fresh.keys():
             self._tell(before[key], None)
         for key, item in fresh.items():
@@ -241,39 +173,26 @@ class Informer(Generic[T]):
             if old is None or old.metadata.resource_version != item.metadata.resource_version:
                 self._tell(old, item)
 
-    # --- watches --------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        """Follow the changes until the server ends the watch.
 
-    def _watch(self, version: str) -> str:
-        """Follow the changes after `version` until the server ends the watch; returns the last version."""
-        query = {
-            **self._query,
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(int(WATCH_SECONDS * random.uniform(0.8, 1.0))),
-        }
-        began = time.monotonic()
-        heard_nothing = True
-        with self._open(query, _SILENCE_SECONDS) as stream:
-            for line in stream:
-                self._heard = time.monotonic()
-                event = self._reader.event(line)
-                heard_nothing = False
+        The version is kept at each event: a watch that breaks goes on behind the last one. From further
+        back it would show everybody the past once more.
+        """
+        with contextlib.closing(self._collection.watch(self._version)) as events:
+            for event in events:
                 self._watch_failures = 0
                 if event.type == "BOOKMARK":
-                    version = self._reader.version(event.object)
+                    self._version = self._reader.version(event.object)
                     continue
                 item, key, why = self._reader.object(event.object)
                 if item is None:
-                    version = self._set_aside(event, key, why)
+                    self._version = self._set_aside(event, key, why)
                 else:
-                    version = item.metadata.resource_version
+                    self._version = item.metadata.resource_version
                     self._apply(event.type, key, item)
                 if self._stop.is_set():
                     break
-        if heard_nothing and time.monotonic() - began < _SHORT_SECONDS and not self._stop.is_set():
-            raise ApiError(0, "Ended", f"the watch of {self._path} ended as soon as it began")
-        return version
 
     def _apply(self, kind: str, key: str, item: T) -> None:
         with self._lock:
@@ -290,24 +209,20 @@ class Informer(Generic[T]):
         """Note an event whose object cannot be read; one that is deleted is gone all the same."""
         before = None
         with self._lock:
+            known = self._undecodable.pop(key, None)
             if event.type == "DELETED":
                 before = self._items.pop(key, None)
-                self._undecodable.pop(key, None)
             else:
                 self._undecodable[key] = why
+        if event.type != "DELETED":
+            self._name_unreadable(key, why, known)
         if before is not None:
             self._tell(before, None)
         return self._reader.version(event.object)
 
-    # --- pieces ---------------------------------------------------------------------------------
-
-    def _open(self, query: Mapping[str, str], silence_seconds: float) -> Stream:
-        stream = self._api.stream(self._path, query=query, timeout_seconds=silence_seconds)
-        with self._lock:
-            self._stream = stream
-            if self._stop.is_set():
-                stream.cut()
-        return stream
+    def _name_unreadable(self, key: str, why: str, known: str | None) -> None:
+        if why != known:
+            logger.warning("unreadable path=%s object=%s error=%r", self._path, key, why)
 
     def _tell(self, before: T | None, after: T | None) -> None:
         if self._on_event is None:
@@ -321,13 +236,3 @@ class Informer(Generic[T]):
 def pause_seconds(failures: int) -> float:
     """How long to wait after so many failures in a row: growing, capped, and never in step with others."""
     return min(_MAX_PAUSE_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.0)
-
-
-def _put(fresh: dict[str, T], undecodable: dict[str, str], key: str, item: T | None, why: str) -> None:
-    """Enter one object of a list, which may be read twice while the list goes on."""
-    fresh.pop(key, None)
-    undecodable.pop(key, None)
-    if item is not None:
-        fresh[key] = item
-    elif why:
-        undecodable[key] = why

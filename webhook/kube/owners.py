@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.kube.builtin_owners import Job, Owner, job_failures_left
 from webhook.kube.client import Api, ApiError
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.objects import Struct
-from webhook.kube.workloads import WORKLOADS, Job, Owner, Workload, job_failures_left
+from webhook.kube.workloads import WORKLOADS, Workload
 
 CHECK_SECONDS: Final = 180.0
 """How often it is asked anew what the cluster serves."""
@@ -112,6 +113,11 @@ class Owners:
         """What is served but cannot be read, and why."""
         with self._lock:
             return dict(self._refused)
+
+    @property
+    def undecodable(self) -> dict[str, int]:
+        """How many objects of each kind that is watched could not be decoded ("jobs.batch": 0)."""
+        return {each.workload.name: len(each.informer.undecodable) for each in self._all()}
 
     def size(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int | None:
         """How many pods the controller of a gang makes at once, None where that is not known.

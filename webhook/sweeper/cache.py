@@ -6,10 +6,12 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import UTC, datetime
 from typing import Final
 
+from labeler.contract import keys
 from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
@@ -22,6 +24,9 @@ PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
+EXPECTED_SECONDS: Final = 300.0
+"""After this long without its arrival a released pod is not awaited any more."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -32,30 +37,54 @@ class Changes:
     own releases: as long as it stands, an assignment made before still holds.
     """
 
-    def __init__(self) -> None:
-        """Nothing has been seen yet."""
+    def __init__(
+        self, gate_prefix: str = keys.GATE_PREFIX, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Nothing has been seen yet. gate_prefix: of the gates that hold a pod for us."""
+        self._gate_prefix = gate_prefix
+        self._clock = clock
         self._lock = threading.Lock()
-        self._expected: dict[str, str] = {}
+        self._expected: dict[str, tuple[str, float]] = {}
         self.usage_version = 0
 
-    def expect(self, places: Mapping[str, str]) -> None:
-        """uid -> node of pods that we release: their arrival there changes nothing that is not known."""
+    @property
+    def expected(self) -> Set[str]:
+        """uids of the pods whose arrival is awaited."""
         with self._lock:
-            self._expected.update(places)
+            return set(self._expected)
+
+    def expect(self, places: Mapping[str, str]) -> None:
+        """uid -> node of pods that we release: their arrival there changes nothing that is not known.
+
+        Of a release that fails, or of a pod that was gone before, nothing arrives: it is forgotten in time.
+        """
+        now = self._clock()
+        with self._lock:
+            # In the order of their times, so that the old ones stand first.
+            while self._expected:
+                uid, (_, since) = next(iter(self._expected.items()))
+                if now - since < EXPECTED_SECONDS:
+                    break
+                del self._expected[uid]
+            for uid, node in places.items():
+                self._expected.pop(uid, None)
+                self._expected[uid] = (node, now)
 
     def saw_pod(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
         """Take in a pod's event; returns whether it concerns anybody here."""
         pod = after or before
         if pod is None or (before is not None and after is not None and _same_to_us(before, after)):
             return False  # what a running pod's status says from minute to minute
-        there = occupied_node(after) if after is not None else None
-        moved = there != (occupied_node(before) if before is not None else None)
-        uid = pod.metadata.uid
+        there = occupied_node(after, self._gate_prefix) if after is not None else None
+        moved = there != (occupied_node(before, self._gate_prefix) if before is not None else None)
         with self._lock:
-            if moved and (there is None or there != self._expected.get(uid)):
+            expected, _ = self._expected.get(pod.metadata.uid, (None, 0.0))
+            if moved and (there is None or there != expected):
                 self.usage_version += 1
             if after is None or after.spec.node_name:
-                self._expected.pop(uid, None)
+                self._expected.pop(pod.metadata.uid, None)
+            if before is not None and before.metadata.uid != pod.metadata.uid:
+                self._expected.pop(before.metadata.uid, None)  # deleted and made again while nobody looked
         return True
 
     def saw_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
@@ -70,8 +99,8 @@ class Changes:
 class ClusterCache:
     """Live copies, and one event that says that something changed."""
 
-    def __init__(self, api: Api) -> None:
-        """Prepare; start() begins to read."""
+    def __init__(self, api: Api, gate_prefix: str = keys.GATE_PREFIX) -> None:
+        """Prepare; start() begins to read. gate_prefix: of the gates that hold a pod for us."""
         self.changed = threading.Event()
         self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
@@ -79,7 +108,7 @@ class ClusterCache:
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
-        self._changes = Changes()
+        self._changes = Changes(gate_prefix)
 
     @property
     def usage_version(self) -> int:
@@ -116,6 +145,15 @@ class ClusterCache:
             "pods": self.pods.silence_seconds,
             "nodes": self.nodes.silence_seconds,
             "placements": self.placements.silence_seconds,
+        }
+
+    def unreadable(self) -> dict[str, int]:
+        """How many objects could not be decoded, by resource."""
+        return {
+            "pods": len(self.pods.undecodable),
+            "nodes": len(self.nodes.undecodable),
+            "placements": len(self.placements.undecodable),
+            **self.owners.undecodable,
         }
 
     def oldest_gated_seconds(self, prefix: str) -> float:
@@ -182,11 +220,14 @@ def owner_says(owners: Owners, key: GangKey) -> OwnerSays:
     return OwnerSays(owners.size(*named), owners.is_staged(*named))
 
 
-def occupied_node(pod: objects.Pod) -> str | None:
-    """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to."""
+def occupied_node(pod: objects.Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
+    """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to.
+
+    A pod that a gate with gate_prefix still holds is nowhere, whatever its author's affinity says.
+    """
     if pod.spec.node_name:
         return pod.spec.node_name
-    return None if patches.is_gated(pod) else patches.pinned_node(pod)
+    return None if patches.is_gated(pod, gate_prefix) else patches.pinned_node(pod)
 
 
 def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:

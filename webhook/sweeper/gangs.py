@@ -14,6 +14,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube import unmodelled
 from webhook.kube.objects import Pod
+from webhook.placement import PlacementError, Slice
 
 _TRAILING_NUMBER: Final = re.compile(r"-([0-9]{1,9})$")
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
@@ -58,8 +59,9 @@ class PodGang:
     """A gang as it is now: its gated pods and those that have been let go, both in the order of rank.
 
     size is the number of pods that are expected, None where nobody says; staged gangs do not get all of
-    them before some run; ranks maps a pod's uid to its
-    rank where every pod has one; problems are sentences for the user.
+    them before some run; ranks maps a pod's uid to its rank where every pod has one; slices has one entry at
+    most; problems are sentences for the user; fault says why the gang cannot be placed as it is written, ""
+    if it can.
     """
 
     key: GangKey
@@ -70,7 +72,9 @@ class PodGang:
     ranks: Mapping[str, int] = field(default_factory=dict)
     required_level: str | None = None
     preferred_level: str | None = None
+    slices: tuple[Slice, ...] = ()
     problems: tuple[str, ...] = ()
+    fault: str = ""
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -109,14 +113,16 @@ def gather(
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
-    ask_owner tells what is known of a gang's controller.
+    A pod that is being deleted takes room until it is gone, but is no member: its successor is. ask_owner
+    tells what is known of a gang's controller.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     for pod in gated:
-        by_key.setdefault(key_of(pod), ([], []))[0].append(pod)
+        if not pod.metadata.deletion_timestamp:
+            by_key.setdefault(key_of(pod), ([], []))[0].append(pod)
     for pod in released:
         members = by_key.get(key_of(pod))
-        if members is not None:
+        if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
     gangs = [_gang(key, *members, ask_owner(key)) for key, members in by_key.items()]
     return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
@@ -131,6 +137,7 @@ def _gang(
     problems = unmodelled.notes([*gated, *released])
     pods = [*gated, *released]
     ranks = _ranks(pods, problems)
+    slices, fault = _slices(pods, ranks, problems)
 
     def order(pod: Pod) -> tuple[int, str, str]:
         return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
@@ -144,7 +151,9 @@ def _gang(
         ranks=ranks,
         required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
+        slices=slices,
         problems=tuple(problems),
+        fault=fault,
     )
 
 
@@ -164,6 +173,41 @@ def _size(
     if key.kind == "Pod":
         return 1
     return owner.size
+
+
+def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:
+    """The slices that the values of the two annotations ask for, () where neither is there.
+
+    Raises PlacementError for one without the other, and for a size that is none. Unlike a gang's size, which
+    others tell as well, a wish for closeness that cannot be read is not passed over: the gang waits, as with
+    a level that does not exist.
+    """
+    if level is None and size is None:
+        return ()
+    if level is None:
+        raise PlacementError(
+            f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level"
+        )
+    if size is None:
+        raise PlacementError(
+            f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
+        )
+    if not _COUNT.fullmatch(size) or not int(size):
+        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:40]!r} is no positive integer")
+    return (Slice(level, int(size)),)
+
+
+def _slices(pods: list[Pod], ranks: Mapping[str, int], problems: list[str]) -> tuple[tuple[Slice, ...], str]:
+    """Slices, and what is wrong with them."""
+    level = _common(pods, keys.SLICE_TOPOLOGY_ANNOTATION, problems)
+    size = _common(pods, keys.SLICE_SIZE_ANNOTATION, problems)
+    try:
+        slices = slices_of(level, size)
+    except PlacementError as error:
+        return (), str(error)
+    if slices and not ranks:
+        problems.append(f"the pods have no ranks: any {slices[0].size} of them make a slice")
+    return slices, ""
 
 
 def _ranks(pods: list[Pod], problems: list[str]) -> dict[str, int]:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from labeler.contract import keys
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
+from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
@@ -54,9 +56,13 @@ class _Live:
     cache: ClusterCache | None = None
 
     def complaint(self, leads: bool) -> str:
+        if not leads:
+            return ""
         cache = self.cache
-        is_complete = cache is not None and cache.synced
-        return "the copy of the cluster is not complete yet" if leads and not is_complete else ""
+        if cache is None or not cache.synced:
+            return "the copy of the cluster is not complete yet"
+        name, seconds = max(cache.silences().items(), key=lambda each: each[1])
+        return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
 
 
 class _Events:
@@ -118,7 +124,7 @@ def run(
 
     if metrics_port is not None:
         checks = {"/healthz": pulse.complaint, "/readyz": lambda: live.complaint(leads())}
-        refresh = functools.partial(_refresh, metrics, live, settings, leads)
+        refresh = functools.partial(_refresh, metrics, live, recorder, settings, leads)
         serve(metrics_address, metrics_port, metrics, refresh, checks)
     recorder.start()
     logger.info("started server=%s", api.host)
@@ -152,7 +158,7 @@ def _lead(
     The cluster is read anew when leadership begins: a copy made before could lack what the earlier leader
     has done last.
     """
-    cache = live.cache = ClusterCache(api)
+    cache = live.cache = ClusterCache(api, settings.gate_prefix)
     cache.start()
     reporter = Reporter(api, cache, settings, metrics, _Events(recorder), leads)
     sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics, leads)
@@ -195,14 +201,24 @@ def _wait(
             return
 
 
-def _refresh(metrics: Metrics, live: "_Live", settings: Settings, leads: Callable[[], bool]) -> None:
-    """Bring the gauges up to date that are read, not counted."""
+def _refresh(
+    metrics: Metrics, live: "_Live", recorder: Recorder, settings: Settings, leads: Callable[[], bool]
+) -> None:
+    """Bring up to date what is read, not counted as it happens."""
     metrics.leading.set(leads())
+    metrics.count_dropped_events(recorder.dropped)
     cache = live.cache
     if cache is None:
+        metrics.forget_cluster()
         return
     for name, seconds in cache.silences().items():
         metrics.silence.labels(name).set(seconds)
+    metrics.unreadable.clear()
+    for name, count in cache.unreadable().items():
+        metrics.unreadable.labels(name).set(count)
+    metrics.refused_owners.clear()
+    for name in cache.owners.refused:
+        metrics.refused_owners.labels(name).set(1)
     metrics.oldest.set(cache.oldest_gated_seconds(settings.gate_prefix))
 
 
@@ -228,7 +244,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--gate",
         metavar="PREFIX",
-        help="gates with this prefix are served; the policies in guards.yaml name the default one",
+        help=f"gates with this prefix are served ({keys.GATE_PREFIX}); the policies of the manifests and "
+        "admission's gatePrefix name it as well and must be changed along: the README tells how",
     )
     add(
         "--settle",

@@ -56,8 +56,37 @@ class Metrics:
             ["resource"],
             registry=self.registry,
         )
+        self.unreadable = Gauge(
+            "topogate_unreadable_objects",
+            "Objects that could not be decoded (the log names them): their last readable version counts.",
+            ["resource"],
+            registry=self.registry,
+        )
+        self.refused_owners = Gauge(
+            "topogate_refused_owners",
+            "1 for each kind of owner that is served but cannot be read: its gangs have no known size.",
+            ["resource"],
+            registry=self.registry,
+        )
+        self.dropped_events = Counter(
+            "topogate_events_dropped_total",
+            "Events for people that were not written: too many, or the API server was slow or refused.",
+            registry=self.registry,
+        )
+        self._dropped = 0
         for phase in PHASES:
             self.passes.labels(phase)
+
+    def count_dropped_events(self, total: int) -> None:
+        """Bring the counter up to what the recorder has counted."""
+        self.dropped_events.inc(max(0, total - self._dropped))
+        self._dropped = max(self._dropped, total)
+
+    def forget_cluster(self) -> None:
+        """Show nothing of a cluster that this process does not follow any more."""
+        for gauge in (self.gangs, self.silence, self.unreadable, self.refused_owners):
+            gauge.clear()
+        self.oldest.set(0)
 
     def count_gangs(self, states: Iterable[str]) -> None:
         """Replace the number of gangs in each state."""
@@ -77,7 +106,11 @@ def serve(
     refresh: Callable[[], None],
     checks: Mapping[str, Callable[[], str]],
 ) -> ThreadingHTTPServer:
-    """Answer /metrics and each path of `checks`, whose functions return "" or what is wrong (503)."""
+    """Answer /metrics and each path of `checks`, whose functions return "" or what is wrong (503).
+
+    refresh is called before each answer of /metrics, never by two threads at once.
+    """
+    one_at_a_time = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -85,8 +118,10 @@ def serve(
 
         def do_GET(self) -> None:
             if self.path == "/metrics":
-                refresh()
-                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+                with one_at_a_time:
+                    refresh()
+                    body = generate_latest(metrics.registry)
+                self._answer(200, CONTENT_TYPE_LATEST, body)
             elif self.path in checks:
                 wrong = checks[self.path]()
                 self._answer(503 if wrong else 200, "text/plain", (wrong or "ok").encode())

@@ -10,8 +10,9 @@ from labeler.contract import annotations, keys
 from webhook.kube import convert
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.placement import Anchor, Assignment, Gang, Member, Placed, Topology
+from webhook.placement import Anchor, Assignment, Gang, Member, Placed, PlacementError, Topology
 from webhook.placement.model import PodClass
+from webhook.sweeper import slices
 from webhook.sweeper.gangs import PodGang
 
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
@@ -64,7 +65,10 @@ def question(
 
     class_of: what a pod asks for, see View.class_of.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
+    Raises PlacementError for a gang that cannot be placed as it is written.
     """
+    if gang.fault:
+        raise PlacementError(gang.fault)
     by_name = {pod.metadata.uid: pod for pod in pods}
     members = tuple(Member(uid, gang.ranks.get(uid), class_of(pod)) for uid, pod in by_name.items())
     anchors = tuple(
@@ -72,17 +76,15 @@ def question(
         for pod in gang.pods
         if pod.metadata.uid in placed_on
     )
-    return Question(
-        Gang(
-            str(gang.key),
-            members,
-            required_level=gang.required_level,
-            preferred_level=gang.preferred_level,
-            anchors=anchors,
-            excluded_nodes=avoid,
-        ),
-        by_name,
+    asked = Gang(
+        str(gang.key),
+        members,
+        required_level=gang.required_level,
+        preferred_level=gang.preferred_level,
+        anchors=anchors,
+        excluded_nodes=avoid,
     )
+    return Question(slices.asked_for(asked, gang), by_name)
 
 
 def planned_pods(

@@ -57,6 +57,8 @@ class Reporter:
         self._may_act = may_act
         self._reasons: dict[GangKey, str] = {}
         self._settling: set[GangKey] = set()
+        self._failed: dict[str, str] = {}
+        self._is_away = False
 
     # --- during a pass --------------------------------------------------------------------------
 
@@ -97,7 +99,9 @@ class Reporter:
         labels = {name: node.metadata.labels for name, node in view.nodes.items()}
         strangers = self._bound_beside_plans(view)
         states: list[str] = []
-        for name in by_name.keys() | view.placements.keys():
+        self._is_away = False
+        names = by_name.keys() | view.placements.keys()
+        for name in names:
             gang, placement = by_name.get(name), view.placements.get(name)
             if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
                 continue
@@ -114,6 +118,7 @@ class Reporter:
                 states.append(self._report_gang(gang, placement))
             elif placement:
                 self._try(placement, self._remove)
+        self._failed = {name: error for name, error in self._failed.items() if name in names}
         living = {gang.key for gang in gangs}
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._settling &= living
@@ -139,19 +144,20 @@ class Reporter:
         status = PlacementStatus(placements.WAITING, len(gang.pods), reason=self._reasons[gang.key])
         if placement is not None:
             self._write(placement, status)
-        elif self._may_act():
+        else:
             self._create(gang, status)
         return placements.WAITING
 
     def _create(self, gang: PodGang, status: PlacementStatus) -> None:
         """A Placement without a plan, which says why the gang waits."""
-        try:
+
+        def create() -> None:
             spec = plan.plan_spec(gang, None, [])
             made = placements.write_plan(self._api, None, plan.plan_metadata(gang), spec)
             self._cache.written(made)
             self._cache.written(placements.write_status(self._api, made, status))
-        except ApiError as error:
-            logger.warning("status_failed gang=%s error=%r", gang.key, str(error))
+
+        self._attempt(gang.key.placement_key, create, expected=(409,))
 
     def _progress(
         self,
@@ -193,17 +199,43 @@ class Reporter:
         self._cache.forgotten(placement)
 
     def _try(self, placement: Placement, action: Callable[[Placement], None]) -> None:
-        if not self._may_act():
-            return
+        # Gone, or written since: then the watch will show it.
+        if self._attempt(_name(placement), lambda: action(placement), expected=(404, 409)):
+            self._cache.forgotten(placement)
+
+    def _attempt(self, name: str, write: Callable[[], None], expected: Sequence[int]) -> bool:
+        """Write for one gang; returns whether the API server refused in an expected way (HTTP status).
+
+        Any other failure is said once until it is another. Once the API server is away nothing more is tried
+        in this pass: each try would wait as long.
+        """
+        if self._is_away or not self._may_act():
+            return False
         try:
-            action(placement)
+            write()
         except ApiError as error:
-            if error.status in (404, 409):  # gone, or written since: the watch will show it
-                self._cache.forgotten(placement)
-            else:
-                self._metrics.errors.labels(str(error.status)).inc()
-                logger.warning("status_failed placement=%s error=%r", placement.metadata.name, str(error))
+            if error.status in expected:
+                return True
+            self._is_away = not error.status
+            self._metrics.errors.labels(str(error.status)).inc()
+            # Not told apart by the message: it has ports, versions and times in it.
+            if self._is_news(name, f"{error.status} {error.reason}"):
+                logger.warning("status_failed placement=%s error=%r", name, str(error))
+        except Exception as error:  # the other gangs are still to be told of
+            if self._is_news(name, type(error).__name__):
+                logger.exception("status_failed placement=%s error=%r", name, error)
+        else:
+            self._failed.pop(name, None)
+        return False
+
+    def _is_news(self, name: str, kind: str) -> bool:
+        before, self._failed[name] = self._failed.get(name), kind
+        return before != kind
 
 
 def _gang_of(placement: Placement) -> tuple[str, str, str]:
     return placement.metadata.namespace, placement.spec.gang, placement.spec.gang_id
+
+
+def _name(placement: Placement) -> str:
+    return f"{placement.metadata.namespace}/{placement.metadata.name}"

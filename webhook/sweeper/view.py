@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from labeler.contract import keys
 from webhook.kube import conflicts, convert
 from webhook.kube.conflicts import Conflicts, Term
 from webhook.kube.objects import Metadata, Node, Pod
@@ -90,7 +91,8 @@ class View:
 
     conflicts: what keeps gated pods off nodes because of the pods there.
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not.
+    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. gate_prefix: of
+    the gates that hold a pod for us.
     """
 
     gated: list[Pod]
@@ -100,13 +102,18 @@ class View:
     planned: dict[str, PlannedPod] = field(default_factory=dict)
     conflicts: Conflicts = conflicts.NONE
     in_a_plan: set[str] = field(default_factory=set)
+    gate_prefix: str = keys.GATE_PREFIX
+
+    def occupied(self, pod: Pod) -> str | None:
+        """The node on which a pod counts; see occupied_node."""
+        return occupied_node(pod, self.gate_prefix)
 
     def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
         """uid -> node of those pods that have one, released or only planned."""
         found: dict[str, str] = {}
         for pod in pods:
             uid = pod.metadata.uid
-            node = self.planned[uid].node if uid in self.planned else occupied_node(pod)
+            node = self.planned[uid].node if uid in self.planned else self.occupied(pod)
             if node is not None:
                 found[uid] = node
         return found
@@ -139,7 +146,7 @@ class Looker:
             mine = patches.is_gated(pod, prefix) and pod.metadata.namespace not in ignored
             (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
         nodes = dict(self._objects.node_items())
-        view = View(gated, others, nodes, dict(self._objects.current_placements()))
+        view = View(gated, others, nodes, dict(self._objects.current_placements()), gate_prefix=prefix)
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         for placement in view.placements.values():
             for planned in placement.spec.pods:
@@ -156,7 +163,7 @@ class Looker:
     def _conflicts_of(self, view: View) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
         carriers = [pod for pod in view.others if pod.spec.affinity is not None]
-        terms = [self._terms.get(pod) for pod in carriers if occupied_node(pod) is not None]
+        terms = [self._terms.get(pod) for pod in carriers if view.occupied(pod) is not None]
         most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
         needed = conflicts.between(view.gated, terms, most, self._terms_of)
         self._terms.end_round()
@@ -179,7 +186,7 @@ class Looker:
         self._usages.complete_by(rules, rules.usage if rules else None)
         usage: list[tuple[str, Usage]] = []
         for pod in view.others:
-            name = occupied_node(pod)
+            name = view.occupied(pod)
             if name in view.nodes and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan):
                 usage.append((name, self._usage(pod, view.nodes[name])))
         for pod in view.gated:

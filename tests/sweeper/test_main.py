@@ -1,0 +1,93 @@
+"""The sweeper's process: what it says of itself."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from webhook.kube.collection import SILENCE_SECONDS
+from webhook.sweeper.main import _Live, _refresh
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.settings import Settings
+
+
+class Copy:
+    """A copy of the cluster, as far as probes and metrics look at it."""
+
+    def __init__(
+        self, *, synced: bool = True, nodes: float = 0.0, unreadable: int = 0, refused: tuple[str, ...] = ()
+    ) -> None:
+        self.synced = synced
+        self.owners = SimpleNamespace(refused=dict.fromkeys(refused, "forbidden"))
+        self._nodes = nodes
+        self._unreadable = unreadable
+
+    def silences(self) -> dict[str, float]:
+        return {"pods": 1.0, "nodes": self._nodes}
+
+    def unreadable(self) -> dict[str, int]:
+        return {"pods": self._unreadable}
+
+    def oldest_gated_seconds(self, _prefix: str) -> float:
+        return 7.0
+
+
+@pytest.mark.parametrize(
+    ("copy", "leads", "complaint"),
+    [
+        (None, False, ""),
+        (None, True, "not complete"),
+        (Copy(synced=False), True, "not complete"),
+        (Copy(), True, ""),
+        (Copy(nodes=SILENCE_SECONDS - 1), True, ""),
+        (Copy(nodes=SILENCE_SECONDS + 1), True, "nothing has been heard of nodes for 121 s"),
+        (Copy(nodes=SILENCE_SECONDS + 1), False, ""),
+    ],
+    ids=["stands by", "begins to lead", "reads", "leads", "is not told much", "is cut off", "has led"],
+)
+def test_a_leader_is_ready_while_its_copy_is_whole_and_current(
+    copy: Copy | None, leads: bool, complaint: str
+) -> None:
+    said = _Live(copy).complaint(leads)  # type: ignore[arg-type]
+    assert (complaint in said) if complaint else not said
+
+
+def scraped(metrics: Metrics, copy: Copy | None, dropped: int = 0) -> set[str]:
+    """The lines of one answer of /metrics."""
+    recorder: Any = SimpleNamespace(dropped=dropped)
+    _refresh(metrics, _Live(copy), recorder, Settings(), lambda: copy is not None)  # type: ignore[arg-type]
+    return set(generate_latest(metrics.registry).decode().splitlines())
+
+
+def test_what_it_cannot_read_or_say_is_counted() -> None:
+    copy = Copy(nodes=30, unreadable=2, refused=("jobsets.jobset.x-k8s.io",))
+    assert scraped(Metrics(), copy, dropped=3) >= {
+        'topogate_watch_silence_seconds{resource="nodes"} 30.0',
+        'topogate_unreadable_objects{resource="pods"} 2.0',
+        'topogate_refused_owners{resource="jobsets.jobset.x-k8s.io"} 1.0',
+        "topogate_events_dropped_total 3.0",
+        "topogate_oldest_gated_pod_seconds 7.0",
+    }
+
+
+def test_events_are_counted_once_however_often_they_are_asked_for() -> None:
+    metrics = Metrics()
+    for dropped, shown in ((2, "2.0"), (2, "2.0"), (5, "5.0")):
+        assert f"topogate_events_dropped_total {shown}" in scraped(metrics, Copy(), dropped)
+
+
+def test_owners_that_can_be_read_again_are_shown_no_more() -> None:
+    metrics = Metrics()
+    scraped(metrics, Copy(refused=("jobs.batch",)))
+    assert not [line for line in scraped(metrics, Copy()) if line.startswith("topogate_refused_owners{")]
+
+
+def test_who_does_not_lead_any_more_shows_nothing_of_the_cluster() -> None:
+    metrics = Metrics()
+    metrics.count_gangs(["Waiting"])
+    scraped(metrics, Copy(nodes=300, unreadable=1, refused=("jobs.batch",)))
+    left = scraped(metrics, None)
+    assert left >= {"topogate_leader 0.0", "topogate_oldest_gated_pod_seconds 0.0"}
+    for series in ("gangs", "watch_silence_seconds", "unreadable_objects", "refused_owners"):
+        assert not [line for line in left if line.startswith(f"topogate_{series}{{")]

@@ -1,0 +1,125 @@
+"""What is told of gangs: each once, whatever goes wrong with the telling."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.pods import job_pod
+from webhook.kube.client import Api, ApiError
+from webhook.kube.placements import Placement
+from webhook.sweeper.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.report import Reporter, Silent
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import View
+
+AWAY = ApiError(0, "Unreachable", "no answer from port 40001")
+AWAY_AGAIN = ApiError(0, "Unreachable", "no answer from port 40002")
+FORBIDDEN = ApiError(403, "Forbidden", "placements is forbidden")
+NOT_SERVED = ApiError(404, "NotFound", "the server could not find the requested resource")
+EXISTS = ApiError(409, "AlreadyExists", "it is there already")
+
+
+class Answers(Api):
+    """An API server that answers each write as the test says: by an error, or by taking it."""
+
+    def __init__(self) -> None:
+        self.answer: Exception | None = None
+        self.writes: list[str] = []
+
+    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+        self.writes.append(f"{method} {path}")
+        if self.answer is not None:
+            raise self.answer
+        metadata = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+        return msgspec.json.encode({"metadata": metadata})
+
+
+class Copy:
+    """Placements as they were written."""
+
+    def __init__(self) -> None:
+        self.placements: dict[str, Placement] = {}
+
+    def current_placements(self) -> dict[str, Placement]:
+        return self.placements
+
+    def written(self, placement: Placement) -> None:
+        pass
+
+
+def gangs_of(*names: str) -> list[PodGang]:
+    return gather([job_pod(0, name) for name in names], [], lambda _: OwnerSays(1))
+
+
+class Passes:
+    """A reporter that tells in every pass of some gangs that they wait."""
+
+    def __init__(self, *names: str) -> None:
+        self.api = Answers()
+        self.metrics = Metrics()
+        self._gangs = gangs_of(*names)
+        cache: Any = Copy()
+        self._reporter = Reporter(self.api, cache, Settings(), self.metrics, Silent())
+
+    def one(self, answer: Exception | None) -> None:
+        self.api.answer = answer
+        for gang in self._gangs:
+            self._reporter.waits(gang, "no room")
+        self._reporter.report(View([], [], {}, {}), self._gangs)
+
+    def end(self) -> None:
+        """A pass in which the gangs are gone."""
+        self._reporter.report(View([], [], {}, {}), [])
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.partition("error=")[2] for line in caplog.messages if line.startswith("status_failed")]
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([AWAY, AWAY_AGAIN, AWAY], ["40001"]),
+        ([FORBIDDEN, FORBIDDEN], ["forbidden"]),
+        ([NOT_SERVED, NOT_SERVED], ["could not find"]),
+        ([AWAY, FORBIDDEN, FORBIDDEN], ["40001", "forbidden"]),
+        ([FORBIDDEN, None, FORBIDDEN], ["forbidden", "forbidden"]),
+        ([ValueError("no answer of ours"), ValueError("no answer of ours")], ["ValueError"]),
+        ([EXISTS, EXISTS], []),
+    ],
+    ids=["away", "forbidden", "not served", "another error", "well in between", "no refusal", "expected"],
+)
+def test_a_status_that_cannot_be_written_is_said_once_until_that_changes(
+    caplog: pytest.LogCaptureFixture, answers: list[Exception | None], said: list[str]
+) -> None:
+    passes = Passes("a")
+    for answer in answers:
+        passes.one(answer)
+    assert len(failures(caplog)) == len(said), failures(caplog)
+    for line, words in zip(failures(caplog), said, strict=True):
+        assert words in line
+
+
+def test_a_gang_that_comes_back_after_it_was_gone_is_told_of_anew(caplog: pytest.LogCaptureFixture) -> None:
+    passes = Passes("a")
+    passes.one(FORBIDDEN)
+    passes.end()
+    passes.one(FORBIDDEN)
+    assert len(failures(caplog)) == 2
+
+
+@pytest.mark.parametrize("answer", [FORBIDDEN, ValueError("no answer of ours")], ids=["refusal", "defect"])
+def test_the_trouble_of_one_gang_keeps_nobody_from_telling_of_the_others(answer: Exception) -> None:
+    passes = Passes("a", "b", "c")
+    passes.one(answer)
+    assert len(passes.api.writes) == 3
+
+
+def test_an_api_server_that_is_away_is_asked_once_in_a_pass() -> None:
+    passes = Passes("a", "b", "c")
+    passes.one(AWAY)
+    assert len(passes.api.writes) == 1
+    passes.one(None)
+    assert len(passes.api.writes) == 1 + 2 * 3, "a Placement and its status for each gang"

@@ -1,0 +1,255 @@
+"""Slices: consecutive ranks in one domain, also when some of them are lost, finished or not made yet."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.kube import convert
+from webhook.kube.objects import Node, Pod
+from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
+from webhook.sweeper import plan
+from webhook.sweeper.gangs import OwnerSays, PodGang, gather
+
+LEVEL, SIZE = keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION
+PAIRS = {LEVEL: "subblock", SIZE: "2"}
+
+
+def worker(rank: int, wish: dict[str, str], cpu: str = "1", ranked: bool = True) -> Pod:
+    """A gated pod of a gang; cpu: what it asks for."""
+    labels = {keys.JOB_INDEX_KEY: str(rank)} if ranked else {}
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+    annotations = {keys.GANG_ANNOTATION: "g", **wish}
+    return decode(
+        pod_json(f"p{rank}", containers=[container], metadata={"labels": labels, "annotations": annotations})
+    )
+
+
+def gang_of(*pods: Pod, size: int | None = None, staged: bool = False) -> PodGang:
+    (gang,) = gather(pods, [], lambda _: OwnerSays(size, staged))
+    return gang
+
+
+def cluster(**rooms: int) -> list[Node]:
+    """Nodes by name with so many cpus; all in one block, their first letter names the subblock."""
+    return [
+        msgspec.convert(
+            {
+                "metadata": {
+                    "name": name,
+                    "labels": dict(zip(keys.GCE_TOPOLOGY, ("b", name[0], name), strict=True)),
+                },
+                "status": {"allocatable": {"cpu": str(room), "pods": "110"}},
+            },
+            Node,
+        )
+        for name, room in rooms.items()
+    ]
+
+
+def placed(gang: PodGang, nodes: list[Node], on: dict[int, str] | None = None) -> dict[str, str] | str:
+    """Pod -> node of the pods that have none yet, or why they have no place. on: rank -> node of the rest."""
+    places = {f"uid-p{rank}": node for rank, node in (on or {}).items()}
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in places]
+    asked = plan.question(gang, waiting, places).gang
+    usage = [
+        (places[pod.metadata.uid], convert.usage_of(pod)) for pod in gang.pods if pod.metadata.uid in places
+    ]
+    snapshot = Snapshot.build([convert.node_of(node) for node in nodes], usage)
+    found = place(asked, snapshot)
+    if isinstance(found, NoFit):
+        return found.sentence
+    assert isinstance(found, Assignment)
+    assert check(found, asked, snapshot) == []
+    return {member.removeprefix("uid-"): node for member, node in found.nodes.items()}
+
+
+def subblocks(found: dict[str, str] | str) -> dict[str, str]:
+    assert isinstance(found, dict), found
+    return {pod: node[0] for pod, node in found.items()}
+
+
+# --- the wish ---------------------------------------------------------------------------------------
+
+
+def test_each_run_of_ranks_shares_a_domain_where_without_the_wish_it_would_not() -> None:
+    nodes = cluster(a1=3, b1=3)
+    wished = subblocks(placed(gang_of(*(worker(rank, PAIRS) for rank in range(4))), nodes))
+    assert wished == {"p0": "a", "p1": "a", "p2": "b", "p3": "b"}
+    free = subblocks(placed(gang_of(*(worker(rank, {}) for rank in range(4))), nodes))
+    assert free["p2"] != free["p3"]
+
+
+@pytest.mark.parametrize("level", ["subblock", keys.GCE_TOPOLOGY[1], keys.PRERELEASE_TOPOLOGY[1]])
+def test_a_level_is_named_as_in_the_other_topology_wishes(level: str) -> None:
+    pods = [worker(rank, {LEVEL: level, SIZE: "2"}) for rank in range(4)]
+    assert subblocks(placed(gang_of(*pods), cluster(a1=3, b1=3)))["p3"] == "b"
+
+
+def test_kueues_own_names_are_left_to_kueue() -> None:
+    wish = {
+        "kueue.x-k8s.io/podset-slice-required-topology": "subblock",
+        "kueue.x-k8s.io/podset-slice-size": "2",
+    }
+    assert gang_of(*(worker(rank, wish) for rank in range(4))).slices == ()
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [
+        ({LEVEL: "subblock"}, f"{LEVEL} needs {SIZE}"),
+        ({SIZE: "2"}, f"{SIZE} needs {LEVEL}"),
+        ({LEVEL: "subblock", SIZE: "0"}, f"{SIZE}: '0' is no positive integer"),
+        ({LEVEL: "subblock", SIZE: "-2"}, f"{SIZE}: '-2' is no positive integer"),
+        ({LEVEL: "subblock", SIZE: "9" * 5000}, f"{SIZE}: '{'9' * 40}' is no positive integer"),
+        ({LEVEL: "rack", SIZE: "2"}, "topology level 'rack' is unknown"),
+        ({LEVEL: "subblock", SIZE: "3"}, "4 pods do not divide into slices of 3"),
+        (
+            {**PAIRS, keys.REQUIRED_TOPOLOGY_ANNOTATION: "host"},
+            "slices are at a level above the required host",
+        ),
+    ],
+    ids=["no size", "no level", "zero", "negative", "too long", "no such level", "no multiple", "above"],
+)
+def test_a_wish_that_cannot_be_meant_is_told_and_not_passed_over(
+    wish: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(PlacementError, match=complaint):
+        placed(gang_of(*(worker(rank, wish) for rank in range(4)), size=4), cluster(a1=3, b1=3))
+
+
+def test_pods_that_contradict_each_other_are_named() -> None:
+    gang = gang_of(worker(0, PAIRS), worker(1, {**PAIRS, SIZE: "4"}))
+    assert gang.problems == (f"the pods say {SIZE}: 2, 4; the first one counts",)
+    assert [part.size for part in gang.slices] == [2]
+
+
+def test_pods_without_ranks_make_slices_of_any() -> None:
+    gang = gang_of(*(worker(rank, PAIRS, ranked=False) for rank in range(4)))
+    assert gang.problems == ("the pods have no ranks: any 2 of them make a slice",)
+    found = subblocks(placed(gang, cluster(a1=3, b1=3)))
+    assert sorted(found.values()) == ["a", "a", "b", "b"]
+
+
+# --- gangs that are there in part ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "home"), [(0, "a"), (1, "a"), (2, "b"), (3, "b")])
+def test_a_replaced_pod_returns_to_the_domain_of_its_slice(lost: int, home: str) -> None:
+    seats = {0: "a1", 1: "a2", 2: "b1", 3: "b2"}
+    del seats[lost]
+    gang = gang_of(*(worker(rank, PAIRS) for rank in range(4)))
+    assert subblocks(placed(gang, cluster(a1=1, a2=1, b1=1, b2=1, a3=1, b3=1, c1=1), seats)) == {
+        f"p{lost}": home
+    }
+
+
+def test_a_replaced_pod_waits_when_the_domain_of_its_slice_is_full() -> None:
+    gang = gang_of(*(worker(rank, PAIRS) for rank in range(4)))
+    found = placed(gang, cluster(a1=1, b1=2, c1=9), {0: "a1", 2: "b1", 3: "b1"})
+    assert isinstance(found, str)
+    assert "room for" in found
+
+
+def test_a_slice_that_is_lost_whole_goes_anywhere_together() -> None:
+    gang = gang_of(*(worker(rank, PAIRS) for rank in range(4)))
+    found = subblocks(placed(gang, cluster(a1=2, b1=1, c1=1, d1=2), {0: "a1", 1: "a1"}))
+    assert found == {"p2": "d", "p3": "d"}
+
+
+def test_a_pod_that_fails_when_its_mates_have_finished_is_placed_all_the_same() -> None:
+    """Finished pods are seen no more, so nothing tells the domain of the slice."""
+    assert placed(gang_of(worker(3, PAIRS), size=1), cluster(a1=1)) == {"p3": "a1"}
+
+
+def test_several_that_are_left_of_one_slice_still_share_a_domain() -> None:
+    fours = {LEVEL: "subblock", SIZE: "4"}
+    gang = gang_of(worker(4, fours), worker(6, fours), worker(0, fours), size=3)
+    found = subblocks(placed(gang, cluster(a1=1, a2=1, b1=1, c1=1, c2=1), {0: "a1"}))
+    assert found == {"p4": "c", "p6": "c"}, "apart, they would have left more room whole"
+
+
+def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:
+    gang = gang_of(worker(0, PAIRS), worker(1, PAIRS), worker(2, PAIRS), worker(5, PAIRS), size=4)
+    found = placed(gang, cluster(a1=2, b1=2), {0: "a1"})
+    assert isinstance(found, dict)
+    assert set(found) == {"p1", "p2", "p5"}
+
+
+@pytest.mark.parametrize("there", range(1, 5))
+def test_pods_that_come_one_after_the_other_keep_their_slices(there: int) -> None:
+    seats = dict(enumerate(("a1", "a1", "b1", "b1")[: there - 1]))
+    gang = gang_of(*(worker(rank, PAIRS) for rank in range(there)), size=4, staged=True)
+    found = subblocks(placed(gang, cluster(a1=2, b1=2), seats))
+    if there % 2 == 0:
+        assert found == {f"p{there - 1}": seats[there - 2][0]}
+
+
+# --- a leader --------------------------------------------------------------------------------------------
+
+LED: list[Any] = [worker(0, PAIRS, cpu="3"), *(worker(rank, PAIRS) for rank in range(1, 5))]
+"""A leader of 3 cpus, and workers of 1: slices are of ranks 1 and 2, 3 and 4."""
+
+
+def test_a_leader_that_is_unlike_the_workers_stands_beside_the_slices() -> None:
+    found = subblocks(placed(gang_of(*LED), cluster(a1=3, b1=3, c1=3)))
+    assert found["p1"] == found["p2"]
+    assert found["p3"] == found["p4"]
+
+
+@pytest.mark.parametrize(("lost", "home"), [(1, "b"), (2, "b"), (3, "c"), (4, "c")])
+def test_a_replaced_worker_returns_to_its_slice_as_counted_without_the_leader(lost: int, home: str) -> None:
+    seats = {0: "a1", 1: "b1", 2: "b1", 3: "c1", 4: "c1"}
+    del seats[lost]
+    assert subblocks(placed(gang_of(*LED), cluster(a1=3, b1=2, c1=2, d1=3), seats)) == {f"p{lost}": home}
+
+
+def test_a_replaced_leader_goes_anywhere() -> None:
+    seats = {1: "b1", 2: "b1", 3: "c1", 4: "c1"}
+    assert placed(gang_of(*LED), cluster(b1=2, c1=2, d1=3), seats) == {"p0": "d1"}
+
+
+def test_workers_that_come_after_their_leader_make_slices() -> None:
+    found = subblocks(placed(gang_of(*LED, size=5, staged=True), cluster(a1=3, b1=2, c1=2), {0: "a1"}))
+    assert found["p1"] == found["p2"]
+    assert found["p3"] == found["p4"]
+
+
+def test_an_indexed_jobs_ranks_make_slices() -> None:
+    pods = [job_pod(rank, annotations=PAIRS) for rank in range(4)]
+    (gang,) = gather(pods, [], lambda _: OwnerSays(4))
+    assert plan.question(gang, pods, {}).gang.slices == gang.slices != ()
+
+
+# --- whatever is there -------------------------------------------------------------------------------------
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(data=st.data(), size=st.integers(1, 4), slices=st.integers(1, 3), led=st.booleans())
+def test_a_gang_of_which_some_pods_run_or_have_finished_always_gets_an_answer(
+    data: st.DataObject, size: int, slices: int, led: bool
+) -> None:
+    """Never a contradiction that nobody can resolve; and while no pod has finished, all slices are kept."""
+    wish = {LEVEL: "subblock", SIZE: str(size)}
+    count = size * slices
+    pods = [worker(0, wish, cpu="3")] if led else []
+    pods += [worker(rank, wish) for rank in range(led, count + led)]
+    homes = {0: "d"} if led else {}
+    homes |= {rank: "abc"[(rank - led) // size] for rank in range(led, count + led)}
+    fates = {rank: data.draw(st.sampled_from(("waits", "runs", "finished"))) for rank in homes}
+    there = [pod for pod, fate in zip(pods, fates.values(), strict=True) if fate != "finished"]
+    if not any(fate == "waits" for fate in fates.values()):
+        return
+    on = {rank: f"{homes[rank]}1" for rank, fate in fates.items() if fate == "runs"}
+    gang = gang_of(*there, size=len(there) + data.draw(st.integers(0, 1)), staged=not on)
+    found = subblocks(placed(gang, cluster(a1=4, b1=4, c1=4, d1=4), on))
+    assert found.keys() == {f"p{rank}" for rank, fate in fates.items() if fate == "waits"}
+    if "finished" not in fates.values() and (not led or 0 in on):
+        for rank, home in homes.items():
+            mates = [other for other in on if other >= led and (other - led) // size == (rank - led) // size]
+            if mates and rank >= led and f"p{rank}" in found:
+                assert found[f"p{rank}"] == home

@@ -1,0 +1,141 @@
+"""Owners of training and Ray clusters: Kubeflow's jobs, of both generations, and RayCluster. Pure."""
+
+import msgspec
+
+from webhook.kube.builtin_owners import Owner
+from webhook.kube.objects import Struct
+
+
+class ReplicaSpec(Struct, frozen=True):
+    """So many pods of one role."""
+
+    replicas: int | None = None
+
+
+class _SchedulingPolicy(Struct, frozen=True):
+    min_available: int | None = None
+
+
+class _RunPolicy(Struct, frozen=True):
+    scheduling_policy: _SchedulingPolicy | None = None
+
+
+Roles = dict[str, ReplicaSpec | None]
+
+
+class TrainingJobSpec(Struct, frozen=True):
+    """Its roles, under the name that each kind gives them."""
+
+    pytorch_replica_specs: Roles = msgspec.field(default_factory=dict)
+    tf_replica_specs: Roles = msgspec.field(default_factory=dict)
+    mpi_replica_specs: Roles = msgspec.field(default_factory=dict)
+    xgb_replica_specs: Roles = msgspec.field(default_factory=dict)
+    paddle_replica_specs: Roles = msgspec.field(default_factory=dict)
+    jax_replica_specs: Roles = msgspec.field(default_factory=dict)
+    run_policy: _RunPolicy | None = None
+    launcher_creation_policy: str = "AtStartup"
+
+
+class _RoleStatus(Struct, frozen=True):
+    succeeded: int = 0
+
+
+class TrainingJobStatus(Struct, frozen=True):
+    """How many pods of each role are done."""
+
+    replica_statuses: dict[str, _RoleStatus | None] | None = None
+
+
+class TrainingJob(Owner, frozen=True):
+    """kubeflow.org/v1 PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob, JAXJob; v2beta1 MPIJob."""
+
+    spec: TrainingJobSpec = TrainingJobSpec()
+    status: TrainingJobStatus = TrainingJobStatus()
+
+
+def training_job_size(owner: TrainingJob) -> int | None:
+    """Pods of all roles that are not done, or the minimum that its scheduling policy names."""
+    policy = owner.spec.run_policy and owner.spec.run_policy.scheduling_policy
+    if policy and policy.min_available:
+        return policy.min_available
+    statuses = owner.status.replica_statuses or {}
+    roles = _roles(owner.spec)
+    total = 0
+    for role, spec in roles.items():
+        wanted = 1 if spec is None or spec.replicas is None else spec.replicas
+        status = statuses.get(role)
+        total += max(0, wanted - (status.succeeded if status else 0))
+    return total if roles else None
+
+
+def _roles(spec: TrainingJobSpec) -> Roles:
+    return {
+        **spec.pytorch_replica_specs,
+        **spec.tf_replica_specs,
+        **spec.mpi_replica_specs,
+        **spec.xgb_replica_specs,
+        **spec.paddle_replica_specs,
+        **spec.jax_replica_specs,
+    }
+
+
+def training_job_is_staged(owner: TrainingJob) -> bool:
+    """An MPIJob's launcher may be made only when its workers are Ready."""
+    return owner.spec.launcher_creation_policy == "WaitForWorkersReady"
+
+
+class _Trainer(Struct, frozen=True):
+    num_nodes: int | None = None
+
+
+class TrainJobSpec(Struct, frozen=True):
+    """Its nodes."""
+
+    trainer: _Trainer | None = None
+
+
+class TrainJob(Owner, frozen=True):
+    """trainer.kubeflow.org/v1alpha1. Its pods are mostly a JobSet's, and then that tells their number."""
+
+    spec: TrainJobSpec = TrainJobSpec()
+
+
+def train_job_size(owner: TrainJob) -> int | None:
+    """spec.trainer.numNodes; without it its runtime decides."""
+    return owner.spec.trainer.num_nodes if owner.spec.trainer else None
+
+
+class WorkerGroup(Struct, frozen=True):
+    """So many replicas of so many hosts."""
+
+    replicas: int | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    num_of_hosts: int | None = None
+    suspend: bool = False
+
+
+class RayClusterSpec(Struct, frozen=True):
+    """Its groups of workers."""
+
+    worker_group_specs: list[WorkerGroup] | None = None
+    enable_in_tree_autoscaling: bool | None = None
+
+
+class RayCluster(Owner, frozen=True):
+    """ray.io/v1."""
+
+    spec: RayClusterSpec = RayClusterSpec()
+
+
+def ray_cluster_size(owner: RayCluster) -> int | None:
+    """The head and all workers, each group's replicas within its bounds; None where it is autoscaled."""
+    if owner.spec.enable_in_tree_autoscaling:
+        return None
+    total = 1
+    for group in owner.spec.worker_group_specs or []:
+        replicas = max(group.replicas or 0, group.min_replicas or 0)
+        if group.max_replicas is not None:
+            replicas = min(replicas, max(group.max_replicas, 0))
+        total += 0 if group.suspend else replicas * (group.num_of_hosts or 1)
+    return total

@@ -1,0 +1,77 @@
+"""What of a gang's wish for slices is asked of the placement core while only some of its pods are there.
+
+The core lays whole slices, and brings a pod back to the domain of its slice's placed pods. Some gangs hold
+neither: a pod fails whose mates have finished, a controller makes its pods one after the other. They must
+not wait for ever for mates that do not come. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from webhook.kube import convert
+from webhook.placement import Gang, Member, Slice
+from webhook.sweeper.gangs import PodGang
+
+
+def asked_for(asked: Gang, gang: PodGang) -> Gang:
+    """`asked` (the gang's waiting pods and its anchors, with their ranks) with the slices that can be kept.
+
+    What is left of one slice alone still shares a domain. Otherwise a rest that makes no whole slices goes
+    without: the core then keeps it near the placed pods of the nearest ranks. A gang that is all there and
+    does not divide is left to the core, which says so.
+    """
+    if not gang.slices or not asked.members:
+        return asked
+    (wish,) = gang.slices
+    counted = _counted_from(asked, _first_worker(gang))
+    placed = {anchor.rank // wish.size for anchor in counted.anchors if anchor.rank is not None}
+    loose = [each for each in counted.members if _slice_of(each, wish.size) not in placed]
+    if _makes_whole_slices(loose, wish.size, is_new=not asked.anchors):
+        return replace(counted, slices=gang.slices)
+    numbers = {_slice_of(each, wish.size) for each in loose}
+    if len(loose) == len(counted.members) and len(numbers) == 1 and None not in numbers:
+        alike = max(Counter(each.pod_class for each in loose).values())
+        strangers = tuple(replace(anchor, rank=None) for anchor in counted.anchors)
+        return replace(counted, slices=(Slice(wish.level, alike),), anchors=strangers)
+    if not asked.anchors and not gang.staged and len(gang.pods) >= (gang.size or 0):
+        return replace(counted, slices=gang.slices)
+    return asked
+
+
+def _first_worker(gang: PodGang) -> int:
+    """The rank from which slices count: a leader that is unlike the workers stands beside all slices.
+
+    Only a leader that is there tells so: a lowest rank that is missing may be a worker that has finished.
+    """
+    kinds = {pod.metadata.uid: convert.pod_class_of(pod).requests for pod in gang.pods}
+    sizes = Counter(kinds.values())
+    workers = kinds[max(kinds, key=lambda uid: (sizes[kinds[uid]], gang.ranks.get(uid, 0)))]
+    lowest = min((rank for uid, rank in gang.ranks.items() if kinds[uid] == workers), default=0)
+    return max((rank + 1 for rank in gang.ranks.values() if rank < lowest), default=0)
+
+
+def _counted_from(asked: Gang, first: int) -> Gang:
+    """The same with rank `first` as rank 0."""
+    if not first:
+        return asked
+    members = (each if each.rank is None else replace(each, rank=each.rank - first) for each in asked.members)
+    anchors = (each if each.rank is None else replace(each, rank=each.rank - first) for each in asked.anchors)
+    return replace(asked, members=tuple(members), anchors=tuple(anchors))
+
+
+def _slice_of(member: Member, size: int) -> int | None:
+    """The number of a member's slice, below 0 for a leader."""
+    return None if member.rank is None else member.rank // size
+
+
+def _makes_whole_slices(loose: Sequence[Member], size: int, *, is_new: bool) -> bool:
+    """Whether the members whose slice has no placed pod divide into slices.
+
+    In a new gang slices are counted along the ranks that are there, else by the ranks themselves.
+    """
+    numbers = [_slice_of(each, size) for each in loose]
+    if is_new or None in numbers:
+        return not loose or max(Counter(each.pod_class for each in loose).values()) % size == 0
+    workers = Counter(number for number in numbers if number is not None and number >= 0)
+    return all(count == size for count in workers.values()) and (bool(workers) or not loose)
