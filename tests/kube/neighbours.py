@@ -6,7 +6,7 @@ Nothing of the code under test is used here, except by `is_mixed`, which tells w
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webhook.kube import conflicts
+from webhook.kube import antiaffinity
 from webhook.kube.objects import Pod
 
 Body = dict[str, Any]
@@ -76,10 +76,10 @@ def clashes(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
 def is_mixed(waiting: Iterable[Pod]) -> bool:
     """Whether of one term waiting pods are both: repelled, and carrying it without being repelled."""
     waiting = list(waiting)
-    for term in [term for pod in waiting for term in conflicts.terms_of(pod)]:
+    for term in [term for pod in waiting for term in antiaffinity.terms_of(pod)]:
         roles = set()
         for pod in waiting:
-            carries = term.name in {each.name for each in conflicts.terms_of(pod)}
+            carries = term.name in {each.name for each in antiaffinity.terms_of(pod)}
             roles.add((carries, term.repels(pod.metadata.namespace, pod.metadata.labels)))
         if (True, False) in roles and roles & {(False, True), (True, True)}:
             return True

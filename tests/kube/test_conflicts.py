@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.kube.neighbours import is_mixed, may_share
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube import conflicts, convert, objects
+from webhook.kube import antiaffinity, conflicts, convert, objects
 from webhook.kube.conflicts import Conflicts
 from webhook.placement import Gang, Member, Node, NoFit, Snapshot, place
 from webhook.placement.requests import WHOLE
@@ -55,7 +55,7 @@ def taken_together(rules: Conflicts, wanting: Iterable[Body], there: Iterable[Bo
 
 def between(waiting: Iterable[Body], standing: Iterable[Body] = (), most: int | None = None) -> Conflicts:
     return conflicts.between(
-        [decode(pod) for pod in waiting], [conflicts.terms_of(decode(pod)) for pod in standing], most
+        [decode(pod) for pod in waiting], [antiaffinity.terms_of(decode(pod)) for pod in standing], most
     )
 
 
@@ -262,7 +262,7 @@ def test_a_namespace_selector_that_asks_for_names_selects_just_those(
     asked = [
         objects.Requirement(key=keys.NAMESPACE_NAME_LABEL, operator="In", values=each) for each in expressions
     ]
-    assert conflicts.selected_names(objects.LabelSelector(match_expressions=asked)) == names
+    assert antiaffinity.selected_names(objects.LabelSelector(match_expressions=asked)) == names
 
 
 # --- what placement makes of it -------------------------------------------------------------------

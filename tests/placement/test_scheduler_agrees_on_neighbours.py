@@ -17,7 +17,7 @@ from hack.local.nodes import SimulatedNode
 from tests.kube.neighbours import HOSTNAME, REQUIRED, Body, Namespaces, is_mixed, may_share
 from tests.placement.test_scheduler_agrees import decoded, steady, verdict
 from tests.support import create_namespace, delete_namespace, wait_for_pods
-from webhook.kube import conflicts, convert, objects
+from webhook.kube import antiaffinity, conflicts, convert, objects
 from webhook.kube.conflicts import Conflicts
 from webhook.placement import Gang, Member, NoFit, Snapshot, check, place
 from webhook.placement.requests import WHOLE
@@ -144,7 +144,7 @@ def fits(rules: Conflicts, pod: objects.Pod, there: Iterable[objects.Pod]) -> bo
 
 
 def between(waiting: Sequence[objects.Pod], there: Iterable[objects.Pod]) -> Conflicts:
-    return conflicts.between(waiting, [conflicts.terms_of(pod) for pod in there])
+    return conflicts.between(waiting, [antiaffinity.terms_of(pod) for pod in there])
 
 
 def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(

@@ -17,7 +17,7 @@ import yaml
 from labeler.contract import keys
 from webhook.cli import defaults
 from webhook.cli.manifest import InputError, name_of, pods_of
-from webhook.kube import conflicts, convert, objects, unmodelled
+from webhook.kube import antiaffinity, conflicts, convert, objects, unmodelled
 from webhook.placement import (
     Assignment,
     Gang,
@@ -130,7 +130,7 @@ def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
     name, pods = read_pods(manifest)
     if not pods:
         raise InputError(f"{manifest} describes no pods")
-    rules = conflicts.between([pod for _, _, pod in pods], [conflicts.terms_of(pod) for pod, _ in there])
+    rules = conflicts.between([pod for _, _, pod in pods], [antiaffinity.terms_of(pod) for pod, _ in there])
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
         snapshot = Snapshot.build([rules.node(node, convert.node_of(node)) for node in nodes], usage)

@@ -5,19 +5,16 @@ that it repels takes 1 and a pod that carries it takes WHOLE (or the other way r
 that one carrier shuts all repelled pods out and one repelled pod shuts every carrier out, whoever came first
 and whether it is of the same gang. Only what concerns a waiting pod becomes a resource: usually nothing does.
 
-Source of the rules: kube-scheduler's plugins InterPodAffinity and NodePorts. Two things differ, both so that
-too little is allowed rather than too much: a namespaceSelector is taken to select every namespace (their
-labels are not watched) unless it asks for names alone, and each node is taken to have a hostname of its own.
+Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from labeler.contract import keys
 from webhook.kube import objects
-from webhook.placement.eligibility import Requirement, label_holds
+from webhook.kube.antiaffinity import Index, Term, terms_of
 from webhook.placement.model import Node, PodClass, Usage, vector
 from webhook.placement.requests import WHOLE
 
@@ -26,133 +23,6 @@ SPARE: Final = 16
 """Resources that are kept although nobody needs them any more: taking them away changes every node."""
 
 LUMP: Final = "anti-affinity and host ports of many pods"
-
-
-# --- anti-affinity terms --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Pods that a carrier of this term keeps off its node. namespaces: None for every one.
-
-    name: says all of it, so that equal names are equal terms; it is what people read.
-    """
-
-    name: str
-    namespaces: frozenset[str] | None
-    requirements: tuple[Requirement, ...]
-
-    def repels(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels is such a pod."""
-        if self.namespaces is not None and namespace not in self.namespaces:
-            return False
-        return all(label_holds(requirement, labels) for requirement in self.requirements)
-
-
-def terms_of(pod: objects.Pod) -> tuple[Term, ...]:
-    """The required anti-affinity of a pod, as far as it is over nodes."""
-    affinity = pod.spec.affinity
-    if affinity is None or affinity.pod_anti_affinity is None:
-        return ()
-    found = (
-        _term(term, pod.metadata.namespace)
-        for term in affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-        if term.topology_key == keys.HOSTNAME_LABEL
-    )
-    return tuple({term.name: term for term in found if term is not None}.values())
-
-
-def _term(term: objects.PodAffinityTerm, own_namespace: str) -> Term | None:
-    """None for a term without a selector, which selects no pod."""
-    if term.label_selector is None:
-        return None
-    namespaces = _namespaces(term, own_namespace)
-    requirements = _requirements(term.label_selector)
-    text = ", ".join(map(_text, requirements)) or "of any kind"
-    if namespaces is None:
-        where = "any namespace"
-    else:
-        where = f"namespace {' or '.join(sorted(namespaces)) or 'none'}"
-    return Term(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
-
-
-def _namespaces(term: objects.PodAffinityTerm, own: str) -> frozenset[str] | None:
-    selector = term.namespace_selector
-    if selector is None:
-        return frozenset(term.namespaces or [own])
-    named = selected_names(selector)
-    return None if named is None else named.union(term.namespaces)
-
-
-def selected_names(selector: objects.LabelSelector) -> frozenset[str] | None:
-    """The namespaces that a selector asks for by name; None if it may select others.
-
-    Every namespace bears its name as a label that cannot be changed.
-    """
-    found: frozenset[str] | None = None
-    for requirement in _requirements(selector):
-        if requirement.key == keys.NAMESPACE_NAME_LABEL and requirement.operator == "In":
-            values = frozenset(requirement.values)
-            found = values if found is None else found & values
-        else:
-            return None
-    return found
-
-
-def _requirements(selector: objects.LabelSelector) -> tuple[Requirement, ...]:
-    """In one order, whichever way it was written."""
-    found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
-    found |= {
-        Requirement(each.key, each.operator, tuple(sorted(set(each.values))))
-        for each in selector.match_expressions
-    }
-    return tuple(sorted(found, key=lambda each: (each.key, each.operator, each.values)))
-
-
-def _text(requirement: Requirement) -> str:
-    key, values = requirement.key, requirement.values
-    match requirement.operator:
-        case "In" if len(values) == 1:
-            return f"{key}={values[0]}"
-        case "Exists":
-            return key
-        case "DoesNotExist":
-            return f"!{key}"
-        case _:
-            return f"{key} {requirement.operator} ({','.join(values)})"
-
-
-class _Index:
-    """Finds the terms that repel a pod without asking each of them."""
-
-    def __init__(self, terms: Iterable[Term]) -> None:
-        self._by_label: dict[tuple[str | None, str, str], list[Term]] = {}
-        self._others: dict[str | None, list[Term]] = {}
-        self._places: set[str | None] = set()
-        for term in terms:
-            self._places |= {None} if term.namespaces is None else term.namespaces
-            wanted = next((each for each in term.requirements if each.operator == "In"), None)
-            for namespace in [None] if term.namespaces is None else term.namespaces:
-                if wanted is None:
-                    self._others.setdefault(namespace, []).append(term)
-                else:
-                    for value in wanted.values:
-                        self._by_label.setdefault((namespace, wanted.key, value), []).append(term)
-
-    def may_repel(self, namespace: str) -> bool:
-        return namespace in self._places or None in self._places
-
-    def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[Term]:
-        if not self.may_repel(namespace):
-            return []
-        return [term for term in self._candidates(namespace, labels) if term.repels(namespace, labels)]
-
-    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
-        for place in (namespace, None):
-            yield from self._others.get(place, ())
-            if self._by_label:
-                for key, value in labels.items():
-                    yield from self._by_label.get((place, key, value), ())
 
 
 # --- host ports -----------------------------------------------------------------------------------
@@ -216,8 +86,8 @@ class Conflicts:
         return bool(self.capacity)
 
     @cached_property
-    def _index(self) -> _Index:
-        return _Index(self.terms.values())
+    def _index(self) -> Index:
+        return Index(self.terms.values())
 
     def takes(self, pod: objects.Pod) -> dict[str, int]:
         """What a pod takes of these resources, on its node or on the one that it will get."""
@@ -292,7 +162,7 @@ def between(
     carrying: set[str] = set()  # names of terms that some waiting pod carries and is not repelled by
     repelling: set[str] = set()  # names of terms that repel some waiting pod
     shared: set[str] = set()  # names of which some waiting pod takes less than WHOLE
-    index = _Index(terms.values())
+    index = Index(terms.values())
     for pod, each in own if terms else ():
         carried = {term.name for term in each}
         repelled = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from labeler.contract import keys
-from webhook.kube import conflicts, convert
-from webhook.kube.conflicts import Conflicts, Term
+from webhook.kube import antiaffinity, conflicts, convert
+from webhook.kube.antiaffinity import Term
+from webhook.kube.conflicts import Conflicts
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import Node as PlacementNode
@@ -132,7 +133,7 @@ class Looker:
         self._settings = settings
         self._nodes: Converted[Node, PlacementNode] = Converted(convert.node_of)
         self._usages: Converted[Pod, Usage] = Converted(convert.usage_of)
-        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(conflicts.terms_of)
+        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(antiaffinity.terms_of)
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
