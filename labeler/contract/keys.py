@@ -108,8 +108,12 @@ TAS_PCI_GROUP: Final = "PCI_GROUP"
 # --- well-known keys of Kubernetes and of workload controllers -----------------------------------
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+LEGACY_JOB_NAME_LABEL: Final = "job-name"
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
 
@@ -117,7 +121,7 @@ JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 
 GANG_LABELS: Final = (
     # (kind for people, key of the name, key of what tells two of that name apart)
-    ("JobSet", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
+    ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
     ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-key"),
     ("PodGroup", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-name"),
     ("PodGroup", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"),

@@ -125,3 +125,17 @@ def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
 )
 def test_only_a_pod_that_a_controller_makes_again_may_be_deleted(owners: list[Any], expected: bool) -> None:
     assert can_come_again(decode(pod_json(metadata={"ownerReferences": owners}))) is expected
+
+
+def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None:
+    body = msgspec.to_builtins(released())
+    said = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: volume node affinity conflict"}
+    body["status"]["conditions"] = [said]
+    pod, clock = msgspec.convert(body, Pod), Clock()
+    watchman = Watchman(SETTINGS, clock)
+    watchman.lost([pod], node())
+    clock.now = 100
+    (lost,) = watchman.lost([pod], node())
+    assert lost.reason == (
+        "kube-scheduler has not bound it to n1 within 100 s, saying: 0/1 nodes: volume node affinity conflict"
+    )

@@ -7,6 +7,7 @@ Maps and lists that the API server leaves out are empty here, never None.
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 Labels = dict[str, str]
 Quantities = dict[str, str | int | float]
@@ -93,12 +94,29 @@ class Resources(Struct, frozen=True):
     limits: Quantities = {}
 
 
+class ContainerPort(Struct, frozen=True):
+    """A port of a container; host_port is 0 where the node's own ports are not touched."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+
+
 class Container(Struct, frozen=True):
-    """A container or an init container; restartPolicy Always makes the latter a sidecar."""
+    """A container or an init container; restartPolicy Always makes the latter a sidecar.
+
+    Of its ports only those on the host are kept: few have any, and there are many containers.
+    """
 
     name: str = ""
     resources: Resources = Resources()
     restart_policy: str | None = None
+    ports: tuple[ContainerPort, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Forget the other ports."""
+        if self.ports and not all(port.host_port for port in self.ports):
+            force_setattr(self, "ports", tuple(port for port in self.ports if port.host_port))
 
 
 class Toleration(Struct, frozen=True):
@@ -137,10 +155,37 @@ class NodeAffinity(Struct, frozen=True):
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
+class LabelSelector(Struct, frozen=True):
+    """Requirements on labels that must all hold; one without any matches everything."""
+
+    match_labels: Labels = {}
+    match_expressions: list[Requirement] = []
+
+
+class PodAffinityTerm(Struct, frozen=True):
+    """Pods (None: none) of some namespaces, and the domains in which to be with or without them.
+
+    The API server has merged matchLabelKeys and mismatchLabelKeys into the selector already.
+    """
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Struct, frozen=True):
+    """Which pods a pod must be near to; as anti-affinity, which it must not be near to."""
+
+    required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = []
+
+
 class Affinity(Struct, frozen=True):
-    """A pod's affinity; pod affinity is kube-scheduler's to judge."""
+    """A pod's affinity."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class SchedulingGate(Struct, frozen=True):
@@ -149,8 +194,34 @@ class SchedulingGate(Struct, frozen=True):
     name: str = ""
 
 
+class TopologySpreadConstraint(Struct, frozen=True):
+    """How evenly pods are to lie over the domains of a label."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
+class Named(Struct, frozen=True):
+    """Something of which the name is enough."""
+
+    name: str = ""
+
+
+class Volume(Struct, frozen=True):
+    """A volume; persistent_volume_claim and ephemeral are there where storage may belong to some nodes."""
+
+    name: str = ""
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a PersistentVolumeClaim is behind it."""
+        return self.persistent_volume_claim is not None or self.ephemeral is not None
+
+
 class PodSpec(Struct, frozen=True):
-    """What a pod asks for."""
+    """What a pod asks for. Of its volumes only those are kept that have a claim."""
 
     node_name: str = ""
     node_selector: Labels = {}
@@ -166,6 +237,15 @@ class PodSpec(Struct, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    resource_claims: tuple[Named, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Forget the other volumes."""
+        if self.volumes:
+            claims = tuple(each for each in self.volumes if each.is_claimed)
+            force_setattr(self, "volumes", claims)
 
 
 class PodStatus(Struct, frozen=True):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from labeler.contract import keys
+from webhook.kube import unmodelled
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
 
@@ -133,7 +134,7 @@ def _gang(
     released: list[Pod],
     owner: OwnerSays,
 ) -> PodGang:
-    problems: list[str] = []
+    problems = unmodelled.notes([*gated, *released])
     pods = [*gated, *released]
     ranks = _ranks(pods, problems)
     slices, fault = _slices(pods, ranks, problems)

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from webhook.kube import convert
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Anchor, Assignment, Gang, Member, Placed, PlacementError, Topology
+from webhook.placement.model import PodClass
 from webhook.sweeper import slices
 from webhook.sweeper.gangs import PodGang
 
@@ -42,6 +43,9 @@ class Timestamps:
             return self._last
 
 
+ClassOf = Callable[[Pod], PodClass]
+
+
 @dataclass(frozen=True)
 class Question:
     """A gang as the placement core sees it, and which pod each of its members is."""
@@ -51,19 +55,22 @@ class Question:
 
 
 def question(
-    gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str], avoid: frozenset[str] = frozenset()
+    gang: PodGang,
+    pods: Iterable[Pod],
+    placed_on: Mapping[str, str],
+    avoid: frozenset[str] = frozenset(),
+    class_of: ClassOf = convert.pod_class_of,
 ) -> Question:
     """Ask for places for `pods`; the gang's other pods anchor them where they are.
 
+    class_of: what a pod asks for, see View.class_of.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
     if gang.fault:
         raise PlacementError(gang.fault)
     by_name = {pod.metadata.uid: pod for pod in pods}
-    members = tuple(
-        Member(uid, gang.ranks.get(uid), convert.pod_class_of(pod)) for uid, pod in by_name.items()
-    )
+    members = tuple(Member(uid, gang.ranks.get(uid), class_of(pod)) for uid, pod in by_name.items())
     anchors = tuple(
         Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
         for pod in gang.pods

@@ -67,7 +67,7 @@ class Watchman:
         if not bound and not pod.spec.scheduling_gates:  # others may hold it as long as they like
             # kube-scheduler has chosen victims and waits for them to end: that may take their grace period.
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
-            reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s"
+            reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
             return self._after(patience, pod, name, "not-bound", reason)
         return None
 
@@ -76,6 +76,12 @@ class Watchman:
         self._seen.add(key)
         since = self._since.setdefault(key, self._clock())
         return Lost(pod, node, cause, reason) if self._clock() - since >= seconds else None
+
+
+def _what_it_said(pod: Pod) -> str:
+    """kube-scheduler's own words, which tell of rules that topogate does not model."""
+    said = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message]
+    return f", saying: {said[0]}" if said else ""
 
 
 def can_come_again(pod: Pod) -> bool:

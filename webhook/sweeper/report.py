@@ -80,7 +80,7 @@ class Reporter:
         """A gang has its plan."""
         self._reasons[gang.key] = "; ".join(gang.problems)
         self._settling.discard(gang.key)
-        self._announcer.say(gang.gated[0], "GangPlaced", note, warning=False)
+        self._announcer.say(gang.gated[0], "GangPlaced", "; ".join([note, *gang.problems]), warning=False)
 
     def warn(self, pod: Pod, reason: str, note: str) -> None:
         """Something of one pod that somebody should know."""

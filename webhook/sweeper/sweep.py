@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from webhook.kube import convert
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
@@ -146,7 +145,9 @@ class Sweeper:
             if placement.spec.preempts
             for planned in placement.spec.pods
         }
-        wanted = {pod.metadata.uid: _wanted(pod) for pod in view.gated if pod.metadata.uid in view.planned}
+        wanted = {
+            pod.metadata.uid: _wanted(pod, view) for pod in view.gated if pod.metadata.uid in view.planned
+        }
         dropped = [
             uid
             for uid, planned in view.planned.items()
@@ -293,7 +294,7 @@ class Sweeper:
         if record.no_fit is not None and record.no_fit.still_holds(failure):
             self._undo_if_unfinishable(gang, view, record.no_fit.sentence)
             return None
-        asked = plan.question(gang, waiting, view.placed_on(gang.pods), avoid)
+        asked = plan.question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of)
         answer = place(asked.gang, snapshot, self._settings.options)
         if not isinstance(answer, NoFit):
             self._reservations.pop(gang.key, None)
@@ -404,9 +405,9 @@ def _unbound(view: View) -> frozenset[str]:
     )
 
 
-def _wanted(pod: Pod) -> frozenset[str]:
+def _wanted(pod: Pod, view: View) -> frozenset[str]:
     try:
-        return frozenset(name for name, _ in convert.pod_class_of(pod).requests)
+        return frozenset(name for name, _ in view.class_of(pod).requests)
     except ValueError:
         return frozenset()
 
