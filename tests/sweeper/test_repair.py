@@ -8,7 +8,7 @@ import pytest
 
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.repair import Watchman, can_come_again
+from webhook.sweeper.repair import UNTRIED, Watchman, can_come_again
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -38,10 +38,11 @@ def released(
     bound: bool = False,
     phase: str = "Pending",
     nominated: str = "",
+    said: str = "Unschedulable",
     gates: Sequence[str] = (),
     **metadata: Any,
 ) -> Pod:
-    """A pod pinned to n1, bound there or not."""
+    """A pod pinned to n1, bound there or not. said: the reason in its condition PodScheduled."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     pod = pod_json(
         schedulingGates=[{"name": gate} for gate in gates],
@@ -49,7 +50,8 @@ def released(
         metadata=metadata,
         **({"nodeName": "n1"} if bound else {}),
     )
-    pod["status"] = {"phase": phase, "nominatedNodeName": nominated}
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": said}
+    pod["status"] = {"phase": phase, "nominatedNodeName": nominated, "conditions": [scheduled]}
     return decode(pod)
 
 
@@ -83,6 +85,11 @@ def test_a_cordon_concerns_only_a_pod_that_is_not_bound_yet() -> None:
 def test_a_pod_that_is_not_bound_in_time_is_lost() -> None:
     assert causes(released(), node(), 99) == []
     assert causes(released(), node(), 100) == ["not-bound"]
+
+
+@pytest.mark.parametrize("said", ["", "SchedulingGated"])
+def test_a_pod_that_no_scheduler_has_looked_at_is_told_of_but_not_given_up(said: str) -> None:
+    assert causes(released(said=said), node(), 100) == [UNTRIED]
 
 
 def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
@@ -129,7 +136,12 @@ def test_only_a_pod_that_a_controller_makes_again_may_be_deleted(owners: list[An
 
 def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None:
     body = msgspec.to_builtins(released())
-    said = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: volume node affinity conflict"}
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes: volume node affinity conflict",
+    }
     body["status"]["conditions"] = [said]
     pod, clock = msgspec.convert(body, Pod), Clock()
     watchman = Watchman(SETTINGS, clock)

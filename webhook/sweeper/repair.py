@@ -18,6 +18,8 @@ from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import is_ready, is_usable
 
 NODE_GONE_SECONDS: Final = 10.0
+UNTRIED: Final = "no-scheduler"
+"""The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +67,10 @@ class Watchman:
                 settings.not_ready_seconds, pod, name, "node-unusable", f"its node {name} is {what}"
             )
         if not bound and not pod.spec.scheduling_gates:  # others may hold it as long as they like
+            if not _was_tried(pod):
+                # The scheduler is away or behind; no other node would help, and deleting all would hurt.
+                reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
+                return self._after(settings.bind_seconds, pod, name, UNTRIED, reason)
             # kube-scheduler has chosen victims and waits for them to end: that may take their grace period.
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
             reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
@@ -76,6 +82,14 @@ class Watchman:
         self._seen.add(key)
         since = self._since.setdefault(key, self._clock())
         return Lost(pod, node, cause, reason) if self._clock() - since >= seconds else None
+
+
+def _was_tried(pod: Pod) -> bool:
+    """Whether a scheduler has tried to bind the pod since it was released, and has said so."""
+    return bool(pod.status.nominated_node_name) or any(
+        each.type == "PodScheduled" and each.reason not in ("", "SchedulingGated")
+        for each in pod.status.conditions
+    )
 
 
 def _what_it_said(pod: Pod) -> str:

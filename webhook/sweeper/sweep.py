@@ -166,6 +166,9 @@ class Sweeper:
         released = [pod for pod in view.others if pod.metadata.uid in view.in_a_plan]
         count, stuck = 0, set()
         for lost in self._watchman.lost(released, view.nodes):
+            if lost.cause == repair.UNTRIED:
+                self._reporter.warn(lost.pod, "NotScheduled", lost.reason)
+                continue
             if lost.cause == "not-bound":
                 self._avoided.add(key_of(lost.pod), lost.node)
             if self._take_back(lost.pod, lost.cause, lost.reason):
