@@ -119,6 +119,9 @@ JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 
 # --- how workload controllers mark the pods of one gang -------------------------------------------
 
+JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
+"""Written by the Job controller where each index has a limit of its own."""
+
 GANG_LABELS: Final = (
     # (kind for people, key of the name, key of what tells two of that name apart)
     ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),

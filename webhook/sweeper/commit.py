@@ -148,6 +148,7 @@ class Committer:
             for pod in ours
             if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
             and not pod.spec.node_name
+            and not pod.spec.scheduling_gates  # what others hold may stay so for long
             and pod.metadata.uid not in stuck
             and (node := view.occupied(pod)) is not None
         }
@@ -216,6 +217,8 @@ class Committer:
             self._metrics.errors.labels(str(error.status)).inc()
             self._reporter.waits(gang, f"not committed in this pass: {error}")
             self._has_failed = True
+            if not error.is_transient and error.status != 409:
+                self._avoided.pause(gang.key)  # it would take room in each pass, and be refused in each
         except Exception:  # one bad gang never stops the others
             logger.exception("commit_failed gang=%s", gang.key)
             self._reporter.waits(gang, "an error of topogate's own; see the sweeper's log")

@@ -86,6 +86,10 @@ class Reporter:
         """Something of one pod that somebody should know."""
         self._announcer.say(pod, reason, note, warning=True)
 
+    def reason_of(self, gang: PodGang) -> str:
+        """Why a gang waits, as was said last."""
+        return self._reasons.get(gang.key, "") or "not all of its pods are released"
+
     # --- at its end -----------------------------------------------------------------------------
 
     def report(self, view: View, gangs: Sequence[PodGang], taken: Set[str] = frozenset()) -> None:
