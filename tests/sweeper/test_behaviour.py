@@ -180,7 +180,9 @@ def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
 def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     settings = Settings(undo_seconds=0.5)
-    with two_nodes.paused("kube-scheduler"):
+    # Started anew: one that was only held still would bind by what it had seen, to a node that is gone.
+    two_nodes.stop("kube-scheduler")
+    try:
         create_job(api, namespace, "pair", 2, template(8))
         pods = sweep(
             two_nodes,
@@ -190,6 +192,8 @@ def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster
             "release",
         )
         delete(api, "/api/v1/nodes/node-b0-s0-h01")
+    finally:
+        two_nodes.start("kube-scheduler")
     before = {pod["metadata"]["uid"] for pod in pods}
 
     def is_taken_back(pods: Pods) -> bool:
