@@ -8,13 +8,14 @@ cards used, then the lowest numbers; that preference is exact up to `POLISH` ste
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
-from webhook.placement.model import Card, CardShare, CardWish, PodClass, Slots, Vector
+from webhook.placement.model import Card, CardShare, CardWish, Node, PodClass, Slots, Usage, Vector
 
 POLISH: Final = 3000
 """Steps spent on a better choice after a feasible one is known."""
@@ -53,6 +54,29 @@ def card_state(card: Card, used: Mapping[str, int], used_tiles: frozenset[int]) 
     free = tuple((r, max(0, amount - used.get(r, 0))) for r, amount in card.capacity.items())
     tiles = tuple(t for t in range(card.tiles) if t not in used_tiles and t not in card.disabled_tiles)
     return CardState(card, free, tiles)
+
+
+def overbooked_cards(node: Node, usages: Iterable[Usage]) -> list[str]:
+    """Names of the cards on which these pods together take more than there is, in the order of numbers.
+
+    That is: more of a resource than the card holds, a tile given to two pods, or anything of a card that the
+    node does not have. card_state cannot tell, as it shows 0 left in all these cases.
+    """
+    sums: dict[str, Counter[str]] = {}
+    tiles: dict[str, Counter[int]] = {}
+    for usage in usages:
+        for name, amounts in usage.cards.items():
+            sums.setdefault(name, Counter()).update(amounts)
+        for name, own in usage.tiles.items():
+            tiles.setdefault(name, Counter()).update(own)
+    held = {card.name: card.capacity for card in node.cards}
+    over = {
+        name
+        for name, amounts in sums.items()
+        if any(amount > held.get(name, {}).get(resource, 0) for resource, amount in amounts.items())
+    }
+    over |= {name for name, users in tiles.items() if users and (name not in held or max(users.values()) > 1)}
+    return sorted(over, key=natural)
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:

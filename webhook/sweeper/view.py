@@ -52,34 +52,41 @@ A = TypeVar("A", bound=_HasMetadata)
 B = TypeVar("B")
 
 
+Texts = Mapping[str, str]
+
+
 class Converted(Generic[A, B]):
     """Results of a conversion, by uid, for as long as the object is the very same.
+
+    A conversion may read other annotations than the object's own; its result counts while they are equal.
 
     A result may be completed by something that holds for all of them; when that changes, it is completed
     anew, but not converted anew.
     """
 
-    def __init__(self, convert_one: Callable[[A], B]) -> None:
-        """convert_one must depend on nothing but its argument."""
+    def __init__(self, convert_one: Callable[[A, Texts | None], B]) -> None:
+        """convert_one must depend on nothing but its arguments."""
         self._convert = convert_one
         self._complete: Callable[[A, B], B] | None = None
         self._by: object = None
-        self._known: dict[str, tuple[A, B, object, B]] = {}
-        self._used: dict[str, tuple[A, B, object, B]] = {}
+        self._known: dict[str, tuple[A, Texts | None, B, object, B]] = {}
+        self._used: dict[str, tuple[A, Texts | None, B, object, B]] = {}
 
     def complete_by(self, by: object, complete: Callable[[A, B], B] | None) -> None:
         """How results are completed from now on (None: they are complete); `by` is its identity."""
         self._by, self._complete = by, complete
 
-    def get(self, item: A) -> B:
-        """The conversion of an object."""
+    def get(self, item: A, annotations: Texts | None = None) -> B:
+        """The conversion of an object; annotations: read instead of its own."""
         uid = item.metadata.uid
         known = self._known.get(uid)
-        if known is None or known[0] is not item or known[2] is not self._by:
-            plain = known[1] if known is not None and known[0] is item else self._convert(item)
-            known = (item, plain, self._by, self._complete(item, plain) if self._complete else plain)
+        is_same = known is not None and known[0] is item and known[1] == annotations
+        if known is None or not is_same or known[3] is not self._by:
+            plain = known[2] if known is not None and is_same else self._convert(item, annotations)
+            complete = self._complete(item, plain) if self._complete else plain
+            known = (item, annotations, plain, self._by, complete)
         self._used[uid] = known
-        return known[3]
+        return known[4]
 
     def end_round(self) -> None:
         """Forget what was not asked for since the last round."""
@@ -92,8 +99,9 @@ class View:
 
     conflicts: what keeps gated pods off nodes because of the pods there.
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. gate_prefix: of
-    the gates that hold a pod for us.
+    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. cards: what plans
+    say of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the
+    gates that hold a pod for us.
     """
 
     gated: list[Pod]
@@ -103,6 +111,7 @@ class View:
     planned: dict[str, PlannedPod] = field(default_factory=dict)
     conflicts: Conflicts = conflicts.NONE
     in_a_plan: set[str] = field(default_factory=set)
+    cards: dict[tuple[str, str, str], Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
 
     def occupied(self, pod: Pod) -> str | None:
@@ -131,9 +140,11 @@ class Looker:
         """Nothing is looked at yet."""
         self._objects = objects
         self._settings = settings
-        self._nodes: Converted[Node, PlacementNode] = Converted(convert.node_of)
-        self._usages: Converted[Pod, Usage] = Converted(convert.usage_of)
-        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(antiaffinity.terms_of)
+        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: convert.node_of(node))
+        self._usages: Converted[Pod, Usage] = Converted(
+            lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
+        )
+        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(lambda pod, _: antiaffinity.terms_of(pod))
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
@@ -152,6 +163,7 @@ class Looker:
         for placement in view.placements.values():
             for planned in placement.spec.pods:
                 view.in_a_plan.add(planned.uid)
+                view.cards[placement.metadata.namespace, planned.uid, planned.node] = planned.annotations
                 node = nodes.get(planned.node)
                 # A plan speaks for pods of its own namespace alone, whoever wrote it.
                 is_its_own = waiting.get(planned.uid) == placement.metadata.namespace
@@ -178,7 +190,9 @@ class Looker:
     def snapshot(self, view: View) -> Snapshot:
         """Nodes, and what bound, pinned and planned pods take on them.
 
-        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one.
+        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one. The
+        cards of a pod that we placed are those of its plan, as its author may change the annotations at any
+        time; other pods count by their own.
         """
         rules = view.conflicts
         if rules.capacity != self._capacity:
@@ -189,25 +203,26 @@ class Looker:
         for pod in view.others:
             name = view.occupied(pod)
             if name in view.nodes and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan):
-                usage.append((name, self._usage(pod, view.nodes[name])))
+                cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
+                usage.append((name, self._usage(pod, view.nodes[name], cards)))
         for pod in view.gated:
             planned = view.planned.get(pod.metadata.uid)
             if planned is not None:
-                usage.append((planned.node, self._usage(pod, view.nodes[planned.node], planned, rules)))
+                use = self._usage(pod, view.nodes[planned.node], planned.annotations)
+                usage.append((planned.node, use))
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
         self._snapshot = Snapshot.build(nodes, usage, self._settings.topology, previous=self._snapshot)
         self._nodes.end_round()
         self._usages.end_round()
         return self._snapshot
 
-    def _usage(
-        self, pod: Pod, node: Node, planned: PlannedPod | None = None, rules: Conflicts = conflicts.NONE
-    ) -> Usage:
-        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked."""
+    def _usage(self, pod: Pod, node: Node, annotations: Texts | None) -> Usage:
+        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked.
+
+        annotations: read instead of its own, if not None.
+        """
         try:
-            if planned is not None:
-                return rules.usage(pod, convert.usage_of(pod, annotations=planned.annotations))
-            return self._usages.get(pod)
+            return self._usages.get(pod, annotations)
         except ValueError as error:
             logger.warning(
                 "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
