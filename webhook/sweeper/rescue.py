@@ -49,8 +49,10 @@ class Rescuer:
         reporter: Reporter,
         metrics: Metrics,
         may_act: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """may_act is asked before each deletion."""
+        self._clock = clock
         self._api = api
         self._owners = cache.owners
         self._settings = settings
@@ -58,7 +60,7 @@ class Rescuer:
         self._reporter = reporter
         self._metrics = metrics
         self._may_act = may_act
-        self._watchman = repair.Watchman(settings)
+        self._watchman = repair.Watchman(settings, clock)
         self._deletions: dict[str, list[float]] = {}
         self._halves: dict[GangKey, _Half] = {}
         self.taken: set[str] = set()
@@ -105,7 +107,7 @@ class Rescuer:
 
     def undo_halves(self, view: View, gangs: Sequence[PodGang], reason: Callable[[PodGang], str]) -> None:
         """Take back gangs whose released part has waited too long for the rest, however that came."""
-        now = time.monotonic()
+        now = self._clock()
         halves: dict[GangKey, _Half] = {}
         for gang in gangs:
             released = self._half_of(gang, view)
@@ -161,7 +163,7 @@ class Rescuer:
         left = self._owners.failures_left(*job)
         if left is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
-        now = time.monotonic()
+        now = self._clock()
         recent = [at for at in self._deletions.get(owner.uid, ()) if now - at < _COUNTED_SECONDS]
         if len(pods) + len(recent) > left:
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
@@ -177,7 +179,7 @@ class Rescuer:
         self.taken.add(metadata.uid)
         self._metrics.repairs.labels(cause).inc()
         if metadata.controller is not None:
-            self._deletions.setdefault(metadata.controller.uid, []).append(time.monotonic())
+            self._deletions.setdefault(metadata.controller.uid, []).append(self._clock())
         logger.info(
             "taken_back pod=%s/%s cause=%s reason=%r", metadata.namespace, metadata.name, cause, reason
         )
@@ -186,7 +188,7 @@ class Rescuer:
 
     def forget(self, living: Set[str]) -> None:
         """Forget deletions of controllers of which nothing is left; living: uids of those that are there."""
-        now = time.monotonic()
+        now = self._clock()
         self._deletions = {
             uid: times
             for uid, times in self._deletions.items()

@@ -14,7 +14,9 @@ from typing import Final
 
 from webhook.kube.client import Api
 from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
+from webhook.placement.cards import overbooked_cards
 from webhook.sweeper import claims, plan
 from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.commit import Avoided, Commit, Committer
@@ -144,7 +146,7 @@ class Sweeper:
             for uid, planned in view.planned.items()
             if uid not in preempting
             and not self._committer.has_released(uid)
-            and _is_overbooked(snapshot, planned.node, wanted[uid])
+            and _is_overbooked(snapshot, planned, wanted[uid])
         ]
         for uid in dropped:
             logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
@@ -322,10 +324,11 @@ def _wanted(pod: Pod, view: View) -> frozenset[str]:
         return frozenset()
 
 
-def _is_overbooked(snapshot: Snapshot, node: str, wanted: frozenset[str]) -> bool:
-    """Whether a node has less than nothing left of a resource that the pod planned for it wants."""
-    state = snapshot.nodes.get(node)
+def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[str]) -> bool:
+    """Whether a node has less than nothing left of what the pod planned for it wants, cards included."""
+    state = snapshot.nodes.get(planned.node)
     if state is None:
         return True
-    short = any(amount < 0 for name, amount in state.free.items() if name in wanted)
-    return short or any(amount < 0 for card in state.cards for _, amount in card.free)
+    if any(amount < 0 for name, amount in state.free.items() if name in wanted):
+        return True
+    return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
