@@ -266,6 +266,7 @@ def test_a_gang_that_somebody_elses_gate_holds_takes_no_room_from_one_that_may_r
     held["spec"]["schedulingGates"].append(quota)
     create_job(api, namespace, "held", 2, held)
     wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "the pods that are held")
+    time.sleep(1.1)  # gangs are as old as their first pod, in whole seconds
     create_job(api, namespace, "admitted", 2, template(8))
     pods = sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "admitted", 2), "the other")
     assert all(is_gated(pod) for pod in named(pods, "held"))
