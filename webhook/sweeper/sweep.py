@@ -7,7 +7,7 @@ stop anywhere; the next one, of this process or of another, goes on from what th
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,6 +20,7 @@ from webhook.placement.cards import overbooked_cards
 from webhook.sweeper import claims, plan
 from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.commit import Avoided, Commit, Committer
+from webhook.sweeper.completion import Completion
 from webhook.sweeper.gangs import GangKey, PodGang, gather
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.report import Reporter
@@ -38,9 +39,6 @@ logger = logging.getLogger(__name__)
 class _Record:
     """What this process remembers of a gang between passes; losing it only delays."""
 
-    members: frozenset[str] = frozenset()
-    grown_at: float = 0.0
-    waiting_since: float | None = None
     no_fit: "_Failure | None" = None
     preempting: tuple[str, ...] = ()
 
@@ -86,6 +84,7 @@ class Sweeper:
         )
         self._rescuer = Rescuer(api, cache, settings, self._avoided, reporter, metrics, may_act)
         self._reservations = Reservations(settings)
+        self._completion = Completion(settings)
         self._records: dict[GangKey, _Record] = {}
         self._assumed: set[str] = set()
 
@@ -153,31 +152,11 @@ class Sweeper:
             del view.planned[uid]
         return bool(dropped)
 
-    # --- when a gang is complete ----------------------------------------------------------------
-
-    def _remember(self, gangs: Iterable[PodGang]) -> None:
-        records: dict[GangKey, _Record] = {}
-        for gang in gangs:
-            record = records[gang.key] = self._records.get(gang.key) or _Record()
-            members = frozenset(pod.metadata.uid for pod in gang.pods)
-            if members - record.members:  # one that has ended does not make a gang less complete
-                record.grown_at = time.monotonic()
-            record.members = members
-        self._records = records
-        self._reservations.keep_only(records.keys())
+    def _remember(self, gangs: Sequence[PodGang]) -> None:
+        self._completion.look(gangs)
+        self._records = {gang.key: self._records.get(gang.key) or _Record() for gang in gangs}
+        self._reservations.keep_only(self._records.keys())
         self._rescuer.forget({owner.uid for gang in gangs for owner in _controllers(gang)})
-
-    def _seconds_to_completion(self, gang: PodGang) -> float:
-        """0 for a gang that is complete, else how long its present pods must stay the only ones."""
-        if gang.size is not None and len(gang.pods) >= gang.size:
-            return 0.0
-        settings, record, now = self._settings, self._records[gang.key], time.monotonic()
-        if gang.size is not None and not gang.staged:
-            return max(0.0, record.grown_at + settings.patience_seconds - now)
-        # Waiting for all would be waiting for ever, and so would be waiting until no more come.
-        record.waiting_since = record.waiting_since or now
-        settled = record.grown_at + settings.settle_seconds
-        return max(0.0, min(settled, record.waiting_since + settings.patience_seconds) - now)
 
     # --- place ----------------------------------------------------------------------------------
 
@@ -192,7 +171,7 @@ class Sweeper:
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
             if not waiting:
-                self._records[gang.key].waiting_since = None
+                self._completion.nobody_waits(gang)
                 continue
             if holders := _held_by_others(waiting, self._settings.gate_prefix):
                 # A place taken now would stand empty, and be missing to those that may run.
@@ -202,7 +181,7 @@ class Sweeper:
             if paused > 0:
                 due = min(due, paused)
                 continue
-            remaining = self._seconds_to_completion(gang)
+            remaining = self._completion.seconds(gang)
             if remaining > 0:
                 due = min(due, remaining)
                 expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
@@ -237,7 +216,7 @@ class Sweeper:
         if not _replaces(gang, view):
             avoid |= held
         record = self._records[gang.key]
-        failure = _Failure(record.members, avoid, version, "", time.monotonic())
+        failure = _Failure(self._completion.members(gang), avoid, version, "", time.monotonic())
         if record.no_fit is not None and record.no_fit.still_holds(failure):
             return None
         asked = plan.question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of)
