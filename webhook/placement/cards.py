@@ -1,24 +1,37 @@
-"""Which cards of a node serve which containers: an exact search over the whole node.
+"""Which cards of a node serve which containers.
 
-A container asks for `count` distinct cards and the same amounts of each; containers may share a card. The
-search goes over the demands, those with the fewest choices first, and over sets of cards; cards in the same
-state are interchangeable, and a state that failed once is not searched again, so a feasible choice is never
-missed. Among the feasible ones it prefers to open the fewest whole cards, then the least room left on the
-cards used, then the lowest numbers; that preference is exact up to `POLISH` steps and then the best found.
+A container asks for `count` distinct cards and the same amounts of each; containers may share a card. Whether
+demands fit is decided by packing, or by the search below where links, or the NUMA nodes of several cards,
+tell cards apart. The search goes over the demands, those with the fewest choices first, and over sets of
+cards; cards in the same state are interchangeable, and a state that failed once is not searched again. Among
+the feasible choices it prefers to open the fewest whole cards, then the least room left on the cards used,
+then the lowest numbers; that preference is exact up to `POLISH` steps and then the best found.
+
+Both end after a fixed number of steps. What is not decided by then counts as not fitting; see `doubts`.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
+from webhook.placement import packing
+from webhook.placement.eligibility import Rules
 from webhook.placement.model import Card, CardShare, CardWish, Node, PodClass, Slots, Usage, Vector
 
 POLISH: Final = 3000
-"""Steps spent on a better choice after a feasible one is known."""
+"""Steps spent on the best choice."""
+
+STEPS: Final = 10_000
+"""Steps of the search for a feasible choice where packing cannot tell; a step is a set of cards tried."""
+
+_DEEPEST: Final = 300
+"""Demands up to which the search goes, which descends once for each."""
 
 _PARTS: Final = re.compile(r"(\d+)")
 
@@ -117,11 +130,56 @@ class _Demand:
 
 
 def choose(states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH) -> list[Slots] | None:
-    """Cards for all these pods together on one node, in the order of the pods; None if there are none."""
+    """Cards for all these pods together on one node, in the order of the pods; None if none were found."""
+    ordered = sorted(states, key=lambda s: natural(s.card.name))
+    hand = _Hand(tuple(_signature(state) for state in ordered), tuple(ordered))
+    chosen, exact = _choose(hand, tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods), polish)
+    _note(exact)
+    return None if chosen is None else list(chosen)
+
+
+_NO_RULES: Final = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class _Hand:
+    """A node's cards in the order of numbers, equal to those of any node whose cards are the same."""
+
+    signatures: tuple[object, ...]
+    states: tuple[CardState, ...] = field(compare=False)
+
+
+def _signature(state: CardState) -> object:
+    card = state.card
+    return (
+        card.name,
+        tuple(card.capacity.items()),
+        card.numa,
+        card.disabled,
+        card.links,
+        state.free,
+        state.tiles,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _choose(hand: _Hand, pods: tuple[PodClass, ...], polish: int) -> tuple[tuple[Slots, ...] | None, bool]:
+    """The cards and, when there are none, whether that is exact."""
     demands = [demand for number, pod in enumerate(pods) for demand in _demands(number, pod)]
     demands.sort(key=_first_the_hard_ones)
-    search = _Search(sorted(states, key=lambda s: natural(s.card.name)), demands, polish)
-    return search.run(pods)
+    packed = None
+    if not any(is_searched(pod) for pod in pods):
+        packed = _Packed.of(hand.states, demands)
+        answer = packed.answer()
+        if answer.takes is None:
+            return None, answer.exact
+    search = _Search(list(hand.states), demands, polish, STEPS if packed is None else polish)
+    best = search.run()
+    if best is None and packed is not None:
+        best = packed.choices(hand.states)
+    if best is None:
+        return None, not search.cut
+    return tuple(search.slots(best, pods)), True
 
 
 def _first_the_hard_ones(demand: "_Demand") -> tuple[object, ...]:
@@ -133,19 +191,62 @@ def _first_the_hard_ones(demand: "_Demand") -> tuple[object, ...]:
 
 def fits(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
     """Whether all these pods find cards on the node together."""
-    return choose(states, pods, polish=0) is not None
+    if any(is_searched(pod) for pod in pods):
+        return choose(states, pods, polish=0) is not None
+    demands = [demand for number, pod in enumerate(pods) for demand in _demands(number, pod)]
+    answer = _Packed.of(states, demands).answer()
+    _note(answer.takes is not None or answer.exact)
+    return answer.takes is not None
 
 
 def room(states: Sequence[CardState], pod: PodClass, most: int) -> int:
     """How many such pods find cards on the node together, at most `most`."""
-    simple = [wish for wish in pod.cards if wish.count]
-    plain = not (pod.same_card or pod.single_numa or pod.linked)
-    if plain and len(simple) == 1:
-        return _room_of_one(states, pod, simple[0], most)
+    if not is_hard(pod):
+        wish = next((wish for wish in pod.cards if wish.count), CardWish())
+        return _room_of_one(states, pod, wish, most)
+    if not is_searched(pod):
+        packed = _Packed.of(states, list(_demands(0, pod)))
+        count, exact = packing.most(packed.bins, packed.kinds, most)
+        _note(exact)
+        return count
     count = 0
     while count < most and fits(states, [pod] * (count + 1)):
         count += 1
     return count
+
+
+def is_hard(pod: PodClass) -> bool:
+    """Whether no closed form says how many such pods fit, so that the answer may be in doubt."""
+    together = pod.same_card or pod.single_numa or pod.linked
+    return bool(pod.wants_cards and (together or sum(wish.count > 0 for wish in pod.cards) > 1))
+
+
+def is_searched(pod: PodClass) -> bool:
+    """Whether it matters which cards a container gets together, which packing cannot tell."""
+    return pod.linked or (pod.single_numa and any(wish.count > 1 for wish in pod.cards))
+
+
+_doubts: Final[ContextVar[list[bool] | None]] = ContextVar("doubts", default=None)
+
+
+@contextmanager
+def doubts() -> Iterator[list[bool]]:
+    """A list that gets an entry for each question that is asked inside and not decided within its steps.
+
+    Such a question is answered with "does not fit", so that what is built on it holds, but is not proven.
+    """
+    noted: list[bool] = []
+    token = _doubts.set(noted)
+    try:
+        yield noted
+    finally:
+        _doubts.reset(token)
+
+
+def _note(exact: bool) -> None:
+    noted = _doubts.get()
+    if not exact and noted is not None:
+        noted.append(True)
 
 
 def _room_of_one(states: Sequence[CardState], pod: PodClass, wish: CardWish, most: int) -> int:
@@ -188,28 +289,121 @@ def _demands(number: int, pod: PodClass) -> Iterator[_Demand]:
 _Choice = tuple[tuple[int, tuple[int, ...]], ...]
 """The cards that a demand takes, by number, ascending, with the tiles of each."""
 
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Demands and cards as packing sees them: of nodes whose cards are alike, the same.
+
+    order: the number of the card of each bin. members: the numbers of the demands of each kind.
+    """
+
+    bins: tuple[packing.Bin, ...]
+    kinds: tuple[packing.Kind, ...]
+    order: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+    demands: tuple[_Demand, ...]
+
+    @staticmethod
+    def of(states: Sequence[CardState], demands: Sequence[_Demand]) -> "_Packed":
+        """For demands that are not searched for."""
+        resources = sorted({resource for demand in demands for resource, _ in demand.wish.per_card})
+        has_numa = any(state.card.numa is not None for state in states)
+        serves: dict[int, tuple[bool, ...]] = {}
+        kinds: dict[tuple[packing.Amounts, int, tuple[bool, ...]], list[int]] = {}
+        for number, demand in enumerate(demands):
+            pod, wish = demand.pod_class, demand.wish
+            if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
+                strict = pod.single_numa and has_numa
+                serves[id(pod)] = tuple(
+                    _usable(s.card, pod) and not (strict and s.card.numa is None) for s in states
+                )
+            amounts = dict(wish.per_card)
+            need = (*(amounts.get(resource, 0) for resource in resources), wish.tiles)
+            kinds.setdefault((need, wish.count, serves[id(pod)]), []).append(number)
+        free = [_free(state, resources) for state in states]
+        largest = [max((amounts[r] for amounts in free), default=0) for r in range(len(resources) + 1)]
+        order = sorted(kinds, key=lambda kind: (_size(kind[0], largest), kind), reverse=True)
+        bins = [packing.Bin(amounts, tuple(kind[2][n] for kind in order)) for n, amounts in enumerate(free)]
+        cards = sorted(range(len(bins)), key=lambda n: (bins[n].serves, bins[n].free))
+        return _Packed(
+            tuple(bins[n] for n in cards),
+            tuple(packing.Kind(need, count, len(kinds[need, count, mask])) for need, count, mask in order),
+            tuple(cards),
+            tuple(tuple(kinds[kind]) for kind in order),
+            tuple(demands),
+        )
+
+    def answer(self) -> packing.Answer:
+        """Whether the demands fit."""
+        return packing.pack(self.bins, self.kinds)
+
+    def choices(self, states: Sequence[CardState]) -> list[_Choice] | None:
+        """The cards of each demand, in their order."""
+        answer = self.answer()
+        if answer.takes is None:
+            return None
+        cards: list[list[int]] = [[] for _ in self.demands]
+        for kind, members in enumerate(self.members):
+            # One after the other: no card comes more often than there are demands, so none gets one twice.
+            served = [
+                n for n, taken in zip(self.order, answer.takes, strict=True) for _ in range(taken[kind])
+            ]
+            for position, number in enumerate(served):
+                cards[members[position % len(members)]].append(number)
+        tiles = [state.tiles for state in states]
+        found: list[_Choice] = []
+        for demand, numbers in zip(self.demands, cards, strict=True):
+            given = [(n, tile_run(tiles[n], demand.wish.tiles)) for n in sorted(numbers)]
+            for n, taken in given:
+                tiles[n] = _without(tiles[n], taken)
+            found.append(tuple(given))
+        return found
+
+
+def _free(state: CardState, resources: Sequence[str]) -> packing.Amounts:
+    free = dict(state.free)
+    return (*(free.get(resource, 0) for resource in resources), len(state.tiles))
+
+
+def _size(need: packing.Amounts, largest: Sequence[int]) -> int:
+    """The largest share of a card, in millionths."""
+    return max(amount * 1_000_000 // max(1, most) for amount, most in zip(need, largest, strict=True))
+
+
 _Key = tuple[int, int, tuple[_Choice, ...]]
+
+
+class _Enough(Exception):
+    """The steps are used up."""
 
 
 class _Search:
     """One search over the demands of a node."""
 
-    def __init__(self, states: list[CardState], demands: list[_Demand], polish: int) -> None:
+    def __init__(self, states: list[CardState], demands: list[_Demand], polish: int, most_steps: int) -> None:
+        """most_steps: while no feasible choice is known."""
         self.states = states
         self.demands = demands
         self.polish = polish
+        self.most_steps = most_steps
         self.whole = [state.whole for state in states]
         self.named = demands_name_cards(demands)
         self.dead: set[tuple[int, object]] = set()
         self.best: tuple[_Key, list[_Choice]] | None = None
         self.steps = 0
+        self.tried = 0
+        self.cut = False
         self.chosen: list[_Choice] = []
 
-    def run(self, pods: Sequence[PodClass]) -> list[Slots] | None:
-        self._descend(0, self.states)
-        if self.best is None:
-            return None
-        return self._slots(self.best[1], pods)
+    def run(self) -> list[_Choice] | None:
+        """The best choice for each demand; `cut` tells whether the steps ended before one was found."""
+        try:
+            if len(self.demands) > _DEEPEST:
+                raise _Enough
+            self._descend(0, self.states)
+        except _Enough:
+            self.cut = self.best is None
+        return self.best[1] if self.best is not None else None
 
     def _descend(self, depth: int, states: list[CardState]) -> bool:
         """True when a feasible end was found below."""
@@ -227,11 +421,14 @@ class _Search:
             self.chosen.append(choice)
             found |= self._descend(depth + 1, after)
             self.chosen.pop()
-            if self.best is not None and self.steps > self.polish:
-                return True
+            self._check_steps()
         if not found:
             self.dead.add(state_key)
         return found
+
+    def _check_steps(self) -> None:
+        if self.steps > self.polish if self.best is not None else self.tried > self.most_steps:
+            raise _Enough
 
     def _canonical(self, states: list[CardState]) -> object:
         signatures = [
@@ -260,6 +457,8 @@ class _Search:
         seen: set[object] = set()
         for group in self._groups(demand, states, order):
             for choice in combinations(group, wish.count):
+                self.tried += 1
+                self._check_steps()
                 signature = tuple(sorted(repr(self._alike(states[n], n)) for n in choice))
                 if signature in seen:
                     continue
@@ -271,8 +470,9 @@ class _Search:
     ) -> Iterator[tuple[_Choice, list[CardState]]]:
         """The ways to take tiles of these cards: one, as tiles are alike, unless links tell them apart."""
         tiles = demand.wish.tiles
+        ways: Iterable[Mapping[int, tuple[int, ...]]]
         if demand.pod_class.linked:
-            ways = list(linkings(states, cards, tiles))
+            ways = linkings(states, cards, tiles)
         else:
             ways = [{n: tile_run(states[n].tiles, tiles) for n in cards}]
         for way in ways:
@@ -314,7 +514,7 @@ class _Search:
         )
         return opened, left, tuple(self.chosen)
 
-    def _slots(self, choices: list[_Choice], pods: Sequence[PodClass]) -> list[Slots]:
+    def slots(self, choices: list[_Choice], pods: Sequence[PodClass]) -> list[Slots]:
         """Cards and tiles by pod and container."""
         slots: list[list[tuple[CardShare, ...]]] = [[() for _ in pod.cards] for pod in pods]
         for demand, choice in zip(self.demands, choices, strict=True):

@@ -20,12 +20,22 @@ from webhook.placement.model import (
     Objective,
     Options,
     Placed,
+    PlacementError,
     Slots,
 )
 from webhook.placement.question import Impossible, ask
 from webhook.placement.search import OutOfSteps, Search, State
 from webhook.placement.snapshot import Snapshot, place_of
-from webhook.placement.tree import Costs, Question, Vertex, build, cost_of, evaluate
+from webhook.placement.tree import (
+    Costs,
+    Question,
+    Vertex,
+    build,
+    class_room,
+    cost_of,
+    evaluate,
+    usable_states,
+)
 
 SMALL: Final = 2000
 """Rooms times pods up to which identical pods go to the general search, which weighs headroom everywhere."""
@@ -54,7 +64,7 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
         nothing = Costs(question.levels).objective(0)
         return Assignment((), nothing, True, spread(nothing, snapshot))
     root = build(question, snapshot)
-    counts, proven = _solve(question, root)
+    counts, proven = _decided(question, root, snapshot)
     if counts is None:
         return no_fit(gang, question, snapshot, root, proven)
     objective = _objective(question, root, counts)
@@ -96,6 +106,18 @@ def _objective(question: Question, root: Vertex, counts: Mapping[str, State]) ->
     if question.options.mode is Mode.BALANCED:
         total += sum(sum(taken) ** 2 for taken in counts.values()) << costs.square
     return costs.objective(total)
+
+
+def _decided(question: Question, root: Vertex, snapshot: Snapshot) -> tuple[dict[str, State] | None, bool]:
+    """As _solve, but nothing is proven where room on cards was not decided, see cards.doubts."""
+    hard = [number for number, pod_class in enumerate(question.classes) if cards.is_hard(pod_class)]
+    with cards.doubts() as doubts:
+        counts, proven = _solve(question, root)
+        # The rooms of single classes may come from an earlier decision: ask for them again.
+        for state in usable_states(question, snapshot.nodes.values()) if hard else ():
+            for number in hard:
+                class_room(question, number, state)
+    return counts, proven and not doubts
 
 
 def _solve(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:
@@ -170,7 +192,10 @@ def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[S
     if not any(pod.wants_cards for pod in pods):
         return [()] * len(pods)
     chosen = cards.choose(snapshot.nodes[name].cards, pods)
-    assert chosen is not None, f"cards of {name} were found before"
+    if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
+        raise PlacementError(
+            f"cards of {name} for {len(pods)} of its pods were not found in the steps there are"
+        )
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]
 
 

@@ -1,0 +1,184 @@
+"""Whether demands fit on cards together: card by card over kinds of demands, exact up to a number of steps.
+
+Demands that ask for the same are one kind, so a state is how many cards each kind still needs, whatever the
+order in which they were given out. On each card only fillings to which nothing can be added are tried, as
+giving more on one card leaves less to the others ("bin completion"); a state that failed is not tried again;
+and a state is given up at once when a total, or the number of demands of at least some size, exceeds what the
+cards left can hold. That p demands of N different cards each can be dealt out needs no more than that no card
+serves their kind more than p times (Gale-Ryser). The problem contains bin packing, so for some demands the
+steps end first: then they count as not fitting, and the answer as not exact.
+
+Source: Korf, A new algorithm for optimal bin packing (AAAI 2002); here resources are many and cards unlike.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
+from operator import add, sub
+from typing import Final
+
+STEPS: Final = 10_000
+"""Steps for one question; a step is one kind on one card, or one state."""
+
+Amounts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A card: what is free of each resource, and which kinds may use it."""
+
+    free: Amounts
+    serves: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Demands that are alike: what each takes of every card, of how many different cards, and how many."""
+
+    need: Amounts
+    spread: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """For each card how many demands of each kind it serves, or None; exact: None means that none exists."""
+
+    takes: tuple[Amounts, ...] | None
+    exact: bool
+    steps: int
+
+
+class _OutOfSteps(Exception):
+    """The question was not decided in time."""
+
+
+@lru_cache(maxsize=8192)
+def pack(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int = STEPS) -> Answer:
+    """Cards for all the demands; the same question gets the answer that it got before."""
+    packing = _Packing(bins, kinds, most_steps)
+    try:
+        found = packing.serve(0, tuple(kind.spread * kind.count for kind in kinds))
+    except _OutOfSteps:
+        return Answer(None, False, packing.steps)
+    missing = len(bins) - len(packing.takes)
+    takes = (*packing.takes, *[(0,) * len(kinds)] * missing)
+    return Answer(takes if found else None, True, packing.steps)
+
+
+@lru_cache(maxsize=8192)
+def most(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], limit: int) -> tuple[int, bool]:
+    """How many times all these demands fit, at most `limit`, and whether that is exact.
+
+    Every smaller number of times was found to fit as well, within the same steps.
+    """
+    count = 0
+    while count < limit:
+        more = tuple(Kind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
+        answer = pack(bins, more)
+        if answer.takes is None:
+            return count, answer.exact
+        count += 1
+    return count, True
+
+
+def _from_each(bins: Sequence[Bin], figures: Callable[[Bin], Amounts]) -> list[Amounts]:
+    """For each number the figures of the cards from it on, added up."""
+    sums = accumulate((figures(each) for each in reversed(bins)), lambda a, b: tuple(map(add, a, b)))
+    return list(sums)[::-1]
+
+
+class _Packing:
+    """One question; the figures of the bounds are of the cards from a number on."""
+
+    def __init__(self, bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int) -> None:
+        self.bins = bins
+        self.kinds = kinds
+        self.most_steps = most_steps
+        self.steps = 0
+        self.takes: list[Amounts] = []
+        self.dead: set[tuple[int, Amounts]] = set()
+        resources = range(len(kinds[0].need)) if kinds else range(0)
+        self.orders = [
+            sorted((k for k in range(len(kinds)) if kinds[k].need[r]), key=lambda k: -kinds[k].need[r])
+            for r in resources
+        ]
+        self.totals = _from_each(bins, lambda each: each.free)
+        self.rooms = _from_each(bins, self._rooms)
+        self.holds = [_from_each(bins, partial(self._holds, resource)) for resource in resources]
+
+    def _holds(self, resource: int, each: Bin) -> Amounts:
+        """How often each amount of a resource that kinds ask for is there, the largest first."""
+        return tuple(each.free[resource] // self.kinds[k].need[resource] for k in self.orders[resource])
+
+    def _rooms(self, each: Bin) -> Amounts:
+        return tuple(
+            self._times(each, number, each.free, kind.count) for number, kind in enumerate(self.kinds)
+        )
+
+    def _times(self, each: Bin, number: int, free: Amounts, most_times: int) -> int:
+        """How many demands of a kind so much of a card can serve."""
+        if not each.serves[number]:
+            return 0
+        for amount, need in zip(free, self.kinds[number].need, strict=True):
+            if need and amount < need * most_times:
+                most_times = max(0, amount // need)
+        return most_times
+
+    def serve(self, number: int, left: Amounts) -> bool:
+        """Whether the cards from `number` on can serve what is left; `takes` then says how."""
+        self._step()
+        if not any(left):
+            return True
+        if number == len(self.bins) or (number, left) in self.dead or self._is_hopeless(number, left):
+            return False
+        for taken in self._fillings(number, left, self.bins[number].free, ()):
+            self.takes.append(taken)
+            if self.serve(number + 1, tuple(map(sub, left, taken))):
+                return True
+            self.takes.pop()
+        self.dead.add((number, left))
+        return False
+
+    def _is_hopeless(self, number: int, left: Amounts) -> bool:
+        if any(map(int.__gt__, left, self.rooms[number])):
+            return True
+        for resource, order in enumerate(self.orders):
+            holds = self.holds[resource][number]
+            wanted = served = 0
+            for position, kind in enumerate(order):
+                served += left[kind]
+                if served > holds[position]:
+                    return True
+                wanted += left[kind] * self.kinds[kind].need[resource]
+            if wanted > self.totals[number][resource]:
+                return True
+        return False
+
+    def _fillings(self, number: int, left: Amounts, free: Amounts, taken: Amounts) -> Iterator[Amounts]:
+        """What a card may serve, so that nothing can be added; the first kinds, which are large, first."""
+        self._step()
+        each, kind = self.bins[number], len(taken)
+        if kind == len(self.kinds):
+            if not any(
+                taken[k] < min(left[k], self.kinds[k].count) and self._times(each, k, free, 1)
+                for k in range(kind)
+            ):
+                yield taken
+            return
+        times = self._times(each, kind, free, min(left[kind], self.kinds[kind].count))
+        need = self.kinds[kind].need
+        fewest = times if kind == len(self.kinds) - 1 else 0
+        for count in range(times, fewest - 1, -1):
+            rest = (
+                tuple(amount - count * part for amount, part in zip(free, need, strict=True))
+                if count
+                else free
+            )
+            yield from self._fillings(number, left, rest, (*taken, count))
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > self.most_steps:
+            raise _OutOfSteps
