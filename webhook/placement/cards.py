@@ -12,12 +12,12 @@ Both end after a fixed number of steps. What is not decided by then counts as no
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Final
 
 from webhook.placement import packing
@@ -27,8 +27,12 @@ from webhook.placement.model import Card, CardShare, CardWish, Node, PodClass, S
 POLISH: Final = 3000
 """Steps spent on the best choice."""
 
-STEPS: Final = 10_000
-"""Steps of the search for a feasible choice where packing cannot tell; a step is a set of cards tried."""
+STEPS: Final = 5000
+"""Steps of the search for a feasible choice where packing cannot tell; a step is a set of cards, or a pair of
+linked ones, that is tried."""
+
+_MOST_TRIED: Final = 20_000
+"""The same once a feasible choice is known, beside POLISH."""
 
 _DEEPEST: Final = 300
 """Demands up to which the search goes, which descends once for each."""
@@ -167,15 +171,14 @@ def _choose(hand: _Hand, pods: tuple[PodClass, ...], polish: int) -> tuple[tuple
     """The cards and, when there are none, whether that is exact."""
     demands = [demand for number, pod in enumerate(pods) for demand in _demands(number, pod)]
     demands.sort(key=_first_the_hard_ones)
-    packed = None
-    if not any(is_searched(pod) for pod in pods):
-        packed = _Packed.of(hand.states, demands)
-        answer = packed.answer()
-        if answer.takes is None:
-            return None, answer.exact
-    search = _Search(list(hand.states), demands, polish, STEPS if packed is None else polish)
+    searched = any(is_searched(pod) for pod in pods)
+    packed = _Packed.of(hand.states, demands)
+    answer = packed.answer()  # to a searched question, what there is at most
+    if answer.takes is None and (answer.exact or not searched):
+        return None, answer.exact
+    search = _Search(list(hand.states), demands, polish, STEPS if searched else polish)
     best = search.run()
-    if best is None and packed is not None:
+    if best is None and not searched:
         best = packed.choices(hand.states)
     if best is None:
         return None, not search.cut
@@ -388,6 +391,7 @@ class _Search:
         self.most_steps = most_steps
         self.whole = [state.whole for state in states]
         self.named = demands_name_cards(demands)
+        self.numbers: dict[object, int] = {}
         self.dead: set[tuple[int, object]] = set()
         self.best: tuple[_Key, list[_Choice]] | None = None
         self.steps = 0
@@ -426,22 +430,22 @@ class _Search:
             self.dead.add(state_key)
         return found
 
+    def _try(self) -> None:
+        self.tried += 1
+        self._check_steps()
+
     def _check_steps(self) -> None:
-        if self.steps > self.polish if self.best is not None else self.tried > self.most_steps:
+        if self.best is None:
+            is_over = self.tried > self.most_steps
+        else:
+            is_over = self.steps > self.polish or self.tried > _MOST_TRIED
+        if is_over:
             raise _Enough
 
     def _canonical(self, states: list[CardState]) -> object:
-        signatures = [
-            (
-                i if self.named else 0,
-                s.card.numa,
-                s.card.disabled,
-                s.free,
-                len(s.tiles) if not self.named else s.tiles,
-            )
-            for i, s in enumerate(states)
-        ]
-        return tuple(signatures) if self.named else tuple(sorted(signatures, key=repr))
+        if self.named:
+            return tuple((state.free, state.tiles) for state in states)
+        return tuple(sorted([self._alike(state) for state in states]))
 
     def _choices(self, demand: _Demand, states: list[CardState]) -> Iterator[tuple[_Choice, list[CardState]]]:
         wish = demand.wish
@@ -457,9 +461,8 @@ class _Search:
         seen: set[object] = set()
         for group in self._groups(demand, states, order):
             for choice in combinations(group, wish.count):
-                self.tried += 1
-                self._check_steps()
-                signature = tuple(sorted(repr(self._alike(states[n], n)) for n in choice))
+                self._try()
+                signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in choice]))
                 if signature in seen:
                     continue
                 seen.add(signature)
@@ -472,7 +475,9 @@ class _Search:
         tiles = demand.wish.tiles
         ways: Iterable[Mapping[int, tuple[int, ...]]]
         if demand.pod_class.linked:
-            ways = linkings(states, cards, tiles)
+            ways = linkings(states, cards, tiles, self._try)
+            # Without tiles any way to pair the cards is as good as another.
+            ways = ways if tiles else islice(ways, 1)
         else:
             ways = [{n: tile_run(states[n].tiles, tiles) for n in cards}]
         for way in ways:
@@ -481,11 +486,11 @@ class _Search:
                 result[n] = CardState(states[n].card, after[n].free, _without(states[n].tiles, way[n]))
             yield tuple((n, way[n]) for n in cards), result
 
-    def _alike(self, state: CardState, number: int) -> object:
-        """What two cards must share to be interchangeable."""
-        if self.named:
-            return number
-        return (state.card.numa, state.free, tuple(state.card.capacity.items()), state.tiles)
+    def _alike(self, state: CardState) -> int:
+        """A number that cards share which are interchangeable, where they have no names."""
+        card = state.card
+        key = (card.numa, card.disabled, state.free, tuple(card.capacity.items()), state.tiles)
+        return self.numbers.setdefault(key, len(self.numbers))
 
     def _left(self, state: CardState, wish: CardWish) -> int:
         free = dict(state.free)
@@ -533,12 +538,13 @@ def demands_name_cards(demands: Sequence[_Demand]) -> bool:
 
 
 def linkings(
-    states: Sequence[CardState], cards: Sequence[int], tiles: int
+    states: Sequence[CardState], cards: Sequence[int], tiles: int, step: Callable[[], None]
 ) -> Iterator[dict[int, tuple[int, ...]]]:
     """The ways to part the cards into directly linked pairs, with `tiles` tiles of each card.
 
     A link counts when both its tiles are free; where tiles are asked for, they are among those taken.
     """
+    step()
     if not cards:
         yield {}
         return
@@ -548,7 +554,7 @@ def linkings(
         other = by_name.get(name)
         if other is None or own not in states[first].tiles or theirs not in states[other].tiles:
             continue
-        for rest in linkings(states, [n for n in cards[1:] if n != other], tiles):
+        for rest in linkings(states, [n for n in cards[1:] if n != other], tiles, step):
             for mine in _with_tile(states[first], own, tiles):
                 for its in _with_tile(states[other], theirs, tiles):
                     yield rest | {first: mine, other: its}
