@@ -161,6 +161,13 @@ def test_a_search_for_linked_cards_ends_too() -> None:
     assert noted
 
 
+def test_more_unlike_containers_than_are_looked_into_count_as_not_fitting() -> None:
+    states = [card_state(Card(f"card{n}", {PLUGIN: 100, MILLI: 10**6}), {}, frozenset()) for n in range(16)]
+    with doubts() as noted:
+        assert not fits(states, [pod(range(1, 1200))])
+    assert noted
+
+
 def test_more_demands_than_python_may_descend_for_are_placed_all_the_same() -> None:
     states = [card_state(Card(f"card{n}", {PLUGIN: 500}), {}, frozenset()) for n in range(4)]
     many = PodClass((), cards=(CardWish(1, ((PLUGIN, 1),)),) * 10)

@@ -18,8 +18,11 @@ from itertools import accumulate
 from operator import add, sub
 from typing import Final
 
-STEPS: Final = 10_000
+STEPS: Final = 5000
 """Steps for one question; a step is one kind on one card, or one state."""
+
+LARGEST: Final = 150
+"""Cards and kinds together up to which a question is looked into, as the search descends once for each."""
 
 Amounts = tuple[int, ...]
 
@@ -54,9 +57,11 @@ class _OutOfSteps(Exception):
     """The question was not decided in time."""
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def pack(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int = STEPS) -> Answer:
     """Cards for all the demands; the same question gets the answer that it got before."""
+    if len(bins) + len(kinds) > LARGEST:
+        return Answer(None, False, 0)
     packing = _Packing(bins, kinds, most_steps)
     try:
         found = packing.serve(0, tuple(kind.spread * kind.count for kind in kinds))
@@ -67,7 +72,7 @@ def pack(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int = STEPS
     return Answer(takes if found else None, True, packing.steps)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=4096)
 def most(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], limit: int) -> tuple[int, bool]:
     """How many times all these demands fit, at most `limit`, and whether that is exact.
 
