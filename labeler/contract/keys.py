@@ -147,17 +147,36 @@ GANG_SIZE_KEYS: Final = (
 )
 """Annotations that say how many pods a gang has; the first that is there counts."""
 
-RANK_KEYS: Final = (
-    ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY),
-    (JOB_INDEX_KEY,),
-    ("leaderworkerset.sigs.k8s.io/worker-index",),
-    ("kueue.x-k8s.io/pod-group-pod-index",),
-    ("training.kubeflow.org/replica-index",),
-    ("ray.io/replica-host-index",),
-    ("volcano.sh/task-index",),
-    ("apps.kubernetes.io/pod-index",),
+RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
+    # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
+    ((), ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY)),
+    ((), (JOB_INDEX_KEY,)),
+    ((), ("leaderworkerset.sigs.k8s.io/worker-index",)),
+    ((), ("kueue.x-k8s.io/pod-group-pod-index",)),
+    (("training.kubeflow.org/replica-type",), ("training.kubeflow.org/replica-index",)),
+    (
+        ("ray.io/node-type", "ray.io/group"),
+        ("ray.io/worker-group-replica-index", "ray.io/replica-host-index"),
+    ),
+    (("ray.io/node-type", "ray.io/group"), ("ray.io/replica-host-index",)),
+    (("volcano.sh/task-spec",), ("volcano.sh/task-index",)),
+    ((), ("apps.kubernetes.io/pod-index",)),
 )
-"""Labels or annotations that number the pods of a gang; several together count from the outside in."""
+"""Labels or annotations that number the pods of a gang; several together count from the outside in. The
+first entry counts of which all numbers are there."""
+
+LEADER_KEYS: Final = (
+    "training.kubeflow.org/replica-type",
+    "training.kubeflow.org/job-role",
+    "ray.io/node-type",
+    "volcano.sh/task-spec",
+)
+"""Labels or annotations that tell a leader: there is one, and some controllers do not number it."""
+
+LEADER_ROLES: Final = ("master", "chief", "launcher", "head")
+ROLES: Final = (*LEADER_ROLES, "ps", "evaluator", "worker")
+"""Roles in the order of rank: master, chief and launcher have rank 0 of their framework. Letter case does not
+matter; roles that are not listed come last, by name."""
 
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
