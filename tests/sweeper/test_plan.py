@@ -95,6 +95,21 @@ def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None
     assert not plan.plan_spec(gang, Placement(metadata=before.metadata), added).preempts
 
 
+def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
+    added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
+
+    def attempt(*uids: str) -> int:
+        pods = [PlannedPod(name="p", uid=uid, node="n0") for uid in uids]
+        before = Placement(metadata=Metadata(name="p"), spec=PlacementSpec(attempt=3, pods=pods))
+        return plan.plan_spec(gang, before, added).attempt
+
+    assert attempt("an earlier one", "ns-train-0") == 3
+    assert attempt("an earlier one") == 4
+    assert attempt() == 3, "it has only waited so far"
+    assert plan.plan_spec(gang, None, added).attempt == 0
+
+
 def test_a_gangs_placement_belongs_to_the_gangs_controller() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1))
     assert plan.plan_metadata(gang)["ownerReferences"] == [

@@ -133,15 +133,21 @@ def plan_spec(
     proven: bool = True,
     preempts: bool = False,
 ) -> PlacementSpec:
-    """The gang's plan with new entries; entries of pods that are gone are left out."""
+    """The gang's plan with new entries; entries of pods that are gone are left out.
+
+    A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
+    does not hold for this one.
+    """
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
-    kept = [planned for planned in (before.spec.pods if before else []) if planned.uid in present]
+    earlier = before.spec if before else PlacementSpec()
+    kept = [planned for planned in earlier.pods if planned.uid in present]
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
         size=min(gang.size or 0, len(gang.pods)),
         proven=proven,
-        preempts=preempts or bool(kept and before and before.spec.preempts),
+        preempts=preempts or bool(kept and earlier.preempts),
+        attempt=earlier.attempt + bool(earlier.pods and not kept),
         pods=kept + added,
     )
 

@@ -130,7 +130,7 @@ class Reporter:
 
     def _bound_beside_plans(self, view: View) -> Counter[tuple[str, str, str]]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
-        unfinished = {_gang_of(each) for each in view.placements.values() if not each.status.complete}
+        unfinished = {_gang_of(each) for each in view.placements.values() if not each.is_complete}
         namespaces = {namespace for namespace, _, _ in unfinished}
         keys = (
             key_of(pod)
@@ -181,14 +181,14 @@ class Reporter:
         else:
             state = placements.RELEASING
         nodes = {planned.uid: planned.node for planned in placement.spec.pods}
-        before = placement.status
         return PlacementStatus(
             state,
             count,
             len(released),
             bound,
             plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
-            before.complete or (bound == count and bound + others >= placement.spec.size),
+            placement.is_complete or (bound == count and bound + others >= placement.spec.size),
+            placement.spec.attempt,
             self._reasons.get(gang.key, "") if gang else "",
         )
 
