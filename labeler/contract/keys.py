@@ -183,3 +183,55 @@ JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 """Annotations by which those controllers make some pods only after their leader has a node."""
+
+# --- of all annotations of an object, those that the sweeper reads ---------------------------------
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""On the bookmark that ends a list which came as a stream (KEP-3157)."""
+
+SHORT_ANNOTATIONS: Final = frozenset(
+    {
+        INJECT_ANNOTATION,
+        GPU_MODEL_ANNOTATION,
+        PRIORITY_ANNOTATION,
+        GANG_ANNOTATION,
+        REQUIRED_TOPOLOGY_ANNOTATION,
+        PREFERRED_TOPOLOGY_ANNOTATION,
+        SLICE_TOPOLOGY_ANNOTATION,
+        SLICE_SIZE_ANNOTATION,
+        GAS_TIMESTAMP_ANNOTATION,
+        GAS_ALLOW_ANNOTATION,
+        GAS_DENY_ANNOTATION,
+        GAS_SAME_GPU_ANNOTATION,
+        GAS_XELINK_ANNOTATION,
+        GAS_SINGLE_NUMA_ANNOTATION,
+        JOBSET_EXCLUSIVE,
+        JOBSET_NODE_SELECTOR,
+        LWS_EXCLUSIVE,
+        LWS_SUBGROUP_EXCLUSIVE,
+        INITIAL_EVENTS_END,
+        *GANG_SIZE_KEYS,
+        *LEADER_KEYS,
+        *(key for _, *two in GANG_LABELS for key in two),
+        *(key for roles, numbers in RANK_KEYS for key in (*roles, *numbers)),
+    }
+)
+"""Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
+
+LONG_ANNOTATIONS: Final = frozenset({GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION})
+"""Those that grow with the containers of a pod and the cards of a node."""
+
+WISH_ANNOTATIONS: Final = frozenset(
+    {
+        GANG_ANNOTATION,
+        REQUIRED_TOPOLOGY_ANNOTATION,
+        PREFERRED_TOPOLOGY_ANNOTATION,
+        SLICE_TOPOLOGY_ANNOTATION,
+        SLICE_SIZE_ANNOTATION,
+        GAS_ALLOW_ANNOTATION,
+        GAS_DENY_ANNOTATION,
+        GAS_SAME_GPU_ANNOTATION,
+        *(key for _, *two in GANG_LABELS for key in two),
+    }
+)
+"""Those without whose value a pod cannot be placed as its author meant it."""

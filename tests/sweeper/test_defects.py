@@ -207,6 +207,19 @@ def test_26_a_pod_that_somebody_else_has_written_meanwhile_is_read_again_and_rel
     assert len(tries) == 2
 
 
+def test_26_a_pod_of_which_somebody_else_wrote_what_we_do_not_keep_is_released_as_well() -> None:
+    seen = pod_json("a", metadata={"resourceVersion": "1", "annotations": {"theirs": "then"}})
+    newer = pod_json("a", metadata={"resourceVersion": "2", "annotations": {"theirs": "now"}})
+    tries: list[str] = []
+
+    def conflict_once(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+    assert outcomes(Answers(conflict_once, {"a": newer}), seen) == {"a": Outcome.RELEASED}
+
+
 def refuse(*names: str) -> Callable[[str], None]:
     def patch(name: str) -> None:
         if name in names:

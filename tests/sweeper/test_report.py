@@ -150,3 +150,14 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
     status = body["status"]
     assert (status["state"], status.get("attempt", 0)) == ("Releasing", attempt)
     assert bool(status["complete"]) == is_complete
+
+
+def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
+    api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
+    cache: Any = copy
+    reporter = Reporter(api, cache, Settings(), Metrics(), Silent())
+    reporter.waits(gang, "no room for " + "№" * 100_000)
+    reporter.report(View([], [], {}, {}), [gang])
+    (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
+    assert len(reason.encode()) <= 4096
+    assert reason.endswith("№…")

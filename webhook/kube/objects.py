@@ -2,12 +2,24 @@
 
 Unknown fields are skipped by the decoder, so a struct here is also the list of what we depend on.
 Maps and lists that the API server leaves out are empty here, never None.
+
+What is kept for as long as an object lives is not for its author to choose: of annotations, of which a pod
+may have 256 KiB, only those that topogate reads, and only to a length that makes sense.
 """
 
-from typing import Any, Generic, TypeVar
+import hashlib
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
+
+from labeler.contract import keys
+
+SHORT_ANNOTATION: Final = 1024
+"""Characters that are read of a name, a number or a list of cards or containers."""
+
+LONG_ANNOTATION: Final = 16 * 1024
+"""Characters that are read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
 
 Labels = dict[str, str]
 Quantities = dict[str, str | int | float]
@@ -28,8 +40,37 @@ class OwnerReference(Struct, frozen=True):
     controller: bool = False
 
 
+OTHER_ANNOTATIONS: Final[Labels] = {"": ""}
+"""Stands for annotations of which none is read: that there are any decides how one is added (RFC 6902)."""
+
+_TOO_LONG: Final = "(too long: "
+
+
+def kept_annotations(annotations: Labels) -> Labels:
+    """Those that are read. In the place of one that is too long stands what is_too_long knows again.
+
+    Two different values do not get the same substitute.
+    """
+    kept = {}
+    for key, value in annotations.items():
+        most = SHORT_ANNOTATION if key in keys.SHORT_ANNOTATIONS else LONG_ANNOTATION
+        if most == SHORT_ANNOTATION or key in keys.LONG_ANNOTATIONS:
+            kept[key] = value if len(value) <= most else _substitute(value, most)
+    return kept or (OTHER_ANNOTATIONS if annotations else annotations)
+
+
+def is_too_long(value: str) -> bool:
+    """Whether this stands for an annotation that was too long to be read."""
+    return value.startswith(_TOO_LONG)
+
+
+def _substitute(value: str, most: int) -> str:
+    digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+    return f"{_TOO_LONG}{len(value)} of at most {most} characters; {digest})"
+
+
 class Metadata(Struct, frozen=True):
-    """Object metadata, without managedFields."""
+    """Object metadata, without managedFields; of annotations those that are read, see kept_annotations."""
 
     name: str = ""
     generate_name: str = ""
@@ -41,6 +82,11 @@ class Metadata(Struct, frozen=True):
     labels: Labels = {}
     annotations: Labels = {}
     owner_references: list[OwnerReference] = []
+
+    def __post_init__(self) -> None:
+        """Forget the other annotations."""
+        if self.annotations:
+            force_setattr(self, "annotations", kept_annotations(self.annotations))
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -9,12 +9,20 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from labeler.contract import keys
 from webhook.kube import unmodelled
-from webhook.kube.objects import Pod
+from webhook.kube.events import shortened
+from webhook.kube.objects import Pod, is_too_long
 from webhook.placement import PlacementError, Slice
 from webhook.sweeper.ranks import COUNT, mark, ranks_by_uid
+
+_QUOTED: Final = 40
+"""Characters of an author's text that a sentence repeats."""
+
+_PROBLEMS: Final = 5
+"""Problems of one gang, and values that contradict each other, that are told."""
 
 
 @dataclass(frozen=True, order=True)
@@ -134,6 +142,7 @@ def _gang(
     pods = [*gated, *released]
     ranks = ranks_by_uid(gated, released, problems)
     slices, fault = _slices(pods, ranks, problems)
+    fault = next(filter(None, map(_too_long, gated)), fault)
 
     def order(pod: Pod) -> tuple[int, str, str]:
         return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
@@ -148,7 +157,7 @@ def _gang(
         required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
         slices=slices,
-        problems=tuple(problems),
+        problems=_few(problems),
         fault=fault,
     )
 
@@ -165,7 +174,7 @@ def _size(
             continue
         if COUNT.fullmatch(value) and int(value) > 0:
             return int(value)
-        problems.append(f"{annotation}: {value!r} is no positive integer, so it is not believed")
+        problems.append(f"{annotation}: {value[:_QUOTED]!r} is no positive integer, so it is not believed")
     if key.kind == "Pod":
         return 1
     return owner.size
@@ -189,7 +198,7 @@ def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:
             f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
         )
     if not COUNT.fullmatch(size) or not int(size):
-        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:40]!r} is no positive integer")
+        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
     return (Slice(level, int(size)),)
 
 
@@ -211,5 +220,22 @@ def _common(pods: list[Pod], annotation: str, problems: list[str]) -> str | None
         {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
     )
     if len(values) > 1:
-        problems.append(f"the pods say {annotation}: {', '.join(values)}; the first one counts")
+        said = ", ".join(value[:_QUOTED] for value in values[:_PROBLEMS])
+        more = f" and {len(values) - _PROBLEMS} more" if len(values) > _PROBLEMS else ""
+        problems.append(f"the pods say {annotation}: {said}{more}; the first one counts")
     return values[0] if values else None
+
+
+def _too_long(pod: Pod) -> str:
+    """Which annotation of a pod that waits is too long to be heeded, "" if none is."""
+    for key, value in pod.metadata.annotations.items():
+        if key in keys.WISH_ANNOTATIONS and is_too_long(value):
+            return f"annotation {key} of pod {pod.metadata.name} is longer than topogate reads: {value}"
+    return ""
+
+
+def _few(problems: list[str]) -> tuple[str, ...]:
+    """The first ones, each of bounded length: what they quote, and how many there are, authors choose."""
+    few = [shortened(problem) for problem in problems[:_PROBLEMS]]
+    left = len(problems) - len(few)
+    return (*few, f"and {left} more problems") if left else tuple(few)
