@@ -4,12 +4,14 @@ import sys
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 
 from labeler.contract import annotations, keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube import convert
-from webhook.kube.objects import LONG_ANNOTATION, SHORT_ANNOTATION, Pod, is_too_long
+from webhook.kube import convert, sharing
+from webhook.kube.annotated import LONG_ANNOTATION, SHORT_ANNOTATION, is_too_long
+from webhook.kube.objects import Node, Pod
 from webhook.placement import PlacementError
 from webhook.sweeper import patches, plan
 from webhook.sweeper.gangs import OwnerSays, PodGang, gather, key_of
@@ -122,3 +124,60 @@ def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
     (gang,) = gather(pods, [], lambda _: OwnerSays())
     assert 3 < len(gang.problems) <= 6
     assert max(map(len, gang.problems)) < 500
+
+
+# --- equal parts -------------------------------------------------------------------------------------------
+
+
+def alike(number: int, **spec: Any) -> Pod:
+    """One of many pods of a Job."""
+    container = {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "8", "cpu": "1"}}}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    metadata = {"labels": {"a-label-key-of-more-than-32-bytes": "v" * 40}, "ownerReferences": [owner]}
+    body: dict[str, Any] = {"containers": [container], "tolerations": [toleration], "nodeName": "a-node"}
+    return decode(pod_json(f"p{number}", metadata=metadata, **(body | spec)))
+
+
+def test_what_is_equal_in_two_pods_is_kept_once() -> None:
+    one, two = alike(1), alike(2)
+    assert one.spec.containers is two.spec.containers
+    assert one.spec.tolerations is two.spec.tolerations
+    assert one.spec.node_name is two.spec.node_name
+    assert one.metadata.owner_references is two.metadata.owner_references
+    for texts in zip(one.metadata.labels.items(), two.metadata.labels.items(), strict=True):
+        assert [each is other for each, other in zip(*texts, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("amounts", [("1", "2"), ("8", 8), (1, 1.5)], ids=str)
+def test_what_is_not_equal_stays_as_it_is(amounts: tuple[object, object]) -> None:
+    found = []
+    for number, amount in enumerate(amounts):
+        container = {"name": "c", "resources": {"requests": {"x.com/y": amount}}}
+        found.append(alike(number, containers=[container]).spec.containers[0].resources.requests["x.com/y"])
+    assert tuple(found) == amounts
+
+
+def test_a_number_that_is_too_large_to_be_shared_is_read_all_the_same() -> None:
+    container = {"name": "c", "resources": {"requests": {"x.com/y": 10**30}}}
+    raw = str(pod_json(containers=[container])).replace("'", '"').encode()
+    pod = msgspec.json.decode(raw, type=Pod)
+    assert pod.spec.containers[0].resources.requests == {"x.com/y": 10**30}
+
+
+def test_what_is_remembered_of_hostile_pods_is_bounded() -> None:
+    for number in range(sharing.MOST + 10):
+        alike(number, nodeName=f"n{number}", nodeSelector={"a": str(number)})
+    huge = alike(0, nodeSelector={str(number): "x" * 60 for number in range(1000)})
+    assert len(sharing._parts) <= sharing.MOST
+    assert len(sharing._texts) <= sharing.MOST
+    assert not [key for _, key in sharing._parts if len(key) > sharing.LARGEST]
+    assert len(huge.spec.node_selector) == 1000
+
+
+def test_of_conditions_those_are_kept_that_are_read() -> None:
+    conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "PodScheduled", "Ready")]
+    raw = pod_json() | {"status": {"conditions": conditions}}
+    assert [each.type for each in decode(raw).status.conditions] == ["PodScheduled"]
+    node = msgspec.convert({"metadata": {"name": "n"}, "status": {"conditions": conditions}}, Node)
+    assert [each.type for each in node.status.conditions] == ["Ready"]
