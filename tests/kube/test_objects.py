@@ -54,6 +54,17 @@ def test_of_annotations_that_are_read_no_more_is_kept_than_makes_sense() -> None
     assert kept_bytes(pod(**largest)) < 100 * 1024
 
 
+NEVER_READ_HERE = {keys.MIRROR_POD_ANNOTATION, keys.OWNED_LABELS_ANNOTATION, keys.ORIGINAL_VALUES_ANNOTATION}
+"""By the webhook, in reviews, and by the labeler: both have objects of their own."""
+
+
+@pytest.mark.parametrize("name", sorted(name for name in vars(keys) if name.endswith("_ANNOTATION")))
+def test_an_annotation_that_has_a_name_in_the_contract_is_kept(name: str) -> None:
+    """So that nobody reads a new one in vain."""
+    key = getattr(keys, name)
+    assert (pod(**{key: "x"}).metadata.annotations == {key: "x"}) == (key not in NEVER_READ_HERE)
+
+
 def test_a_value_that_is_read_is_kept_as_it_is() -> None:
     texts = dict.fromkeys(keys.SHORT_ANNOTATIONS, "x" * SHORT_ANNOTATION)
     assert pod(**texts, other="gone").metadata.annotations == texts
