@@ -9,8 +9,11 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube import sharing
 
+NAME_ANNOTATION: Final = 256
+"""Characters that are read of what other controllers write: names of objects, which have 253, and numbers."""
+
 SHORT_ANNOTATION: Final = 1024
-"""Characters that are read of a name, a number or a list of cards or containers."""
+"""Characters that are read of a wish to us: the name of a gang, a list of cards or containers."""
 
 LONG_ANNOTATION: Final = 16 * 1024
 """Characters that are read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
@@ -28,10 +31,19 @@ def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
     """
     kept = {}
     for key, value in annotations.items():
-        most = SHORT_ANNOTATION if key in keys.SHORT_ANNOTATIONS else LONG_ANNOTATION
-        if most == SHORT_ANNOTATION or key in keys.LONG_ANNOTATIONS:
+        most = most_characters(key)
+        if most:
             kept[sharing.text(key)] = value if len(value) <= most else _substitute(value, most)
     return kept or (OTHER_ANNOTATIONS if annotations else annotations)
+
+
+def most_characters(key: str) -> int:
+    """How much is read of the annotation with this key, 0 for one that is not read."""
+    if key in keys.LONG_ANNOTATIONS:
+        return LONG_ANNOTATION
+    if key not in keys.SHORT_ANNOTATIONS:
+        return 0
+    return SHORT_ANNOTATION if key.startswith(("gas-", "topogate.io/")) else NAME_ANNOTATION
 
 
 def is_too_long(value: str) -> bool:
