@@ -149,7 +149,8 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
 def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
-        asked = plan.question(gang, waiting, view.placed_on(gang.pods), class_of=view.class_of).gang
+        places = view.placed_on(gang.pods)
+        asked = plan.question(gang, waiting, places, class_of=view.class_of, in_a_plan=view.in_a_plan).gang
         answer = place(asked, snapshot, options)
     except PlacementError as error:
         yield f"Now: it cannot be placed: {error}."

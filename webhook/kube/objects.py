@@ -2,12 +2,19 @@
 
 Unknown fields are skipped by the decoder, so a struct here is also the list of what we depend on.
 Maps and lists that the API server leaves out are empty here, never None.
+
+What is kept for as long as an object lives is not for its author to choose: of annotations, of which a pod
+may have 256 KiB, only those that topogate reads, and only to a length that makes sense. Parts that are equal
+are kept once (see sharing), so nothing that is decoded may be changed.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
+
+from webhook.kube import sharing
+from webhook.kube.annotated import kept_annotations
 
 Labels = dict[str, str]
 Quantities = dict[str, str | int | float]
@@ -29,10 +36,9 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """Object metadata, without managedFields."""
+    """Object metadata, without managedFields; of annotations those that are read, see kept_annotations."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -41,6 +47,15 @@ class Metadata(Struct, frozen=True):
     labels: Labels = {}
     annotations: Labels = {}
     owner_references: list[OwnerReference] = []
+
+    def __post_init__(self) -> None:
+        """Forget the other annotations; share the rest with other objects."""
+        if self.annotations:
+            force_setattr(self, "annotations", kept_annotations(self.annotations))
+        if self.labels:
+            force_setattr(self, "labels", sharing.texts(self.labels))
+        force_setattr(self, "namespace", sharing.text(self.namespace))
+        force_setattr(self, "owner_references", sharing.part("owners", self.owner_references))
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -73,10 +88,16 @@ class Condition(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """What the kubelet says of a node."""
+    """What the kubelet says of a node; of conditions only whether it is ready."""
 
     allocatable: Quantities = {}
     conditions: list[Condition] = []
+
+    def __post_init__(self) -> None:
+        """Forget the other conditions; share the rest with other nodes."""
+        force_setattr(self, "allocatable", sharing.part("quantities", self.allocatable))
+        ready = [each for each in self.conditions if each.type == "Ready"]
+        force_setattr(self, "conditions", sharing.part("conditions", ready))
 
 
 class Node(Struct, frozen=True):
@@ -242,18 +263,42 @@ class PodSpec(Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
 
     def __post_init__(self) -> None:
-        """Forget the other volumes."""
+        """Forget the other volumes; share the rest with other pods."""
         if self.volumes:
             claims = tuple(each for each in self.volumes if each.is_claimed)
             force_setattr(self, "volumes", claims)
+        for name in _SHARED_TEXTS:
+            force_setattr(self, name, sharing.text(getattr(self, name)))
+        for name in _SHARED_PARTS:
+            value = getattr(self, name)
+            if value is not None:
+                force_setattr(self, name, sharing.part(name, value))
+
+
+_SHARED_TEXTS: Final = ("node_name", "scheduler_name", "priority_class_name", "preemption_policy")
+_SHARED_PARTS: Final = (
+    "node_selector",
+    "affinity",
+    "tolerations",
+    "containers",
+    "init_containers",
+    "overhead",
+    "scheduling_gates",
+)
 
 
 class PodStatus(Struct, frozen=True):
-    """How far a pod is."""
+    """How far a pod is; of conditions only whether it has been scheduled."""
 
     phase: str = ""
     conditions: list[Condition] = []
     nominated_node_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Forget the other conditions; share the rest with other pods."""
+        scheduled = [each for each in self.conditions if each.type == "PodScheduled"]
+        force_setattr(self, "conditions", sharing.part("conditions", scheduled))
+        force_setattr(self, "phase", sharing.text(self.phase))
 
 
 class Pod(Struct, frozen=True):

@@ -126,7 +126,7 @@ class Rescuer:
     def _half_of(self, gang: PodGang, view: View) -> list[Pod]:
         """The part of a gang that waits, released, for a rest that has never run; [] for other gangs."""
         placement = view.placements.get(gang.key.placement_key)
-        if placement is None or placement.status.complete:
+        if placement is None or placement.is_complete:
             return []
         ours = {planned.uid for planned in placement.spec.pods}
         # A member that never went through us (a launcher without GPU, say) is not ours to take back.

@@ -219,7 +219,8 @@ class Sweeper:
         failure = _Failure(self._completion.members(gang), avoid, version, "", time.monotonic())
         if record.no_fit is not None and record.no_fit.still_holds(failure):
             return None
-        asked = plan.question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of)
+        places = view.placed_on(gang.pods)
+        asked = plan.question(gang, waiting, places, avoid, view.class_of, view.in_a_plan)
         answer = place(asked.gang, snapshot, self._settings.options)
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)
