@@ -108,16 +108,23 @@ TAS_PCI_GROUP: Final = "PCI_GROUP"
 # --- well-known keys of Kubernetes and of workload controllers -----------------------------------
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+LEGACY_JOB_NAME_LABEL: Final = "job-name"
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
 
 # --- how workload controllers mark the pods of one gang -------------------------------------------
 
+JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
+"""Written by the Job controller where each index has a limit of its own."""
+
 GANG_LABELS: Final = (
     # (kind for people, key of the name, key of what tells two of that name apart)
-    ("JobSet", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
+    ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
     ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-key"),
     ("PodGroup", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-name"),
     ("PodGroup", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"),
@@ -140,20 +147,92 @@ GANG_SIZE_KEYS: Final = (
 )
 """Annotations that say how many pods a gang has; the first that is there counts."""
 
-RANK_KEYS: Final = (
-    ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY),
-    (JOB_INDEX_KEY,),
-    ("leaderworkerset.sigs.k8s.io/worker-index",),
-    ("kueue.x-k8s.io/pod-group-pod-index",),
-    ("training.kubeflow.org/replica-index",),
-    ("ray.io/replica-host-index",),
-    ("volcano.sh/task-index",),
-    ("apps.kubernetes.io/pod-index",),
+RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
+    # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
+    ((), ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY)),
+    ((), (JOB_INDEX_KEY,)),
+    ((), ("leaderworkerset.sigs.k8s.io/worker-index",)),
+    ((), ("kueue.x-k8s.io/pod-group-pod-index",)),
+    (("training.kubeflow.org/replica-type",), ("training.kubeflow.org/replica-index",)),
+    (
+        ("ray.io/node-type", "ray.io/group"),
+        ("ray.io/worker-group-replica-index", "ray.io/replica-host-index"),
+    ),
+    (("ray.io/node-type", "ray.io/group"), ("ray.io/replica-host-index",)),
+    (("volcano.sh/task-spec",), ("volcano.sh/task-index",)),
+    ((), ("apps.kubernetes.io/pod-index",)),
 )
-"""Labels or annotations that number the pods of a gang; several together count from the outside in."""
+"""Labels or annotations that number the pods of a gang; several together count from the outside in. The
+first entry counts of which all numbers are there."""
+
+LEADER_KEYS: Final = (
+    "training.kubeflow.org/replica-type",
+    "training.kubeflow.org/job-role",
+    "ray.io/node-type",
+    "volcano.sh/task-spec",
+)
+"""Labels or annotations that tell a leader: there is one, and some controllers do not number it."""
+
+LEADER_ROLES: Final = ("master", "chief", "launcher", "head")
+ROLES: Final = (*LEADER_ROLES, "ps", "evaluator", "worker")
+"""Roles in the order of rank: master, chief and launcher have rank 0 of their framework. Letter case does not
+matter; roles that are not listed come last, by name."""
 
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 """Annotations by which those controllers make some pods only after their leader has a node."""
+
+# --- of all annotations of an object, those that the sweeper reads ---------------------------------
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""On the bookmark that ends a list which came as a stream (KEP-3157)."""
+
+SHORT_ANNOTATIONS: Final = frozenset(
+    {
+        INJECT_ANNOTATION,
+        GPU_MODEL_ANNOTATION,
+        PRIORITY_ANNOTATION,
+        GANG_ANNOTATION,
+        REQUIRED_TOPOLOGY_ANNOTATION,
+        PREFERRED_TOPOLOGY_ANNOTATION,
+        SLICE_TOPOLOGY_ANNOTATION,
+        SLICE_SIZE_ANNOTATION,
+        GAS_TIMESTAMP_ANNOTATION,
+        GAS_ALLOW_ANNOTATION,
+        GAS_DENY_ANNOTATION,
+        GAS_SAME_GPU_ANNOTATION,
+        GAS_XELINK_ANNOTATION,
+        GAS_SINGLE_NUMA_ANNOTATION,
+        JOB_INDEX_FAILURES_ANNOTATION,
+        JOBSET_EXCLUSIVE,
+        JOBSET_NODE_SELECTOR,
+        LWS_EXCLUSIVE,
+        LWS_SUBGROUP_EXCLUSIVE,
+        INITIAL_EVENTS_END,
+        *GANG_SIZE_KEYS,
+        *LEADER_KEYS,
+        *(key for _, *two in GANG_LABELS for key in two),
+        *(key for roles, numbers in RANK_KEYS for key in (*roles, *numbers)),
+    }
+)
+"""Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
+
+LONG_ANNOTATIONS: Final = frozenset({GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION})
+"""Those that grow with the containers of a pod and the cards of a node."""
+
+WISH_ANNOTATIONS: Final = frozenset(
+    {
+        GANG_ANNOTATION,
+        REQUIRED_TOPOLOGY_ANNOTATION,
+        PREFERRED_TOPOLOGY_ANNOTATION,
+        SLICE_TOPOLOGY_ANNOTATION,
+        SLICE_SIZE_ANNOTATION,
+        GAS_ALLOW_ANNOTATION,
+        GAS_DENY_ANNOTATION,
+        GAS_SAME_GPU_ANNOTATION,
+        *(key for _, *two in GANG_LABELS for key in two),
+    }
+)
+"""Those without whose value a pod cannot be placed as its author meant it."""

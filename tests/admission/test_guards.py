@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 import yaml
 
@@ -25,6 +26,8 @@ from tests.admission.harness import (
 from tests.support import create_namespace, delete
 from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.kube.client import ApiError
+from webhook.kube.objects import Pod
+from webhook.sweeper.patches import release_patch
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
 OTHER_GATE: Final = "kueue.x-k8s.io/admission"
@@ -138,6 +141,23 @@ def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tu
     change["spec"]["affinity"] = {"nodeAffinity": required}
     patch(guarded, *pod, change, user=SWEEPER)
     assert gates_of(guarded, pod) == [OTHER_GATE]
+
+
+def test_the_sweeper_s_release_takes_the_cards_away_that_a_pod_was_created_with(
+    guarded: Cluster, namespace: str
+) -> None:
+    body = gated("copied")
+    body["metadata"]["annotations"] |= dict.fromkeys(keys.GAS_ANNOTATIONS, "of another pod")
+    stored = create(guarded.api(), namespace, body)
+    ours = {keys.GAS_TIMESTAMP_ANNOTATION: "1764000000000000000", keys.GAS_CARDS_ANNOTATION: "card0"}
+    change = release_patch(msgspec.convert(stored, Pod), "n", ours)
+    words = ["-n", namespace, "patch", "pod", "copied", "--type=json", "-p", json.dumps(change)]
+    guarded.kubectl("--as", SWEEPER, *words)
+    after = guarded.api().json("GET", f"/api/v1/namespaces/{namespace}/pods/copied")
+    before = stored["metadata"]["annotations"]
+    kept = {key: text for key, text in before.items() if key not in keys.GAS_ANNOTATIONS}
+    assert after["metadata"]["annotations"] == {**kept, **ours}
+    assert "schedulingGates" not in after["spec"]
 
 
 def test_others_remove_their_own_gates_from_our_pods(guarded: Cluster, pod: tuple[str, str]) -> None:

@@ -75,6 +75,25 @@ def test_a_gang_that_does_not_fit_is_told_which_pods_stand_in_the_way() -> None:
     assert "not have a lower priority" in text
 
 
+def test_pods_that_hold_a_port_which_the_pod_needs_are_named_with_what_would_help() -> None:
+    container = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    there = [
+        decode(pod_json(f"web-{node.name}", nodeName=node.name, schedulingGates=[], containers=[container]))
+        for node in GRID
+    ]
+    text = said(cluster([*there, decode(pod_json("p", containers=[container]))]), "p")
+    assert "Of 4 nodes, excluded: host port 80/TCP in use: 4." in text
+    assert "it fits when 1 other pods end: ns/web-node-b0-s0-h00" in text
+
+
+def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
+    pod = decode(pod_json("p", resourceClaims=[{"name": "gpu"}], volumes=[claim]))
+    text = said(cluster([pod]), "p")
+    assert "Note: topogate does not model resource claims" in text
+    assert "Note: topogate does not know on which nodes its volumes can be used (data)" in text
+
+
 def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
     wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}}
     text = said(cluster(job_pods(3, **wish), parallelism=3))

@@ -211,6 +211,17 @@ def test_a_refusal_is_counted_and_tried_again_only_where_that_can_help(status: i
     assert recorder.dropped == tries
 
 
+def test_of_a_long_sentence_no_more_is_remembered_than_is_written() -> None:
+    """So two that differ only behind that are one."""
+    api = Refusing(403)
+    recorder = Recorder(api, "topogate.io/sweeper", "x", Clock())
+    for end in "ab":
+        recorder.event(POD, "GangWaits", "Place", "x" * 100_000 + end)
+    recorder.start()
+    recorder.close(10)
+    assert [len(body["note"].encode()) for body in api.bodies] == [NOTE_BYTES]
+
+
 def test_a_sentence_that_changes_at_every_pass_does_not_flood_the_object() -> None:
     api = Refusing(403)
     recorder = Recorder(api, "topogate.io/sweeper", "x", Clock())

@@ -20,11 +20,11 @@ from webhook.placement import (
     Usage,
     check,
     filling,
-    packing,
+    fitting,
     place,
 )
 from webhook.placement.filling import Filling
-from webhook.placement.packing import Packing
+from webhook.placement.fitting import Fitting
 from webhook.placement.question import ask
 from webhook.placement.tree import Vertex, build
 
@@ -51,7 +51,7 @@ THREE_NODES = {"b": {"r": {"x": 9, "y": 9, "z": 9}}}
 
 
 def test_a_search_that_was_cut_never_says_that_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "LIMIT", 1)
+    monkeypatch.setattr(fitting, "LIMIT", 1)
     monkeypatch.setattr(filling, "LIMIT", 1)
     found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES), Options(budget=3))
     assert isinstance(found, NoFit)
@@ -91,10 +91,10 @@ def test_unlike_pods_that_just_fit_find_their_place_although_the_exact_search_wa
     assert check(found, asked, snapshot) == []
 
 
-@pytest.mark.parametrize("search", [Packing, Filling])
+@pytest.mark.parametrize("search", [Fitting, Filling])
 @pytest.mark.parametrize("seed", range(20))
 def test_both_searches_find_a_place_exactly_when_there_is_one(
-    seed: int, search: type[Packing] | type[Filling]
+    seed: int, search: type[Fitting] | type[Filling]
 ) -> None:
     dice = random.Random(seed)
     for _ in range(10):

@@ -4,19 +4,29 @@ Each pair is a node of its own and a pod that is pinned to it, so the scheduler 
 """
 
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.support import wait_for_pods
+from tests.support import delete, wait_for_pods
 from webhook.kube import convert, objects
+from webhook.kube.client import Api, ApiError
 from webhook.placement import Snapshot, capacity
 
-PAIRS = 300
-LABELS = {"zone": ("a", "b"), "size": ("1", "5", "05", "x", "10"), "odd": ("",)}
+PAIRS = 400
+LABELS = {
+    "zone": ("a", "b"),
+    "size": ("1", "5", "05", "x", "10", "9223372036854775807", "9223372036854775808"),
+    "odd": ("",),
+}
+BOUNDS = ("3", "5", "07", "-1", "9223372036854775806", "9223372036854775808", "+4", "x")
+RUNTIMES = {"heavy": {"cpu": "600m", "memory": "300Mi"}, "odd": {"cpu": "100u", "memory": "1500m"}}
+"""RuntimeClasses and the overhead that admission writes into their pods."""
 EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
 
@@ -49,12 +59,13 @@ def toleration(dice: random.Random) -> dict[str, str]:
 
 def requirement(dice: random.Random) -> dict[str, Any]:
     key = dice.choice((*LABELS, "absent"))
-    operator = dice.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    operator = dice.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Gt", "Lt", "Lt"))
+    key = "size" if operator in ("Gt", "Lt") and dice.random() < 0.7 else key
     values: list[str] = []
     if operator in ("In", "NotIn"):
         values = dice.sample(("a", "b", "5", "05", ""), dice.randint(1, 2))
     elif operator in ("Gt", "Lt"):
-        values = [dice.choice(("3", "5", "07"))]
+        values = [dice.choice(BOUNDS)]
     return {"key": key, "operator": operator, "values": values}
 
 
@@ -78,6 +89,44 @@ def container(dice: random.Random, name: str) -> dict[str, Any]:
     return {"name": name, "image": "x", "resources": resources(dice)}
 
 
+def pod_level(dice: random.Random) -> dict[str, Any]:
+    """Requests and limits of the whole pod; the API server refuses those that its containers exceed."""
+    found: dict[str, Any] = {}
+    for kind in dice.choice((("requests",), ("limits",), ("requests", "limits"))):
+        amounts = {
+            "cpu": dice.choice(("1", "1500m", "1900m", "2100m")),
+            "memory": dice.choice(("900Mi", "1Gi")),
+        }
+        found[kind] = {key: value for key, value in amounts.items() if dice.random() < 0.7}
+    return found
+
+
+def create_possible(api: Api, path: str, node: str) -> None:
+    """Create the first of a sequence of random pods for a node that the API server accepts."""
+    dice = random.Random(f"pod for {node}")
+    for _ in range(50):
+        try:
+            api.request("POST", path, body=pod_body(dice, node))
+        except ApiError as error:
+            if error.status != 422:
+                raise
+        else:
+            return
+    raise AssertionError(f"50 pods for {node} were refused")
+
+
+@pytest.fixture
+def runtimes(cluster: Cluster) -> Iterator[None]:
+    """RuntimeClasses with overhead: a pod cannot name its overhead itself."""
+    api, path = cluster.api(), "/apis/node.k8s.io/v1/runtimeclasses"
+    for name, overhead in RUNTIMES.items():
+        body = {"metadata": {"name": name}, "handler": "x", "overhead": {"podFixed": overhead}}
+        api.request("POST", path, body=body)
+    yield
+    for name in RUNTIMES:
+        delete(api, f"{path}/{name}")
+
+
 def resident(node: str) -> dict[str, Any]:
     """A pod that is on a node already."""
     takes = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
@@ -94,9 +143,13 @@ def pod_body(dice: random.Random, node: str) -> dict[str, Any]:
     pinned = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     terms = [term(dice, node) for _ in range(dice.choice((1, 1, 2)))] if dice.random() < 0.4 else [pinned]
     selector = {key: dice.choice(values) for key, values in LABELS.items() if dice.random() < 0.03}
+    more: dict[str, Any] = {"resources": pod_level(dice)} if dice.random() < 0.4 else {}
+    if dice.random() < 0.2:
+        more["runtimeClassName"] = dice.choice(sorted(RUNTIMES))
     return {
         "metadata": {"name": f"pod-{node}", "labels": {"for": node}},
         "spec": {
+            **more,
             "containers": containers,
             "initContainers": init,
             "nodeSelector": selector | {"kubernetes.io/hostname": node},
@@ -137,12 +190,12 @@ def steady(cluster: Cluster, names: set[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.usefixtures("runtimes")
 def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(1)
     api = cluster.api()
     names = [f"n{number}" for number in range(PAIRS)]
     bodies = [node_body(dice, name) for name in names]
-    pods = [pod_body(dice, name) for name in names]
     fillers = [name for name in names if dice.random() < 0.3]
     path = f"/api/v1/namespaces/{namespace}/pods"
     with ThreadPoolExecutor(8) as pool:
@@ -150,7 +203,7 @@ def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, n
         steady(cluster, set(names))
         for name in fillers:
             api.request("POST", path, body=resident(name))
-        list(pool.map(lambda body: api.request("POST", path, body=body), pods))
+        list(pool.map(lambda name: create_possible(api, path, name), names))
     told = wait_for_pods(
         cluster,
         namespace,
@@ -172,6 +225,10 @@ def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, n
         assert (reason == "") == verdicts[name], (reason, told_why, pod["spec"], state[name])
     bound = sum(map(bool, verdicts.values()))
     assert PAIRS // 5 < bound < PAIRS * 4 // 5, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
+    specs = [by_name[f"pod-{name}"]["spec"] for name in names]
+    for field in ("resources", "overhead"):
+        kept = sum(bool(spec.get(field)) for spec in specs)
+        assert kept > PAIRS // 20, f"only {kept} pods have {field}"
 
 
 def decoded(pod: dict[str, Any]) -> objects.Pod:

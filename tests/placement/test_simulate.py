@@ -124,8 +124,22 @@ def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
         ),
         ("kind: CronJob\nmetadata: {name: x}\nspec: {jobTemplate: {}}", "cannot count the pods of CronJob x"),
         ("kind: Pod\nmetadata: {name: x, labels: 3}", "x: Expected `object`, got `int`"),
+        (
+            "kind: Job\nmetadata: {name: x}\nspec: {template: {metadata: {labels: 3}, spec: 4}}",
+            "pod: Expected `object`, got `int`",
+        ),
+        ("kind: Pod\nspec: {hostNetwork: true, containers: 3}", "pod: Expected `array`, got `int`"),
     ],
-    ids=["broken", "foreign", "no pods", "no number", "unknown workload", "wrong type"],
+    ids=[
+        "broken",
+        "foreign",
+        "no pods",
+        "no number",
+        "unknown workload",
+        "wrong type",
+        "in a template",
+        "no containers",
+    ],
 )
 def test_an_unusable_manifest_is_named_with_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], manifest: str, words: str
@@ -139,3 +153,71 @@ def test_an_unknown_level_is_an_error_that_names_the_levels(
 ) -> None:
     assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1), "--required", "zone") == 2
     assert "'zone' is unknown; the levels here are block, subblock, host, node" in capsys.readouterr().err
+
+
+def resident(node: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:
+    metadata = {"name": f"on-{node}", "namespace": namespace, "labels": {"app": "x", "version": "1"}}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": node, "containers": [], **spec}}
+
+
+def away_from(selector: dict[str, Any], **more: Any) -> dict[str, Any]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, **more}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def with_spec(body: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    body["spec"]["template"]["spec"] |= spec
+    return body
+
+
+def nodes_of(printed: str) -> list[str]:
+    return [line.split()[1] for line in printed.splitlines()[1:]]
+
+
+def test_a_job_whose_pods_repel_each_other_by_its_name_gets_a_node_for_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = away_from({"matchLabels": {keys.JOB_NAME_LABEL: "train"}})
+    nodes = cluster(node("a", "b0", 8), node("b", "b0", 8), node("c", "b0", 8))
+    assert simulated(tmp_path, nodes, with_spec(job(3), **own)) == 0
+    assert sorted(nodes_of(capsys.readouterr().out)) == ["a", "b", "c"]
+
+
+def test_a_pod_of_the_dump_that_repels_or_is_repelled_keeps_its_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = away_from({"matchLabels": {"app": "x"}})
+    theirs = away_from({"matchLabels": {keys.JOB_NAME_LABEL: "train"}})
+    nodes = [node(name, "b0", 4) for name in "abc"]
+    dump = cluster(*nodes, resident("a"), resident("b", **theirs), resident("c", "elsewhere", **theirs))
+    assert simulated(tmp_path, dump, with_spec(job(1), **own)) == 0
+    assert nodes_of(capsys.readouterr().out) == ["c"]
+
+
+def test_match_label_keys_narrow_a_selector_to_pods_with_the_same_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = with_spec(job(1), **away_from({"matchLabels": {"app": "x"}}, matchLabelKeys=["version"]))
+    dump = cluster(node("a", "b0", 4), resident("a"))
+    for version, status in (("1", 1), ("2", 0)):
+        body["spec"]["template"]["metadata"]["labels"] = {"version": version}
+        assert simulated(tmp_path, dump, body) == status, capsys.readouterr()
+
+
+def test_with_host_networking_every_port_of_a_container_is_the_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serving = {"name": "c", "ports": [{"containerPort": 80}]}
+    taken = resident("a", hostNetwork=True, containers=[serving])
+    dump = cluster(node("a", "b0", 4), node("b", "b0", 4), taken)
+    body = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"hostNetwork": True, "containers": [serving]}}
+    assert simulated(tmp_path, dump, body) == 0
+    assert nodes_of(capsys.readouterr().out) == ["b"]
+    assert simulated(tmp_path, cluster(node("a", "b0", 4), taken), body) == 1
+    assert "Of 1 node, excluded: host port 80/TCP in use: 1." in capsys.readouterr().out
+
+
+def test_a_rule_that_is_not_modelled_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = with_spec(job(1), resourceClaims=[{"name": "gpu"}])
+    assert simulated(tmp_path, cluster(node("a", "b0", 4)), body) == 0
+    assert "note: topogate does not model resource claims" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 In this process, against the real API server with kube-scheduler and controllers.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete, install_definitions, wait_for_pods
 from tests.sweeper.mortal import MortalApi, living
-from webhook.kube.client import Api
+from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
 from webhook.sweeper.settings import Settings
 
 Pods = list[dict[str, Any]]
@@ -180,7 +181,9 @@ def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
 def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     settings = Settings(undo_seconds=0.5)
-    with two_nodes.paused("kube-scheduler"):
+    # Started anew: one that was only held still would bind by what it had seen, to a node that is gone.
+    two_nodes.stop("kube-scheduler")
+    try:
         create_job(api, namespace, "pair", 2, template(8))
         pods = sweep(
             two_nodes,
@@ -190,6 +193,8 @@ def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster
             "release",
         )
         delete(api, "/api/v1/nodes/node-b0-s0-h01")
+    finally:
+        two_nodes.start("kube-scheduler")
     before = {pod["metadata"]["uid"] for pod in pods}
 
     def is_taken_back(pods: Pods) -> bool:
@@ -250,3 +255,48 @@ def test_an_odd_pod_of_one_tenant_stops_nobody_else(
     create_pod(two_nodes.api(), namespace, "odd", odd)
     create_job(two_nodes.api(), namespace, "other", 2, template(8))
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "other", 2), "the other gang to run")
+
+
+def test_a_gang_that_somebody_elses_gate_holds_takes_no_room_from_one_that_may_run(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    api = two_nodes.api()
+    quota = {"name": "kueue.x-k8s.io/admission"}
+    held = template(8)
+    held["spec"]["schedulingGates"].append(quota)
+    create_job(api, namespace, "held", 2, held)
+    wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "the pods that are held")
+    time.sleep(1.1)  # gangs are as old as their first pod, in whole seconds
+    create_job(api, namespace, "admitted", 2, template(8))
+    pods = sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "admitted", 2), "the other")
+    assert all(is_gated(pod) for pod in named(pods, "held"))
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    api.request("DELETE", f"{jobs}/admitted", query={"propagationPolicy": "Background"})
+    for pod in named(pods, "held"):
+        gates = {"spec": {"schedulingGates": [{"$patch": "delete", **quota}]}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+        api.request("PATCH", path, body=gates, content_type=STRATEGIC_MERGE_PATCH)
+    sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "held", 2), "the first, once let go")
+
+
+def test_a_pod_that_replaces_one_of_its_gang_goes_where_an_older_gang_reserves(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    # Else the older one would wait for the younger to end, and the younger for the node that it had.
+    api = two_nodes.api()
+    create_pod(api, namespace, "endless", template(8, gated=False))
+    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "endless", 1), "a pod that does not end")
+    create_job(api, namespace, "older", 2, template(8))
+    wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 3, "the gang that waits")
+    time.sleep(1.1)  # gangs are as old as their first pod, in whole seconds
+    create_job(api, namespace, "younger", 2, template(4))
+    patient = Settings(reserve_seconds=1000)
+    pods = sweep(two_nodes, namespace, patient, lambda pods: run_all(pods, "younger", 2), "the younger one")
+    lost = named(pods, "younger")[0]["metadata"]
+    delete(api, f"/api/v1/namespaces/{namespace}/pods/{lost['name']}")
+
+    def is_replaced(pods: Pods) -> bool:
+        uids = {pod["metadata"]["uid"] for pod in named(pods, "younger")}
+        return lost["uid"] not in uids and run_all(pods, "younger", 2)
+
+    sweep(two_nodes, namespace, Settings(reserve_seconds=0), is_replaced, "the pod to be replaced")

@@ -86,7 +86,7 @@ def test_4_a_gangs_controller_tells_its_size() -> None:
 
 def test_4_pods_that_come_late_are_placed_in_relation_to_their_siblings() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0)], no_size)
-    asked = plan.question(gang, gang.gated, {"ns-train-0": "n1"}).gang
+    asked = plan.question(gang, gang.gated, {"ns-train-0": "n1"}, in_a_plan={"ns-train-0"}).gang
     assert [(anchor.node, anchor.rank) for anchor in asked.anchors] == [("n1", 0)]
 
 
@@ -205,6 +205,19 @@ def test_26_a_pod_that_somebody_else_has_written_meanwhile_is_read_again_and_rel
 
     assert outcomes(Answers(conflict_once, {"a": newer}), pod_json("a")) == {"a": Outcome.RELEASED}
     assert len(tries) == 2
+
+
+def test_26_a_pod_of_which_somebody_else_wrote_what_we_do_not_keep_is_released_as_well() -> None:
+    seen = pod_json("a", metadata={"resourceVersion": "1", "annotations": {"theirs": "then"}})
+    newer = pod_json("a", metadata={"resourceVersion": "2", "annotations": {"theirs": "now"}})
+    tries: list[str] = []
+
+    def conflict_once(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+    assert outcomes(Answers(conflict_once, {"a": newer}), seen) == {"a": Outcome.RELEASED}
 
 
 def refuse(*names: str) -> Callable[[str], None]:

@@ -7,7 +7,8 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of, rank_of
+from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.ranks import rank_of
 
 
 def no_size(_key: GangKey) -> OwnerSays:
@@ -64,6 +65,98 @@ def test_pods_of_a_replica_set_do_not_wait_for_one_another() -> None:
     assert [gang.size for gang in gather_all(*pods)] == [1, 1]
 
 
+TASK = "volcano.sh/task-spec"
+
+
+def kubeflow(role: str, index: int | None = None) -> dict[str, str]:
+    labels = {"training.kubeflow.org/job-name": "t", "training.kubeflow.org/replica-type": role}
+    return labels if index is None else {**labels, "training.kubeflow.org/replica-index": str(index)}
+
+
+def volcano(task: str, index: int) -> dict[str, str]:
+    return {"scheduling.volcano.sh/group-name": "t", TASK: task, "volcano.sh/task-index": str(index)}
+
+
+def ray(kind: str, group: str, replica: int | None = None, host: int | None = None) -> dict[str, str]:
+    labels = {"ray.io/cluster": "r", "ray.io/node-type": kind, "ray.io/group": group}
+    if replica is None or host is None:
+        return labels
+    return {
+        **labels,
+        "ray.io/worker-group-replica-index": str(replica),
+        "ray.io/replica-host-index": str(host),
+    }
+
+
+def mpi(role: str, index: int | None = None) -> dict[str, str]:
+    """As mpi-operator labels pods: no replica-type."""
+    labels = {"training.kubeflow.org/job-name": "t", "training.kubeflow.org/job-role": role}
+    return labels if index is None else {**labels, "training.kubeflow.org/replica-index": str(index)}
+
+
+def ranks_of(gated: list[dict[str, str]], released: list[dict[str, str]]) -> tuple[list[int | None], Any]:
+    """The ranks of pods with these labels, in their order, and the gang's problems."""
+    pods = [decode(pod_json(f"p{index}", metadata={"labels": each})) for index, each in enumerate(gated)]
+    free = [decode(pod_json(f"r{index}", metadata={"labels": each})) for index, each in enumerate(released)]
+    (gang,) = gather(pods, free, no_size)
+    return [gang.ranks.get(pod.metadata.uid) for pod in (*pods, *free)], gang.problems
+
+
+@pytest.mark.parametrize(
+    ("gated", "released", "expected"),
+    [
+        ([kubeflow("worker", 1), kubeflow("worker", 0), kubeflow("master", 0)], [], [2, 1, 0]),
+        (
+            [kubeflow("Worker", 0), kubeflow("PS", 1), kubeflow("PS", 0), kubeflow("Chief", 0)],
+            [],
+            [3, 2, 1, 0],
+        ),
+        ([kubeflow("worker", 0), kubeflow("evaluator", 0), kubeflow("alien", 0)], [], [1, 0, 2]),
+        ([kubeflow("b", 0), kubeflow("a", 0), kubeflow("a", 1)], [], [2, 0, 1]),
+        ([kubeflow("worker", 3), kubeflow("worker", 5)], [], [3, 5]),
+        ([kubeflow("worker", 3)], [kubeflow("master", 0)], [4, 0]),
+        ([kubeflow("worker", 1), kubeflow("worker", 0)], [kubeflow("launcher")], [2, 1, 0]),
+        ([mpi("worker", 1), mpi("worker", 0)], [mpi("launcher")], [2, 1, 0]),
+        ([mpi("worker", 2), mpi("worker", 1), mpi("launcher", 0)], [], [2, 1, 0]),
+        ([mpi("worker", 1), mpi("worker", 0)], [{"training.kubeflow.org/job-name": "t"}], [1, 0, None]),
+        ([volcano("worker", 0), volcano("worker", 1), volcano("ps", 0)], [], [1, 2, 0]),
+        (
+            [ray("worker", "g", 1, 0), ray("worker", "g", 0, 1), ray("worker", "g", 0, 0)],
+            [ray("head", "h")],
+            [3, 2, 1, 0],
+        ),
+        ([ray("worker", "h", 0, 0), ray("worker", "g", 0, 0)], [], [1, 0]),
+        ([ray("worker", "g"), ray("worker", "g")], [ray("head", "h")], [None, None, None]),
+    ],
+    ids=[
+        "PyTorchJob",
+        "TFJob, capital letters",
+        "a role that nobody knows",
+        "only such roles",
+        "one role, some pods finished",
+        "two roles, some pods finished",
+        "a launcher without index",
+        "mpi-operator",
+        "mpi-operator, the launcher works as well",
+        "a stranger without index",
+        "Volcano",
+        "Ray, several hosts a replica",
+        "Ray, two groups",
+        "Ray without indices",
+    ],
+)
+def test_ranks_follow_the_roles_and_then_the_numbers_within_each(
+    gated: list[dict[str, str]], released: list[dict[str, str]], expected: list[int | None]
+) -> None:
+    assert ranks_of(gated, released) == (expected, ())
+
+
+def test_two_leaders_without_a_number_have_the_same_rank() -> None:
+    found, problems = ranks_of([kubeflow("worker", 0), kubeflow("master"), kubeflow("master")], [])
+    assert found == [None] * 3
+    assert problems == ("two pods have the same rank; placed without ranks",)
+
+
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
@@ -72,6 +165,9 @@ def test_pods_of_a_replica_set_do_not_wait_for_one_another() -> None:
         ({"labels": {"jobset.sigs.k8s.io/job-global-index": "2", keys.JOB_INDEX_KEY: "3"}}, (2, 3)),
         ({"labels": {"leaderworkerset.sigs.k8s.io/worker-index": "0"}}, (0,)),
         ({"labels": {"training.kubeflow.org/replica-index": "7"}}, (7,)),
+        ({"labels": kubeflow("Worker", 7)}, ("worker", 7)),
+        ({"labels": {"volcano.sh/task-index": "2"}, "annotations": {TASK: "mpi"}}, ("mpi", 2)),
+        ({"labels": ray("worker", "g", 1, 0)}, ("worker", "g", 1, 0)),
         ({"labels": {"apps.kubernetes.io/pod-index": "4"}}, (4,)),
         ({"labels": {keys.JOB_INDEX_KEY: "-1"}}, None),
         ({"labels": {keys.JOB_INDEX_KEY: "many"}}, None),
@@ -123,3 +219,9 @@ def test_a_placement_name_is_a_legal_object_name_whatever_the_gang_is_called() -
     assert len(name) <= 253
     assert name.replace("-", "").isascii()
     assert name == name.lower().strip("-")
+
+
+def test_what_a_gang_asks_for_and_is_not_modelled_is_among_its_problems() -> None:
+    pod = decode(pod_json(resourceClaims=[{"name": "gpu"}]))
+    (gang,) = gather([pod], [], lambda _: OwnerSays())
+    assert [problem[:42] for problem in gang.problems] == ["topogate does not model resource claims: i"]

@@ -103,6 +103,26 @@ def test_annotations_are_added_to_whatever_is_there(metadata: dict[str, Any]) ->
     }
 
 
+STALE = dict.fromkeys(keys.GAS_ANNOTATIONS, "of another pod")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {keys.GAS_TIMESTAMP_ANNOTATION: "1", keys.GAS_CARDS_ANNOTATION: "card0"},
+        dict.fromkeys(keys.GAS_ANNOTATIONS, "ours"),
+        {},
+    ],
+    ids=["cards without tiles", "cards and tiles", "no cards"],
+)
+@pytest.mark.parametrize("others", [{"a/b": "c"}, {}], ids=["beside others", "alone"])
+def test_a_released_pod_keeps_no_cards_that_its_author_copied_from_another_pod(
+    given: dict[str, str], others: dict[str, str]
+) -> None:
+    after = released(pod_json(metadata={"annotations": {**others, **STALE}}), given)
+    assert after["metadata"]["annotations"] == {**others, **given}
+
+
 @pytest.mark.parametrize(
     "changed",
     [

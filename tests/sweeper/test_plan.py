@@ -1,17 +1,23 @@
 """From a gang to its plan: time stamps that only grow, spreads, owners, and what is kept of earlier plans."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from tests.sweeper.pods import job_pod
-from webhook.kube.objects import Metadata
+from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.cli.explain import Cluster
+from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.placement import Topology
+from webhook.placement import Assignment, Topology, place
 from webhook.sweeper import plan
 from webhook.sweeper.gangs import OwnerSays, gather
 from webhook.sweeper.plan import Timestamps
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import Looker
 
 NOW = 1_764_000_000_000_000_000
 
@@ -89,6 +95,21 @@ def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None
     assert not plan.plan_spec(gang, Placement(metadata=before.metadata), added).preempts
 
 
+def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
+    added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
+
+    def attempt(*uids: str) -> int:
+        pods = [PlannedPod(name="p", uid=uid, node="n0") for uid in uids]
+        before = Placement(metadata=Metadata(name="p"), spec=PlacementSpec(attempt=3, pods=pods))
+        return plan.plan_spec(gang, before, added).attempt
+
+    assert attempt("an earlier one", "ns-train-0") == 3
+    assert attempt("an earlier one") == 4
+    assert attempt() == 3, "it has only waited so far"
+    assert plan.plan_spec(gang, None, added).attempt == 0
+
+
 def test_a_gangs_placement_belongs_to_the_gangs_controller() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1))
     assert plan.plan_metadata(gang)["ownerReferences"] == [
@@ -102,3 +123,70 @@ def test_a_gang_of_several_controllers_belongs_to_none_of_them() -> None:
         [job_pod(0, "a", annotations=both), job_pod(0, "b", annotations=both)], [], lambda _: OwnerSays(2)
     )
     assert "ownerReferences" not in plan.plan_metadata(gang)
+
+
+# --- beside which pods the waiting ones are to be ---------------------------------------------------------
+
+GPUS = {"nvidia.com/gpu": "8"}
+
+
+def member(name: str, requests: dict[str, str], node_name: str = "", **annotations: str) -> Pod:
+    """A pod of the gang g; with a node, one that was bound there without a gate of ours."""
+    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
+    if node_name:
+        spec |= {"nodeName": node_name, "schedulingGates": []}
+    return decode(
+        pod_json(name, metadata={"annotations": {keys.GANG_ANNOTATION: "g", **annotations}}, **spec)
+    )
+
+
+def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[str, str] | str:
+    """Where two GPU pods go: two empty GPU nodes are in block b1, one in the block b0 of the other pod."""
+    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: required} if required else {}
+    nodes = {
+        name: msgspec.convert(
+            {
+                "metadata": {"name": name, "labels": where},
+                "status": {"allocatable": {"cpu": "64", "pods": "110", **gpus}},
+            },
+            Node,
+        )
+        for name, where, gpus in (
+            ("bare", {}, {}),
+            ("g0", labels("b0", "s0", "h0"), GPUS),
+            ("g1", labels("b1", "s1", "h1"), GPUS),
+            ("g2", labels("b1", "s1", "h2"), GPUS),
+        )
+    }
+    entries = [PlannedPod(name="other", uid="uid-other", node=planned_on)] if planned_on else []
+    plans = {"ns/p": Placement(metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=entries))}
+    workers = [member(f"w{index}", GPUS, **wish) for index in range(2)]
+    looker = Looker(Cluster((*workers, other), nodes, plans, lambda _: OwnerSays()), Settings())
+    view = looker.look()
+    (gang,) = gather(view.gated, view.others, lambda _: OwnerSays())
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+    asked = plan.question(gang, waiting, view.placed_on(gang.pods), in_a_plan=view.in_a_plan)
+    answer = place(asked.gang, looker.snapshot(view), Settings().options)
+    return dict(answer.nodes) if isinstance(answer, Assignment) else answer.sentence
+
+
+def test_a_launcher_that_kube_scheduler_bound_to_a_node_without_labels_does_not_make_its_gang_wait() -> None:
+    launcher = member("other", {"cpu": "1"}, "bare")
+    assert placed_beside(launcher, required="block") == {"uid-w0": "g1", "uid-w1": "g2"}
+
+
+def test_a_launchers_block_is_not_taken_to_be_free_of_charge() -> None:
+    assert placed_beside(member("other", {"cpu": "1"}, "g0")) == {"uid-w0": "g1", "uid-w1": "g2"}
+
+
+def test_a_gpu_pod_that_was_bound_before_topogate_came_has_its_like_beside_it() -> None:
+    said = placed_beside(member("other", GPUS, "g1"), required="block")
+    assert isinstance(said, str), "only g2 is left in its block"
+    assert "the domain of the gang's placed pods" in said
+
+
+def test_a_pod_that_went_through_us_has_its_gang_beside_it_whatever_it_asks_for() -> None:
+    launcher = member("other", {"cpu": "1"}, "g0")
+    said = placed_beside(launcher, required="block", planned_on="g0")
+    assert isinstance(said, str)
+    assert "the domain of the gang's placed pods" in said

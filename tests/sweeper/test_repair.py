@@ -1,15 +1,16 @@
 """Which released pods are given up, and when: never for a short trouble, never a pod that runs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
+from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.repair import Watchman, can_come_again
-from webhook.sweeper.settings import Settings
+from webhook.sweeper.repair import UNTRIED, Watchman, can_come_again, delete
+from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -38,10 +39,11 @@ def released(
     bound: bool = False,
     phase: str = "Pending",
     nominated: str = "",
+    said: str = "Unschedulable",
     gates: Sequence[str] = (),
     **metadata: Any,
 ) -> Pod:
-    """A pod pinned to n1, bound there or not."""
+    """A pod pinned to n1, bound there or not. said: the reason in its condition PodScheduled."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     pod = pod_json(
         schedulingGates=[{"name": gate} for gate in gates],
@@ -49,7 +51,8 @@ def released(
         metadata=metadata,
         **({"nodeName": "n1"} if bound else {}),
     )
-    pod["status"] = {"phase": phase, "nominatedNodeName": nominated}
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": said}
+    pod["status"] = {"phase": phase, "nominatedNodeName": nominated, "conditions": [scheduled]}
     return decode(pod)
 
 
@@ -85,6 +88,11 @@ def test_a_pod_that_is_not_bound_in_time_is_lost() -> None:
     assert causes(released(), node(), 100) == ["not-bound"]
 
 
+@pytest.mark.parametrize("said", ["", "SchedulingGated"])
+def test_a_pod_that_no_scheduler_has_looked_at_is_told_of_but_not_given_up(said: str) -> None:
+    assert causes(released(said=said), node(), 100) == [UNTRIED]
+
+
 def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
     assert causes(released(nominated="n1"), node(), 299) == []
     assert causes(released(nominated="n1"), node(), 300) == ["not-bound"]
@@ -117,11 +125,78 @@ def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
     ("owners", "expected"),
     [
         ([], False),
-        ([{"kind": "Job", "name": "j", "uid": "u", "controller": True}], True),
-        ([{"kind": "Job", "name": "j", "uid": "u"}], False),
-        ([{"kind": "Node", "name": "n", "uid": "u", "controller": True}], False),
+        ([{"apiVersion": "batch/v1", "kind": "Job", "controller": True}], True),
+        ([{"apiVersion": "v1", "kind": "ReplicationController", "controller": True}], True),
+        ([{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "controller": True}], True),
+        ([{"apiVersion": "batch/v1", "kind": "Job"}], False),
+        ([{"apiVersion": "v1", "kind": "Node", "controller": True}], False),
+        ([{"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "controller": True}], False),
+        ([{"apiVersion": "example.com/v1", "kind": "Job", "controller": True}], False),
     ],
-    ids=["nobody's", "a Job's", "owned but not controlled", "a mirror pod"],
+    ids=[
+        "nobody's",
+        "a Job's",
+        "a core controller's",
+        "a Kubeflow job's",
+        "owned but not controlled",
+        "a mirror pod",
+        "a step of a workflow, which fails when its pod is deleted",
+        "somebody else's Job",
+    ],
 )
-def test_only_a_pod_that_a_controller_makes_again_may_be_deleted(owners: list[Any], expected: bool) -> None:
-    assert can_come_again(decode(pod_json(metadata={"ownerReferences": owners}))) is expected
+def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[Any], expected: bool) -> None:
+    pod = decode(pod_json(metadata={"ownerReferences": [{"name": "o", "uid": "u", **o} for o in owners]}))
+    assert can_come_again(pod, REPAIR_OWNERS) is expected
+
+
+def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
+    clock = Clock()
+    watchman = Watchman(SETTINGS, clock)
+    pod = released(nominated="n1")
+    for clock.now in (0.0, 1000.0):
+        assert watchman.lost([pod], node(), {"n1"}) == []
+    clock.now = 1299
+    assert watchman.lost([pod], node()) == []
+    clock.now = 1599
+    assert [lost.cause for lost in watchman.lost([pod], node())] == ["not-bound"]
+
+
+class OneDelete:
+    """Keeps what is sent, and answers with a status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.body: Any = None
+
+    def request(self, _method: str, _path: str, *, body: Any) -> bytes:
+        self.body = body
+        if self.status >= 300:
+            raise ApiError(self.status, "", "refused")
+        return b"{}"
+
+
+@pytest.mark.parametrize(("status", "went"), [(200, True), (404, True), (409, False), (500, False)])
+def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: bool) -> None:
+    # It may have been bound since, and run: our copy may be behind.
+    api = OneDelete(status)
+    assert delete(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
+    assert api.body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+
+
+def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None:
+    body = msgspec.to_builtins(released())
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes: volume node affinity conflict",
+    }
+    body["status"]["conditions"] = [said]
+    pod, clock = msgspec.convert(body, Pod), Clock()
+    watchman = Watchman(SETTINGS, clock)
+    watchman.lost([pod], node())
+    clock.now = 100
+    (lost,) = watchman.lost([pod], node())
+    assert lost.reason == (
+        "kube-scheduler has not bound it to n1 within 100 s, saying: 0/1 nodes: volume node affinity conflict"
+    )

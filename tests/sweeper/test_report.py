@@ -7,7 +7,8 @@ import pytest
 
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
-from webhook.kube.placements import Placement
+from webhook.kube.objects import Metadata
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
 from webhook.sweeper.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.report import Reporter, Silent
@@ -27,9 +28,11 @@ class Answers(Api):
     def __init__(self) -> None:
         self.answer: Exception | None = None
         self.writes: list[str] = []
+        self.bodies: list[Any] = []
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
         self.writes.append(f"{method} {path}")
+        self.bodies.append(body)
         if self.answer is not None:
             raise self.answer
         metadata = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
@@ -123,3 +126,38 @@ def test_an_api_server_that_is_away_is_asked_once_in_a_pass() -> None:
     assert len(passes.api.writes) == 1
     passes.one(None)
     assert len(passes.api.writes) == 1 + 2 * 3, "a Placement and its status for each gang"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "is_complete"), [(0, True), (1, False)], ids=["the same life", "a later life"]
+)
+def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
+    attempt: int, is_complete: bool
+) -> None:
+    pod = job_pod(0)
+    entry = PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="n")
+    (gang,) = gather([pod], [], lambda _: OwnerSays(1))
+    name = gang.key.placement_name
+    copy: Any = Copy()
+    copy.placements[f"ns/{name}"] = Placement(
+        metadata=Metadata(namespace="ns", name=name),
+        spec=PlacementSpec(size=1, attempt=attempt, pods=[entry]),
+        status=PlacementStatus("Bound", 1, 1, 1, complete=True),
+    )
+    api = Answers()
+    Reporter(api, copy, Settings(), Metrics(), Silent()).report(View([pod], [], {}, {}), [gang])
+    (body,) = api.bodies
+    status = body["status"]
+    assert (status["state"], status.get("attempt", 0)) == ("Releasing", attempt)
+    assert bool(status["complete"]) == is_complete
+
+
+def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
+    api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
+    cache: Any = copy
+    reporter = Reporter(api, cache, Settings(), Metrics(), Silent())
+    reporter.waits(gang, "no room for " + "№" * 100_000)
+    reporter.report(View([], [], {}, {}), [gang])
+    (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
+    assert len(reason.encode()) <= 4096
+    assert reason.endswith("№…")

@@ -105,7 +105,8 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
         ({SIZE: "2"}, f"{SIZE} needs {LEVEL}"),
         ({LEVEL: "subblock", SIZE: "0"}, f"{SIZE}: '0' is no positive integer"),
         ({LEVEL: "subblock", SIZE: "-2"}, f"{SIZE}: '-2' is no positive integer"),
-        ({LEVEL: "subblock", SIZE: "9" * 5000}, f"{SIZE}: '{'9' * 40}' is no positive integer"),
+        ({LEVEL: "subblock", SIZE: "9" * 500}, f"{SIZE}: '{'9' * 40}' is no positive integer"),
+        ({LEVEL: "subblock", SIZE: "9" * 5000}, f"annotation {SIZE} of pod p0 is longer than topogate reads"),
         ({LEVEL: "rack", SIZE: "2"}, "topology level 'rack' is unknown"),
         ({LEVEL: "subblock", SIZE: "3"}, "4 pods do not divide into slices of 3"),
         (
@@ -113,7 +114,17 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
             "slices are at a level above the required host",
         ),
     ],
-    ids=["no size", "no level", "zero", "negative", "too long", "no such level", "no multiple", "above"],
+    ids=[
+        "no size",
+        "no level",
+        "zero",
+        "negative",
+        "long",
+        "too long",
+        "no such level",
+        "no multiple",
+        "above",
+    ],
 )
 def test_a_wish_that_cannot_be_meant_is_told_and_not_passed_over(
     wish: dict[str, str], complaint: str

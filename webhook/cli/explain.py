@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from labeler.contract import keys
-from webhook.kube import placements
+from webhook.kube import placements, unmodelled
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.owners import Owners
@@ -128,6 +128,8 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
         f"{len(gang.gated)} wait, {len(gang.released)} are released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
+    if volumes := unmodelled.volume_note(pod):
+        yield f"Note: {volumes}."
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."
     placement = cluster.placements.get(gang.key.placement_key)
@@ -147,7 +149,8 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
 def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
-        asked = plan.question(gang, waiting, view.placed_on(gang.pods)).gang
+        places = view.placed_on(gang.pods)
+        asked = plan.question(gang, waiting, places, class_of=view.class_of, in_a_plan=view.in_a_plan).gang
         answer = place(asked, snapshot, options)
     except PlacementError as error:
         yield f"Now: it cannot be placed: {error}."

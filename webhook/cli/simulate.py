@@ -15,7 +15,9 @@ import msgspec
 import yaml
 
 from labeler.contract import keys
-from webhook.kube import convert, objects
+from webhook.cli import defaults
+from webhook.cli.manifest import InputError, name_of, pods_of
+from webhook.kube import antiaffinity, conflicts, convert, objects, unmodelled
 from webhook.placement import (
     Assignment,
     Gang,
@@ -46,10 +48,6 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-class InputError(ValueError):
-    """A file that cannot be used; the text says which and why."""
-
-
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the subcommand `simulate`."""
     parser = subparsers.add_parser(
@@ -74,8 +72,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Print the assignment (status 0) or the reason why there is none (1); 2 for unusable input."""
     try:
-        snapshot = read_snapshot(args.cluster)
-        gang = _with_overrides(read_gang(args.manifest), args)
+        gang, snapshot, notes = read(args.cluster, args.manifest)
+        gang = _with_overrides(gang, args)
         found = place(gang, snapshot, Options(mode=Mode(args.mode)))
     except (InputError, PlacementError) as error:
         print(f"topogate simulate: {error}", file=sys.stderr)
@@ -88,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
         _print(found, gang)
+    for note in notes:
+        print(f"topogate simulate: note: {note}", file=sys.stderr)
     return 0 if isinstance(found, Assignment) else 1
 
 
@@ -121,25 +121,40 @@ def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_snapshot(files: list[Path]) -> Snapshot:
-    """The cluster of these files. Raises InputError."""
-    nodes, usage = [], []
+def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
+    """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
+
+    Raises InputError, and PlacementError for a wish that is none.
+    """
+    nodes, there = read_cluster(files)
+    name, pods = read_pods(manifest)
+    if not pods:
+        raise InputError(f"{manifest} describes no pods")
+    rules = conflicts.between([pod for _, _, pod in pods], [antiaffinity.terms_of(pod) for pod, _ in there])
+    usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
+    try:
+        snapshot = Snapshot.build([rules.node(node, convert.node_of(node)) for node in nodes], usage)
+    except PlacementError as error:
+        raise InputError(str(error)) from None
+    return _gang(name, pods, rules), snapshot, unmodelled.notes(pod for _, _, pod in pods)
+
+
+def read_cluster(files: list[Path]) -> tuple[list[objects.Node], list[tuple[objects.Pod, Path]]]:
+    """The nodes, and the pods that take room on them with the file of each. Raises InputError."""
+    nodes, there = [], []
     for file in files:
         for document in _documents(file):
             if document.get("kind") == "Node":
-                nodes.append(convert.node_of(_as(objects.Node, document, file)))
+                nodes.append(_as(objects.Node, document, file))
             elif document.get("kind") == "Pod":
-                pod = _as(objects.Pod, _defaulted(document), file)
+                pod = _as(objects.Pod, defaults.defaulted(document), file)
                 if convert.occupies(pod):
-                    usage.append((pod.spec.node_name, _usage(pod, file)))
+                    there.append((pod, file))
     if not nodes:
         raise InputError(
             f"no nodes in {', '.join(map(str, files))}; save them with kubectl get nodes,pods -A -o json"
         )
-    try:
-        return Snapshot.build(nodes, usage)
-    except PlacementError as error:
-        raise InputError(str(error)) from None
+    return nodes, there
 
 
 def _usage(pod: objects.Pod, file: Path) -> Usage:
@@ -149,87 +164,36 @@ def _usage(pod: objects.Pod, file: Path) -> Usage:
         raise InputError(f"{file}: pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from None
 
 
-def read_gang(file: Path) -> Gang:
-    """The pods of a manifest as one gang. Raises InputError, and PlacementError for a wish that is none."""
-    members: list[Member] = []
-    annotations: dict[str, str] = {}
+Waiting = tuple[str, int | None, objects.Pod]
+"""Name, rank and body of a pod."""
+
+
+def read_pods(file: Path) -> tuple[str, list[Waiting]]:
+    """The name of what a manifest begins with, and the pods that it makes. Raises InputError."""
     names: list[str] = []
+    pods: list[Waiting] = []
     for document in _documents(file):
+        metadata = document.get("metadata")
+        namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
         for name, rank, template in pods_of(document, file):
-            pod = _as(objects.Pod, _defaulted(template), file)
-            annotations |= pod.metadata.annotations
-            members.append(Member(name, rank, convert.pod_class_of(pod)))
-        names.append(_name(document))
-    if not members:
-        raise InputError(f"{file} describes no pods")
+            pods.append((name, rank, _as(objects.Pod, defaults.defaulted(template, namespace), file)))
+        names.append(name_of(document))
+    return next(iter(names), ""), pods
+
+
+def _gang(name: str, pods: list[Waiting], rules: conflicts.Conflicts) -> Gang:
+    annotations: dict[str, str] = {}
+    for _, _, pod in pods:
+        annotations |= pod.metadata.annotations
     return Gang(
-        annotations.get(keys.GANG_ANNOTATION) or names[0],
-        tuple(members),
+        annotations.get(keys.GANG_ANNOTATION) or name,
+        tuple(Member(own, rank, rules.pod_class(pod, convert.pod_class_of(pod))) for own, rank, pod in pods),
         required_level=annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION),
         preferred_level=annotations.get(keys.PREFERRED_TOPOLOGY_ANNOTATION),
         slices=slices_of(
             annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION), annotations.get(keys.SLICE_SIZE_ANNOTATION)
         ),
     )
-
-
-Described = tuple[str, int | None, Mapping[str, Any]]
-"""A pod's name, its rank and its template (metadata and spec)."""
-
-
-def pods_of(document: Mapping[str, Any], file: Path) -> Iterator[Described]:
-    """The pods that a workload makes at once: itself, or its template times its parallelism or replicas."""
-    kind, name, spec = document.get("kind"), _name(document), document.get("spec") or {}
-    match kind:
-        case "Pod":
-            yield name, None, document
-        case "Job":
-            yield from _copies(name, _job_size(spec), _template(spec, name, file))
-        case "JobSet":
-            rank = 0
-            for part in spec.get("replicatedJobs") or ():
-                job = (part.get("template") or {}).get("spec") or {}
-                for replica in range(_number(part.get("replicas"), 1)):
-                    prefix = f"{name}-{part.get('name', '')}-{replica}"
-                    for pod, _, template in _copies(prefix, _job_size(job), _template(job, name, file)):
-                        yield pod, rank, template
-                        rank += 1
-        case "StatefulSet" | "Deployment" | "ReplicaSet":
-            yield from _copies(name, _number(spec.get("replicas"), 1), _template(spec, name, file))
-        case _:
-            if "template" in spec or "jobTemplate" in spec:
-                raise InputError(f"{file}: cannot count the pods of {kind} {name}; give its pods instead")
-
-
-def _job_size(spec: Mapping[str, Any]) -> int:
-    parallelism = _number(spec.get("parallelism"), 1)
-    completions = spec.get("completions")
-    return parallelism if completions is None else min(parallelism, _number(completions, 1))
-
-
-def _number(value: object, default: int) -> int:
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"{value!r} is no number of pods")
-    return value
-
-
-def _copies(name: str, count: int, template: Mapping[str, Any]) -> Iterator[Described]:
-    for number in range(count):
-        yield f"{name}-{number}", number, template
-
-
-def _template(spec: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        raise InputError(f"{file}: {name} has no pod template")
-    return template
-
-
-def _name(document: Mapping[str, Any]) -> str:
-    metadata = document.get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "pod")
 
 
 def _documents(file: Path) -> Iterator[dict[str, Any]]:
@@ -271,17 +235,8 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _defaulted(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod with what is required there; requests default from limits where they are counted."""
-    return {
-        "metadata": pod.get("metadata") or {},
-        "spec": pod.get("spec") or {},
-        "status": pod.get("status") or {},
-    }
-
-
 def _as(kind: type[T], document: Mapping[str, Any], file: Path) -> T:
     try:
         return msgspec.convert({"metadata": {}, **document}, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{file}: {_name(document)}: {error}") from None
+        raise InputError(f"{file}: {name_of(document)}: {error}") from None

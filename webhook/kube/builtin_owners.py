@@ -1,5 +1,8 @@
 """Kubernetes' own owners: Job and StatefulSet, with the fields that tell how many pods they make. Pure."""
 
+import sys
+from typing import Final
+
 from webhook.kube.objects import Metadata, Struct
 
 
@@ -15,6 +18,7 @@ class JobSpec(Struct, frozen=True):
     parallelism: int | None = None
     completions: int | None = None
     backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
 
 
 class JobStatus(Struct, frozen=True):
@@ -36,9 +40,15 @@ def job_size(job: Job) -> int | None:
     return at_once(job.spec, job.status.succeeded or 0)
 
 
+_DEFAULT_BACKOFF_LIMIT: Final = 6
+
+
 def job_failures_left(job: Job) -> int:
     """How many more of its pods may fail (a deleted pod does) before the Job itself fails for good."""
-    limit = 6 if job.spec.backoff_limit is None else job.spec.backoff_limit
+    limit = job.spec.backoff_limit
+    if limit is None:
+        # Where each index has a limit of its own there is none for the Job unless it is written down.
+        limit = sys.maxsize if job.spec.backoff_limit_per_index is not None else _DEFAULT_BACKOFF_LIMIT
     return limit - (job.status.failed or 0)
 
 

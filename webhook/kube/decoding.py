@@ -10,11 +10,11 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from labeler.contract import keys
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ListMetadata, Metadata, ObjectList, Struct
 
 _GONE: Final = 410
-_END_OF_LIST: Final = "k8s.io/initial-events-end"
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Reader(Generic[T]):
 
     def is_end_of_list(self, raw: msgspec.Raw) -> bool:
         """Whether a bookmark marks the end of a list that came as a stream (KEP-3157)."""
-        return _END_OF_LIST in self._envelope_decoder.decode(raw).metadata.annotations
+        return keys.INITIAL_EVENTS_END in self._envelope_decoder.decode(raw).metadata.annotations
 
 
 def key_of(item: HasMetadata) -> str:

@@ -135,6 +135,7 @@ class Recorder:
         reason: why, in PascalCase, for machines ("GangWaits"); action: what was done or tried, likewise;
         note: a sentence for people, cut at 1 KiB. kind: NORMAL or WARNING.
         """
+        note = shortened(note)
         key = (regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}", reason, note)
         with self._lock:
             series = self._series.get(key)
@@ -193,7 +194,7 @@ class Recorder:
             "type": kind,
             "reason": reason[:128],
             "action": action[:128],
-            "note": shortened(note),
+            "note": note,
             "regarding": regarding.to_json(),
             "reportingController": self._component,
             "reportingInstance": self._instance,
@@ -263,9 +264,8 @@ class Recorder:
         series.path = f"{collection}/{metadata['name']}"
 
 
-def shortened(note: str) -> str:
-    """A note within the API server's limit; a cut one ends in an ellipsis."""
-    encoded = note.encode()
-    if len(encoded) <= NOTE_BYTES:
-        return note
-    return encoded[: NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"
+def shortened(text: str, most: int = NOTE_BYTES) -> str:
+    """At most so many bytes of a text, by default the API server's limit; a cut one ends in an ellipsis."""
+    if 4 * len(text) <= most or len(encoded := text.encode(errors="replace")) <= most:
+        return text
+    return encoded[: most - len("…".encode())].decode(errors="ignore") + "…"

@@ -15,7 +15,7 @@ from typing import Final, Generic
 import msgspec
 
 from webhook.kube.client import Api, ApiError
-from webhook.kube.collection import LIST_SECONDS, Collection, Listing
+from webhook.kube.collection import Collection, Listing
 from webhook.kube.decoding import Event, ExpiredError, T
 
 _MAX_PAUSE_SECONDS: Final = 30.0
@@ -23,6 +23,9 @@ _WATCH_FAILURES: Final = 3
 """So many in a row, and the version itself is doubted: an API server restored from a backup has never
 heard of it, and says so as a time-out."""
 _GONE: Final = 410
+_STOP_SECONDS: Final = 2.0
+"""How long a stop waits for the thread. One that waits for a server's first word cannot be cut, and ends
+by itself later: a leader that has lost its Lease must not wait for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +89,10 @@ class Informer(Generic[T]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Cut a watch under way and wait for the thread to end; what was read stays."""
+        """Cut a watch under way and wait a moment for the thread to end; what was read stays."""
         self._collection.stop()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(LIST_SECONDS)
+            self._thread.join(_STOP_SECONDS)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first complete list."""

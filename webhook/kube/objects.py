@@ -2,11 +2,19 @@
 
 Unknown fields are skipped by the decoder, so a struct here is also the list of what we depend on.
 Maps and lists that the API server leaves out are empty here, never None.
+
+What is kept for as long as an object lives is not for its author to choose: of annotations, of which a pod
+may have 256 KiB, only those that topogate reads, and only to a length that makes sense. Parts that are equal
+are kept once (see sharing), so nothing that is decoded may be changed.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
+
+from webhook.kube import sharing
+from webhook.kube.annotated import kept_annotations
 
 Labels = dict[str, str]
 Quantities = dict[str, str | int | float]
@@ -28,10 +36,9 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """Object metadata, without managedFields."""
+    """Object metadata, without managedFields; of annotations those that are read, see kept_annotations."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -40,6 +47,15 @@ class Metadata(Struct, frozen=True):
     labels: Labels = {}
     annotations: Labels = {}
     owner_references: list[OwnerReference] = []
+
+    def __post_init__(self) -> None:
+        """Forget the other annotations; share the rest with other objects."""
+        if self.annotations:
+            force_setattr(self, "annotations", kept_annotations(self.annotations))
+        if self.labels:
+            force_setattr(self, "labels", sharing.texts(self.labels))
+        force_setattr(self, "namespace", sharing.text(self.namespace))
+        force_setattr(self, "owner_references", sharing.part("owners", self.owner_references))
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -72,10 +88,16 @@ class Condition(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """What the kubelet says of a node."""
+    """What the kubelet says of a node; of conditions only whether it is ready."""
 
     allocatable: Quantities = {}
     conditions: list[Condition] = []
+
+    def __post_init__(self) -> None:
+        """Forget the other conditions; share the rest with other nodes."""
+        force_setattr(self, "allocatable", sharing.part("quantities", self.allocatable))
+        ready = [each for each in self.conditions if each.type == "Ready"]
+        force_setattr(self, "conditions", sharing.part("conditions", ready))
 
 
 class Node(Struct, frozen=True):
@@ -93,12 +115,29 @@ class Resources(Struct, frozen=True):
     limits: Quantities = {}
 
 
+class ContainerPort(Struct, frozen=True):
+    """A port of a container; host_port is 0 where the node's own ports are not touched."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+
+
 class Container(Struct, frozen=True):
-    """A container or an init container; restartPolicy Always makes the latter a sidecar."""
+    """A container or an init container; restartPolicy Always makes the latter a sidecar.
+
+    Of its ports only those on the host are kept: few have any, and there are many containers.
+    """
 
     name: str = ""
     resources: Resources = Resources()
     restart_policy: str | None = None
+    ports: tuple[ContainerPort, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Forget the other ports."""
+        if self.ports and not all(port.host_port for port in self.ports):
+            force_setattr(self, "ports", tuple(port for port in self.ports if port.host_port))
 
 
 class Toleration(Struct, frozen=True):
@@ -137,10 +176,37 @@ class NodeAffinity(Struct, frozen=True):
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
+class LabelSelector(Struct, frozen=True):
+    """Requirements on labels that must all hold; one without any matches everything."""
+
+    match_labels: Labels = {}
+    match_expressions: list[Requirement] = []
+
+
+class PodAffinityTerm(Struct, frozen=True):
+    """Pods (None: none) of some namespaces, and the domains in which to be with or without them.
+
+    The API server has merged matchLabelKeys and mismatchLabelKeys into the selector already.
+    """
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Struct, frozen=True):
+    """Which pods a pod must be near to; as anti-affinity, which it must not be near to."""
+
+    required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = []
+
+
 class Affinity(Struct, frozen=True):
-    """A pod's affinity; pod affinity is kube-scheduler's to judge."""
+    """A pod's affinity."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class SchedulingGate(Struct, frozen=True):
@@ -149,8 +215,34 @@ class SchedulingGate(Struct, frozen=True):
     name: str = ""
 
 
+class TopologySpreadConstraint(Struct, frozen=True):
+    """How evenly pods are to lie over the domains of a label."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
+class Named(Struct, frozen=True):
+    """Something of which the name is enough."""
+
+    name: str = ""
+
+
+class Volume(Struct, frozen=True):
+    """A volume; persistent_volume_claim and ephemeral are there where storage may belong to some nodes."""
+
+    name: str = ""
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a PersistentVolumeClaim is behind it."""
+        return self.persistent_volume_claim is not None or self.ephemeral is not None
+
+
 class PodSpec(Struct, frozen=True):
-    """What a pod asks for."""
+    """What a pod asks for. Of its volumes only those are kept that have a claim."""
 
     node_name: str = ""
     node_selector: Labels = {}
@@ -166,14 +258,47 @@ class PodSpec(Struct, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    resource_claims: tuple[Named, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Forget the other volumes; share the rest with other pods."""
+        if self.volumes:
+            claims = tuple(each for each in self.volumes if each.is_claimed)
+            force_setattr(self, "volumes", claims)
+        for name in _SHARED_TEXTS:
+            force_setattr(self, name, sharing.text(getattr(self, name)))
+        for name in _SHARED_PARTS:
+            value = getattr(self, name)
+            if value is not None:
+                force_setattr(self, name, sharing.part(name, value))
+
+
+_SHARED_TEXTS: Final = ("node_name", "scheduler_name", "priority_class_name", "preemption_policy")
+_SHARED_PARTS: Final = (
+    "node_selector",
+    "affinity",
+    "tolerations",
+    "containers",
+    "init_containers",
+    "overhead",
+    "scheduling_gates",
+)
 
 
 class PodStatus(Struct, frozen=True):
-    """How far a pod is."""
+    """How far a pod is; of conditions only whether it has been scheduled."""
 
     phase: str = ""
     conditions: list[Condition] = []
     nominated_node_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Forget the other conditions; share the rest with other pods."""
+        scheduled = [each for each in self.conditions if each.type == "PodScheduled"]
+        force_setattr(self, "conditions", sharing.part("conditions", scheduled))
+        force_setattr(self, "phase", sharing.text(self.phase))
 
 
 class Pod(Struct, frozen=True):

@@ -135,8 +135,17 @@ class Owners:
 
     def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
         """How many more pods of a Job may fail before it does; None if the Job is not known."""
+        job = self._job(namespace, name, uid)
+        return None if job is None else job_failures_left(job)
+
+    def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
+        """How often one index of a Job may fail before it does for good; None where only the Job counts."""
+        job = self._job(namespace, name, uid)
+        return None if job is None else job.spec.backoff_limit_per_index
+
+    def _job(self, namespace: str, name: str, uid: str) -> Job | None:
         found = [owner for _, owner in self._find("Job", namespace, name, uid) if isinstance(owner, Job)]
-        return job_failures_left(found[0]) if found else None
+        return found[0] if found else None
 
     # --- what is there --------------------------------------------------------------------------
 

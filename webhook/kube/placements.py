@@ -37,6 +37,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
 
     size: how many pods were expected, 0 where nobody said. proven: nothing better existed by the objective.
     preempts: pods of lower priority stand in the way of the plan, and kube-scheduler is to preempt them.
+    attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
     """
 
     gang: str = ""
@@ -44,13 +45,15 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     size: int = 0
     proven: bool = True
     preempts: bool = False
+    attempt: int = 0
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
 
 
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):
     """Progress. pods is the number of members there are; spread and reason are sentences.
 
-    complete: all of them have been bound at some time, so that the gang is never taken back again.
+    complete: all of them have been bound at some time, so that the gang is never taken back again; attempt:
+    of which plan that was said, see Placement.is_complete.
     """
 
     state: str = ""
@@ -59,6 +62,7 @@ class PlacementStatus(Struct, frozen=True, omit_defaults=True):
     bound: int = 0
     spread: str = ""
     complete: bool = False
+    attempt: int = 0
     reason: str = ""
 
 
@@ -68,6 +72,15 @@ class Placement(Struct, frozen=True):
     metadata: Metadata
     spec: PlacementSpec = PlacementSpec()
     status: PlacementStatus = PlacementStatus()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the gang has been bound as a whole since it last began anew.
+
+        A plan is written in one write and its status in another: between the two, or after a crash there,
+        the status is still that of the gang's earlier life.
+        """
+        return self.status.complete and self.status.attempt == self.spec.attempt
 
 
 _decoder: Final = msgspec.json.Decoder(Placement)
@@ -81,8 +94,10 @@ def path(namespace: str, name: str = "") -> str:
 def write_plan(
     api: Api, before: Placement | None, metadata: dict[str, Any], spec: PlacementSpec
 ) -> Placement:
-    """Make the plan durable, in one write: a new object, or `before` with this spec in its place.
+    """Make the plan durable, in one write: a new object, or `before` with this spec and these owners.
 
+    The gang's controller may be another one than when `before` was made (a JobSet makes its Jobs anew): the
+    plan must not go with the earlier one.
     Raises ApiError; status 409 when another leader wrote since `before` was read.
     """
     body: dict[str, Any] = {
@@ -93,8 +108,12 @@ def write_plan(
     }
     if before is None:
         return _decoder.decode(api.request("POST", path(metadata["namespace"]), body=body))
-    # Of an object that is there only the spec is replaced; refused if anybody wrote since it was read.
-    guard = {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
+    # Refused if anybody wrote since it was read.
+    guard = {
+        "uid": before.metadata.uid,
+        "resourceVersion": before.metadata.resource_version,
+        "ownerReferences": metadata.get("ownerReferences"),
+    }
     gone = {name: None for name in msgspec.to_builtins(before.spec) if name not in body["spec"]}
     answer = api.request(
         "PATCH",

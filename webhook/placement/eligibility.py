@@ -119,12 +119,13 @@ def _is_int64(text: str) -> bool:
 def _term_holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
     if not term.expressions and not term.fields:
         return False
-    return all(_label_holds(requirement, labels) for requirement in term.expressions) and all(
+    return all(label_holds(requirement, labels) for requirement in term.expressions) and all(
         _field_holds(requirement, name) for requirement in term.fields
     )
 
 
-def _label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet a requirement; an unknown operator never holds."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

@@ -1,10 +1,12 @@
 """Why a gang has no place: each unusable node counted once under its worst cause, and what came closest."""
 
 from collections import Counter
+from dataclasses import replace
 
 from webhook.placement import capacity
 from webhook.placement.evaluate import class_room
-from webhook.placement.model import Gang, Nearest, NoFit
+from webhook.placement.model import Gang, Nearest, NoFit, PodClass
+from webhook.placement.requests import WHOLE, is_made_up
 from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import NodeState, Snapshot, place_of
 from webhook.placement.tree import Question, Vertex
@@ -48,8 +50,29 @@ def _cause(question: Question, state: NodeState) -> str:
     pod_class = question.classes[question.reference]
     return (
         capacity.reason_against_node(pod_class, state)
-        or capacity.shortage(pod_class, state)
+        or _shortage(pod_class, state)
         or "outside the slice's domain"
+    )
+
+
+def _shortage(pod_class: PodClass, state: NodeState) -> str:
+    """What is short; a rule about pods that may not be together only where nothing real is."""
+    real = replace(pod_class, requests=tuple(pair for pair in pod_class.requests if not is_made_up(pair[0])))
+    short = capacity.shortage(real, state)
+    if short or real.requests == pod_class.requests:
+        return short
+    return capacity.shortage(pod_class, state).removeprefix('resource "').removesuffix('"')
+
+
+def _alone(question: Question) -> list[str]:
+    """The rules that keep pods of one class apart from each other."""
+    return sorted(
+        {
+            resource.removesuffix(" in use")
+            for pod_class, count in zip(question.classes, question.counts, strict=True)
+            for resource, amount in pod_class.requests
+            if count > 1 and is_made_up(resource) and amount == WHOLE
+        }
     )
 
 
@@ -107,6 +130,9 @@ def _sentence(
             f"{size} per {(*snapshot.topology.level_names, 'node')[level]}" for level, size in question.slices
         )
         body += f" in slices of {sizes}"
+    alone = _alone(question)
+    if alone and proven:
+        body += f"; a node takes only one of them ({'; '.join(alone)})"
     total = _count(len(snapshot.nodes), "node")
     ruled = ", ".join(f"{cause}: {count}" for cause, count in causes.items())
     return (

@@ -2,14 +2,14 @@
 
 Domains are tried from the smallest up, so a gang that fits in one domain of a low level stays there; inside a
 domain one class after the other is spread over the nodes, roomiest first or tightest first (first-fit
-decreasing). Where no rule finds a place, packing searches for one wherever the gang may be.
+decreasing). Where no rule finds a place, fitting and filling search for one wherever the gang may be.
 """
 
 from collections.abc import Iterator, Sequence
 
-from webhook.placement import capacity, filling, packing
+from webhook.placement import capacity, filling, fitting
 from webhook.placement.filling import Filling
-from webhook.placement.packing import OutOfLimit, Packing
+from webhook.placement.fitting import Fitting, OutOfLimit
 from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
 
@@ -33,8 +33,8 @@ def first_found(question: Question, root: Vertex) -> tuple[dict[str, State] | No
 
 def _packed(question: Question, nodes: Sequence[Vertex], parts: int) -> tuple[dict[str, State] | None, bool]:
     """The same on some nodes, by the complete searches, with one of so many parts of their limits."""
-    first, second = -(-packing.LIMIT // parts), -(-filling.LIMIT // parts)
-    for search in (Packing(question, nodes, first), Filling(question, nodes, second)):
+    first, second = -(-fitting.LIMIT // parts), -(-filling.LIMIT // parts)
+    for search in (Fitting(question, nodes, first), Filling(question, nodes, second)):
         try:
             found = search.solve()
         except OutOfLimit:

@@ -1,16 +1,16 @@
 """Whether unlike pods fit on given nodes: node after node is filled, which suits places that are nearly full.
 
-Complete like packing, and with a limit of its own. Nodes come in a fixed order, the smallest first, and each
+Complete like fitting, and with a limit of its own. Nodes come in a fixed order, the smallest first, and each
 takes a set of pods to which no other that is left could be added: such a set loses nothing, since pods that a
 solution puts on later nodes may be moved (bin completion; Korf, 2002, "A New Algorithm for Optimal Bin
-Packing"). Sets that leave so much free that the later nodes cannot hold the rest are left out, the fullest
+Fitting"). Sets that leave so much free that the later nodes cannot hold the rest are left out, the fullest
 sets come first, and what was left at a node without success is remembered. One step looks at one set.
 """
 
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.packing import DEEPEST, Kind, OutOfLimit, kinds_of, needs_of
+from webhook.placement.fitting import DEEPEST, Kind, OutOfLimit, kinds_of, needs_of
 from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
 

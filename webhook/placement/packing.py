@@ -1,206 +1,189 @@
-"""Whether unlike pods fit on given nodes at all: a complete search that remembers what led nowhere.
+"""Whether demands fit on cards together: card by card over kinds of demands, exact up to a number of steps.
 
-The question is vector bin packing, NP-hard, so the search has a limit of its own, in steps; within it the
-answer is certain either way. The class with the least room to spare comes first
-(the "fail first" rule of Haralick and Elliott, 1980), on the node that it fills best. Nodes that are alike
-and hold the same are one choice. A state (what is still to place, and what the nodes of each kind hold)
-that led nowhere is not entered again. A branch ends when a class has fewer places left than pods, or when the
-nodes that can still take something have less of a resource free than the pods ask for.
+Demands that ask for the same are one kind, so a state is how many cards each kind still needs, whatever the
+order in which they were given out. On each card only fillings to which nothing can be added are tried, as
+giving more on one card leaves less to the others ("bin completion"); a state that failed is not tried again;
+and a state is given up at once when a total, or the number of demands of at least some size, exceeds what the
+cards left can hold. That p demands of N different cards each can be dealt out needs no more than that no card
+serves their kind more than p times (Gale-Ryser). The problem contains bin packing, so for some demands the
+steps end first: then they count as not fitting, and the answer as not exact.
+
+Source: Korf, A new algorithm for optimal bin packing (AAAI 2002); here resources are many and cards unlike.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
+from operator import add, sub
+from typing import Final
 
-from webhook.placement import capacity
-from webhook.placement.snapshot import NodeState
-from webhook.placement.takes import State
-from webhook.placement.tree import Question, Vertex
+STEPS: Final = 5000
+"""Steps for one question; a step is one kind on one card, or one state."""
 
-LIMIT = 3_000
-"""Steps of one search, a fraction of a second."""
+LARGEST: Final = 150
+"""Cards and kinds together up to which a question is looked into, as the search descends once for each."""
 
-
-DEEPEST = 400
-"""Pods or nodes beyond which neither search is tried: each is one call inside the other."""
+Amounts = tuple[int, ...]
 
 
-class OutOfLimit(Exception):
-    """The limit is used up."""
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A card: what is free of each resource, and which kinds may use it."""
+
+    free: Amounts
+    serves: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Nodes that are alike to the gang's classes: room for each class alone, what is free, one of them, and
-    the names of all.
+    """Demands that are alike: what each takes of every card, of how many different cards, and how many."""
+
+    need: Amounts
+    spread: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """For each card how many demands of each kind it serves, or None; exact: None means that none exists."""
+
+    takes: tuple[Amounts, ...] | None
+    exact: bool
+    steps: int
+
+
+class _OutOfSteps(Exception):
+    """The question was not decided in time."""
+
+
+@lru_cache(maxsize=2048)
+def pack(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int = STEPS) -> Answer:
+    """Cards for all the demands; the same question gets the answer that it got before."""
+    if len(bins) + len(kinds) > LARGEST:
+        return Answer(None, False, 0)
+    packing = _Packing(bins, kinds, most_steps)
+    try:
+        found = packing.serve(0, tuple(kind.spread * kind.count for kind in kinds))
+    except _OutOfSteps:
+        return Answer(None, False, packing.steps)
+    missing = len(bins) - len(packing.takes)
+    takes = (*packing.takes, *[(0,) * len(kinds)] * missing)
+    return Answer(takes if found else None, True, packing.steps)
+
+
+@lru_cache(maxsize=4096)
+def most(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], limit: int) -> tuple[int, bool]:
+    """How many times all these demands fit, at most `limit`, and whether that is exact.
+
+    Every smaller number of times was found to fit as well, within the same steps.
     """
-
-    number: int
-    rooms: State
-    free: State
-    node: NodeState
-    names: list[str]
-
-
-def needs_of(question: Question) -> tuple[list[str], list[State]]:
-    """The resources that the gang asks for, and of each class the amounts in this order."""
-    resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
-    needs = [dict(pod.requests) for pod in question.classes]
-    return resources, [tuple(need.get(resource, 0) for resource in resources) for need in needs]
+    count = 0
+    while count < limit:
+        more = tuple(Kind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
+        answer = pack(bins, more)
+        if answer.takes is None:
+            return count, answer.exact
+        count += 1
+    return count, True
 
 
-def kinds_of(nodes: Sequence[Vertex], resources: Sequence[str], carded: bool) -> list[Kind]:
-    """The nodes by kind. carded: cards matter, so that nodes with cards are not alike."""
-    kinds: dict[object, Kind] = {}
-    for vertex in nodes:
-        state = vertex.state
-        assert state is not None
-        free = tuple(state.free.get(resource, 0) for resource in resources)
-        alike = (vertex.rooms, free, id(state) if carded and state.cards else 0)
-        kind = kinds.setdefault(alike, Kind(len(kinds), vertex.rooms, free, state, []))
-        kind.names.append(state.name)
-    return list(kinds.values())
+def _from_each(bins: Sequence[Bin], figures: Callable[[Bin], Amounts]) -> list[Amounts]:
+    """For each number the figures of the cards from it on, added up."""
+    sums = accumulate((figures(each) for each in reversed(bins)), lambda a, b: tuple(map(add, a, b)))
+    return list(sums)[::-1]
 
 
-_Load = tuple[int, State]
-"""A kind's number and the pods of each class that such a node holds."""
+class _Packing:
+    """One question; the figures of the bounds are of the cards from a number on."""
 
-
-class Packing:
-    """One question on some nodes."""
-
-    def __init__(self, question: Question, nodes: Sequence[Vertex], limit: int) -> None:
-        """nodes: vertices of single nodes. limit: most steps."""
-        self.classes = question.classes
-        self.counts = question.counts
-        self.limit = limit
+    def __init__(self, bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int) -> None:
+        self.bins = bins
+        self.kinds = kinds
+        self.most_steps = most_steps
         self.steps = 0
-        resources, self.needs = needs_of(question)
-        self.carded = any(pod.wants_cards for pod in question.classes)
-        self.kinds = kinds_of(nodes, resources, self.carded)
-        self.scale = [max(1, *(kind.free[r] for kind in self.kinds)) for r in range(len(resources))]
-        self.left: dict[_Load, State] = {}
-        self.places: dict[_Load, State] = {}
-        self.dead: set[tuple[State, frozenset[tuple[_Load, int]]]] = set()
+        self.takes: list[Amounts] = []
+        self.dead: set[tuple[int, Amounts]] = set()
+        resources = range(len(kinds[0].need)) if kinds else range(0)
+        self.orders = [
+            sorted((k for k in range(len(kinds)) if kinds[k].need[r]), key=lambda k: -kinds[k].need[r])
+            for r in resources
+        ]
+        self.totals = _from_each(bins, lambda each: each.free)
+        self.rooms = _from_each(bins, self._rooms)
+        self.holds = [_from_each(bins, partial(self._holds, resource)) for resource in resources]
 
-    def solve(self) -> dict[str, State] | None:
-        """Node name -> pods of each class, or None when there is no way. Raises OutOfLimit."""
-        if sum(self.counts) > DEEPEST:
-            raise OutOfLimit
-        nothing = (0,) * len(self.counts)
-        loads = Counter({(kind.number, nothing): len(kind.names) for kind in self.kinds})
-        if not self._place(self.counts, loads):
-            return None
-        found: dict[str, State] = {}
-        waiting = {kind.number: iter(kind.names) for kind in self.kinds}
-        for (number, held), times in sorted(loads.items()):
-            for _ in range(times if any(held) else 0):
-                found[next(waiting[number])] = held
-        return found
+    def _holds(self, resource: int, each: Bin) -> Amounts:
+        """How often each amount of a resource that kinds ask for is there, the largest first."""
+        return tuple(each.free[resource] // self.kinds[k].need[resource] for k in self.orders[resource])
 
-    def _place(self, rest: State, loads: Counter[_Load]) -> bool:
-        """Place what is left; on success `loads` holds all, otherwise it is as before."""
-        if not any(rest):
-            return True
-        self.steps += 1 + len(loads) // 16  # each load is looked at
-        if self.steps > self.limit:
-            raise OutOfLimit
-        state = (rest, frozenset(loads.items()))
-        if state in self.dead:
-            return False
-        number = self._tightest(rest, loads)
-        if number is not None:
-            fewer = (*rest[:number], rest[number] - 1, *rest[number + 1 :])
-            for load in self._choices(number, loads):
-                kind, held = load
-                more = (kind, (*held[:number], held[number] + 1, *held[number + 1 :]))
-                _move(loads, load, more)
-                if self._place(fewer, loads):
-                    return True
-                _move(loads, more, load)
-        self.dead.add(state)
-        return False
-
-    def _tightest(self, rest: State, loads: Counter[_Load]) -> int | None:
-        """The class with the least room to spare; None when something cannot be placed any more."""
-        wanted = [number for number, count in enumerate(rest) if count]
-        room = dict.fromkeys(wanted, 0)
-        free = [0] * len(self.scale)
-        for load, times in loads.items():
-            places = self._places(load)
-            useful = False
-            for number in wanted:
-                if places[number]:
-                    room[number] += times * min(places[number], rest[number])
-                    useful = True
-            if useful:
-                for resource, amount in enumerate(self._left(load)):
-                    free[resource] += times * amount
-        if any(room[number] < rest[number] for number in wanted):
-            return None
-        for resource, amount in enumerate(free):
-            if sum(rest[number] * self.needs[number][resource] for number in wanted) > amount:
-                return None
-        return min(wanted, key=lambda number: (room[number] / rest[number], -self._size(number), number))
-
-    def _size(self, number: int) -> float:
-        return sum(need / most for need, most in zip(self.needs[number], self.scale, strict=True))
-
-    def _choices(self, number: int, loads: Counter[_Load]) -> list[_Load]:
-        """The loads that a pod of the class can join, the best filled first."""
-        need = self.needs[number]
-
-        def rest(load: _Load) -> float:
-            left = self._left(load)
-            return sum((a - b) / most for a, b, most in zip(left, need, self.scale, strict=True))
-
-        return sorted(
-            (load for load in loads if self._places(load)[number]), key=lambda load: (rest(load), load)
+    def _rooms(self, each: Bin) -> Amounts:
+        return tuple(
+            self._times(each, number, each.free, kind.count) for number, kind in enumerate(self.kinds)
         )
 
-    def _left(self, load: _Load) -> State:
-        """What such a node has free beside what it holds."""
-        if load not in self.left:
-            kind, held = load
-            left = list(self.kinds[kind].free)
-            for need, count in zip(self.needs, held, strict=True):
-                if count:
-                    left = [amount - count * each for amount, each in zip(left, need, strict=True)]
-            self.left[load] = tuple(left)
-        return self.left[load]
+    def _times(self, each: Bin, number: int, free: Amounts, most_times: int) -> int:
+        """How many demands of a kind so much of a card can serve."""
+        if not each.serves[number]:
+            return 0
+        for amount, need in zip(free, self.kinds[number].need, strict=True):
+            if need and amount < need * most_times:
+                most_times = max(0, amount // need)
+        return most_times
 
-    def _places(self, load: _Load) -> State:
-        """How many more pods of each class, alone, such a node takes."""
-        if load not in self.places:
-            number, held = load
-            kind, left = self.kinds[number], self._left(load)
-            places = []
-            for at, need in enumerate(self.needs):
-                most = kind.rooms[at] - held[at]
-                for amount, each in zip(left, need, strict=True):
-                    if each:
-                        most = min(most, amount // each)
-                places.append(max(0, most))
-            if self.carded and any(held):
-                places = [self._with_cards(kind, held, at) if most else 0 for at, most in enumerate(places)]
-            self.places[load] = tuple(places)
-        return self.places[load]
+    def serve(self, number: int, left: Amounts) -> bool:
+        """Whether the cards from `number` on can serve what is left; `takes` then says how."""
+        self._step()
+        if not any(left):
+            return True
+        if number == len(self.bins) or (number, left) in self.dead or self._is_hopeless(number, left):
+            return False
+        for taken in self._fillings(number, left, self.bins[number].free, ()):
+            self.takes.append(taken)
+            if self.serve(number + 1, tuple(map(sub, left, taken))):
+                return True
+            self.takes.pop()
+        self.dead.add((number, left))
+        return False
 
-    def _with_cards(self, kind: Kind, held: State, number: int) -> int:
-        """How many more pods of a class find cards beside those held."""
-        pods = [pod for pod, count in zip(self.classes, held, strict=True) for _ in range(count)]
-        most = 0
-        while most < self.counts[number]:
-            pods.append(self.classes[number])
-            if not capacity.fits_together(pods, kind.node):
-                break
-            most += 1
-        return most
+    def _is_hopeless(self, number: int, left: Amounts) -> bool:
+        if any(map(int.__gt__, left, self.rooms[number])):
+            return True
+        for resource, order in enumerate(self.orders):
+            holds = self.holds[resource][number]
+            wanted = served = 0
+            for position, kind in enumerate(order):
+                served += left[kind]
+                if served > holds[position]:
+                    return True
+                wanted += left[kind] * self.kinds[kind].need[resource]
+            if wanted > self.totals[number][resource]:
+                return True
+        return False
 
+    def _fillings(self, number: int, left: Amounts, free: Amounts, taken: Amounts) -> Iterator[Amounts]:
+        """What a card may serve, so that nothing can be added; the first kinds, which are large, first."""
+        self._step()
+        each, kind = self.bins[number], len(taken)
+        if kind == len(self.kinds):
+            if not any(
+                taken[k] < min(left[k], self.kinds[k].count) and self._times(each, k, free, 1)
+                for k in range(kind)
+            ):
+                yield taken
+            return
+        times = self._times(each, kind, free, min(left[kind], self.kinds[kind].count))
+        need = self.kinds[kind].need
+        fewest = times if kind == len(self.kinds) - 1 else 0
+        for count in range(times, fewest - 1, -1):
+            rest = (
+                tuple(amount - count * part for amount, part in zip(free, need, strict=True))
+                if count
+                else free
+            )
+            yield from self._fillings(number, left, rest, (*taken, count))
 
-def _move(loads: Counter[_Load], source: _Load, target: _Load) -> None:
-    """One node from one load to another."""
-    loads[source] -= 1
-    if not loads[source]:
-        del loads[source]
-    loads[target] += 1
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > self.most_steps:
+            raise _OutOfSteps

@@ -10,7 +10,7 @@ from typing import Final
 
 from webhook.placement import cards, fallback, leastfree
 from webhook.placement.costs import Costs
-from webhook.placement.evaluate import cost_of, evaluate
+from webhook.placement.evaluate import class_room, cost_of, evaluate
 from webhook.placement.explain import no_fit, refused
 from webhook.placement.knapsack import Knapsack
 from webhook.placement.model import (
@@ -22,6 +22,7 @@ from webhook.placement.model import (
     Objective,
     Options,
     Placed,
+    PlacementError,
     Slots,
 )
 from webhook.placement.parts import Pick
@@ -29,7 +30,7 @@ from webhook.placement.question import Impossible, ask
 from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import Snapshot, place_of
 from webhook.placement.takes import State
-from webhook.placement.tree import Question, Vertex, build
+from webhook.placement.tree import Question, Vertex, build, is_usable
 
 NEIGHBOURS: Final = 64
 """Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""
@@ -67,7 +68,7 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
         nothing = Costs(question.levels).objective(0)
         return Assignment((), nothing, True, spread(nothing, snapshot))
     root = build(question, snapshot)
-    solved = _solve(question, root)
+    solved = _decided(question, root, snapshot)
     if solved.counts is None:
         return no_fit(gang, question, snapshot, root, solved.proven)
     objective = _objective(question, snapshot, root, solved)
@@ -101,6 +102,18 @@ def _near_neighbours(
             placed = _assign(tied, members, snapshot, solved)
             return Assignment(placed, objective, best.proven, best.spread)
     return None
+
+
+def _decided(question: Question, root: Vertex, snapshot: Snapshot) -> _Solved:
+    """As _solve, but nothing is proven where room on cards was not decided, see cards.doubts."""
+    hard = [number for number, pod_class in enumerate(question.classes) if cards.is_hard(pod_class)]
+    with cards.doubts() as doubts:
+        solved = _solve(question, root)
+        # The rooms of single classes may come from an earlier decision: ask for them again.
+        for state in snapshot.nodes.values() if hard else ():
+            for number in hard if is_usable(question, state) else ():
+                class_room(question, number, state)
+    return replace(solved, proven=solved.proven and not doubts)
 
 
 def _solve(question: Question, root: Vertex) -> _Solved:
@@ -177,7 +190,10 @@ def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[S
     if not any(pod.wants_cards for pod in pods):
         return [()] * len(pods)
     chosen = cards.choose(snapshot.nodes[name].cards, pods)
-    assert chosen is not None, f"cards of {name} were found before"
+    if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
+        raise PlacementError(
+            f"cards of {name} for {len(pods)} of its pods were not found in the steps there are"
+        )
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]
 
 

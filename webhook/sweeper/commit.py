@@ -20,7 +20,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, check
 from webhook.sweeper import plan
-from webhook.sweeper.cache import ClusterCache, occupied_node
+from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.release import Outcome, Release, Releaser
@@ -143,9 +143,15 @@ class Committer:
         self._timestamps.saw(
             (each.annotations for plan_ in view.placements.values() for each in plan_.spec.pods), now_ns
         )
-        self._cards_under_way = _nodes_with_cards_under_way(
-            pod for pod in ours if pod.metadata.uid not in stuck
-        )
+        self._cards_under_way = {
+            node
+            for pod in ours
+            if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
+            and not pod.spec.node_name
+            and not pod.spec.scheduling_gates  # what others hold may stay so for long
+            and pod.metadata.uid not in stuck
+            and (node := view.occupied(pod)) is not None
+        }
         self._cards_under_way |= {
             planned.node
             for uid, planned in view.planned.items()
@@ -211,6 +217,8 @@ class Committer:
             self._metrics.errors.labels(str(error.status)).inc()
             self._reporter.waits(gang, f"not committed in this pass: {error}")
             self._has_failed = True
+            if not error.is_transient and error.status != 409:
+                self._avoided.pause(gang.key)  # it would take room in each pass, and be refused in each
         except Exception:  # one bad gang never stops the others
             logger.exception("commit_failed gang=%s", gang.key)
             self._reporter.waits(gang, "an error of topogate's own; see the sweeper's log")
@@ -292,13 +300,3 @@ class Committer:
 
 def _timestamp(planned: PlannedPod) -> str:
     return planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-
-
-def _nodes_with_cards_under_way(released: Iterable[Pod]) -> set[str]:
-    return {
-        node
-        for pod in released
-        if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
-        and not pod.spec.node_name
-        and (node := occupied_node(pod)) is not None
-    }

@@ -12,12 +12,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from labeler.contract import keys
+from webhook.kube import unmodelled
+from webhook.kube.annotated import is_too_long
+from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
+from webhook.sweeper.ranks import COUNT, mark, ranks_by_uid
 
-_TRAILING_NUMBER: Final = re.compile(r"-([0-9]{1,9})$")
-_COUNT: Final = re.compile(r"[0-9]{1,9}")
-"""Numbers that users and controllers write; longer ones are mistakes, or meant to hurt."""
+_QUOTED: Final = 40
+"""Characters of an author's text that a sentence repeats."""
+
+_PROBLEMS: Final = 5
+"""Problems of one gang, and values that contradict each other, that are told."""
 
 
 @dataclass(frozen=True, order=True)
@@ -98,9 +104,9 @@ def key_of(pod: Pod) -> GangKey:
     if own:
         return GangKey(metadata.namespace, "Gang", own, own)
     for kind, name_key, id_key in keys.GANG_LABELS:
-        name = _mark(pod, name_key)
+        name = mark(pod, name_key)
         if name:
-            return GangKey(metadata.namespace, kind, name, _mark(pod, id_key) or name)
+            return GangKey(metadata.namespace, kind, name, mark(pod, id_key) or name)
     owner = metadata.controller
     if owner is not None and owner.kind not in keys.LOOSE_OWNERS:
         return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
@@ -133,10 +139,11 @@ def _gang(
     released: list[Pod],
     owner: OwnerSays,
 ) -> PodGang:
-    problems: list[str] = []
+    problems = unmodelled.notes([*gated, *released])
     pods = [*gated, *released]
-    ranks = _ranks(pods, problems)
+    ranks = ranks_by_uid(gated, released, problems)
     slices, fault = _slices(pods, ranks, problems)
+    fault = next(filter(None, map(_too_long, gated)), fault)
 
     def order(pod: Pod) -> tuple[int, str, str]:
         return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
@@ -151,7 +158,7 @@ def _gang(
         required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
         slices=slices,
-        problems=tuple(problems),
+        problems=_few(problems),
         fault=fault,
     )
 
@@ -166,9 +173,9 @@ def _size(
         value = _common(pods, annotation, problems)
         if value is None:
             continue
-        if _COUNT.fullmatch(value) and int(value) > 0:
+        if COUNT.fullmatch(value) and int(value) > 0:
             return int(value)
-        problems.append(f"{annotation}: {value!r} is no positive integer, so it is not believed")
+        problems.append(f"{annotation}: {value[:_QUOTED]!r} is no positive integer, so it is not believed")
     if key.kind == "Pod":
         return 1
     return owner.size
@@ -191,8 +198,8 @@ def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:
         raise PlacementError(
             f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
         )
-    if not _COUNT.fullmatch(size) or not int(size):
-        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:40]!r} is no positive integer")
+    if not COUNT.fullmatch(size) or not int(size):
+        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
     return (Slice(level, int(size)),)
 
 
@@ -209,46 +216,27 @@ def _slices(pods: list[Pod], ranks: Mapping[str, int], problems: list[str]) -> t
     return slices, ""
 
 
-def _ranks(pods: list[Pod], problems: list[str]) -> dict[str, int]:
-    """Ranks by uid if every pod has one and no two have the same; else none, and why."""
-    found = {pod.metadata.uid: rank_of(pod) for pod in pods}
-    known = {uid: rank for uid, rank in found.items() if rank is not None}
-    if not known:
-        return {}
-    if len(known) < len(found):
-        problems.append(f"{len(found) - len(known)} of {len(found)} pods have no rank; placed without ranks")
-        return {}
-    if len(set(known.values())) < len(known):
-        problems.append("two pods have the same rank; placed without ranks")
-        return {}
-    order = sorted(known.values())
-    if all(len(rank) == 1 for rank in order):
-        return {uid: rank[0] for uid, rank in known.items()}
-    position = {rank: index for index, rank in enumerate(order)}
-    return {uid: position[rank] for uid, rank in known.items()}
-
-
-def rank_of(pod: Pod) -> tuple[int, ...] | None:
-    """A pod's place in its gang as its controller numbers it: one number, or several from the outside in."""
-    for parts in keys.RANK_KEYS:
-        values = [_mark(pod, key) for key in parts]
-        if all(_COUNT.fullmatch(value) for value in values):
-            return tuple(int(value) for value in values)
-    owner = pod.metadata.controller
-    if owner is not None and owner.kind == "StatefulSet":
-        match = _TRAILING_NUMBER.search(pod.metadata.name)
-        return (int(match[1]),) if match else None
-    return None
-
-
 def _common(pods: list[Pod], annotation: str, problems: list[str]) -> str | None:
     values = sorted(
         {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
     )
     if len(values) > 1:
-        problems.append(f"the pods say {annotation}: {', '.join(values)}; the first one counts")
+        said = ", ".join(value[:_QUOTED] for value in values[:_PROBLEMS])
+        more = f" and {len(values) - _PROBLEMS} more" if len(values) > _PROBLEMS else ""
+        problems.append(f"the pods say {annotation}: {said}{more}; the first one counts")
     return values[0] if values else None
 
 
-def _mark(pod: Pod, key: str) -> str:
-    return pod.metadata.labels.get(key) or pod.metadata.annotations.get(key) or ""
+def _too_long(pod: Pod) -> str:
+    """Which annotation of a pod that waits is too long to be heeded, "" if none is."""
+    for key, value in pod.metadata.annotations.items():
+        if key in keys.WISH_ANNOTATIONS and is_too_long(value):
+            return f"annotation {key} of pod {pod.metadata.name} is longer than topogate reads: {value}"
+    return ""
+
+
+def _few(problems: list[str]) -> tuple[str, ...]:
+    """The first ones, each of bounded length: what they quote, and how many there are, authors choose."""
+    few = [shortened(problem) for problem in problems[:_PROBLEMS]]
+    left = len(problems) - len(few)
+    return (*few, f"and {left} more problems") if left else tuple(few)

@@ -27,7 +27,10 @@ def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
 def release_patch(
     pod: Pod, node: str, annotations: dict[str, str], prefix: str = keys.GATE_PREFIX
 ) -> list[Operation]:
-    """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError."""
+    """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError.
+
+    annotations: those that hand out its cards; none that its author wrote for that purpose stays.
+    """
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
         *_remove_gates(pod, prefix),
@@ -91,11 +94,16 @@ def _append(path: str, term: NodeSelectorTerm, requirement: dict[str, Any]) -> O
 
 
 def _annotate(pod: Pod, annotations: dict[str, str]) -> list[Operation]:
-    if not annotations:
-        return []
-    if not pod.metadata.annotations:
+    """Write the annotations, and remove what the pod's author wrote in the others' place.
+
+    A pod made from the YAML of one that ran carries that one's cards, which would be read together with ours.
+    """
+    present = pod.metadata.annotations
+    foreign = [key for key in keys.GAS_ANNOTATIONS if key in present and key not in annotations]
+    removals = [{"op": "remove", "path": f"/metadata/annotations/{escape(key)}"} for key in foreign]
+    if not present and annotations:
         return [{"op": "add", "path": "/metadata/annotations", "value": dict(annotations)}]
-    return [
+    return removals + [
         {"op": "add", "path": f"/metadata/annotations/{escape(key)}", "value": value}
         for key, value in annotations.items()
     ]

@@ -118,7 +118,7 @@ class Releaser:
                         # An earlier try of ours did arrive, perhaps by an earlier plan.
                         is_there = patches.pinned_node(fresh) == planned.node
                         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
-                    if fresh.spec == pod.spec and fresh.metadata.annotations == pod.metadata.annotations:
+                    if _is_the_same(fresh, pod):
                         return Release(planned, Outcome.REFUSED, detail)
                     pod = fresh
                 elif not error.is_transient:
@@ -135,3 +135,10 @@ class Releaser:
             if error.status == 404:
                 return None
             raise
+
+
+def _is_the_same(fresh: Pod, pod: Pod) -> bool:
+    """Whether nobody has written the pod meanwhile, so that the same patch would meet the same refusal."""
+    ours, theirs = pod.metadata, fresh.metadata
+    is_unwritten = ours.resource_version == theirs.resource_version
+    return is_unwritten and fresh.spec == pod.spec and ours.annotations == theirs.annotations

@@ -7,7 +7,7 @@ A pod that nobody would make again is never deleted; the user is told.
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,8 @@ from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import is_ready, is_usable
 
 NODE_GONE_SECONDS: Final = 10.0
+UNTRIED: Final = "no-scheduler"
+"""The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,15 +44,20 @@ class Watchman:
         self._since: dict[tuple[str, str], float] = {}
         self._seen: set[tuple[str, str]] = set()
 
-    def lost(self, released: Iterable[Pod], nodes: dict[str, Node]) -> list[Lost]:
-        """Which of these released pods have been in trouble for too long."""
+    def lost(
+        self, released: Iterable[Pod], nodes: dict[str, Node], emptying: Set[str] = frozenset()
+    ) -> list[Lost]:
+        """Which of these released pods have been in trouble for too long.
+
+        emptying: nodes on which pods are terminating.
+        """
         self._seen = set()
-        found = [lost for pod in released if (lost := self._examine(pod, nodes)) is not None]
+        found = [lost for pod in released if (lost := self._examine(pod, nodes, emptying)) is not None]
         self._since = {key: since for key, since in self._since.items() if key in self._seen}
         return found
 
-    def _examine(self, pod: Pod, nodes: dict[str, Node]) -> Lost | None:
-        name = occupied_node(pod)
+    def _examine(self, pod: Pod, nodes: dict[str, Node], emptying: Set[str]) -> Lost | None:
+        name = occupied_node(pod, self._settings.gate_prefix)
         if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
             return None
         bound = bool(pod.spec.node_name)
@@ -65,9 +72,14 @@ class Watchman:
                 settings.not_ready_seconds, pod, name, "node-unusable", f"its node {name} is {what}"
             )
         if not bound and not pod.spec.scheduling_gates:  # others may hold it as long as they like
-            # kube-scheduler has chosen victims and waits for them to end: that may take their grace period.
+            if not _was_tried(pod):
+                # The scheduler is away or behind; no other node would help, and deleting all would hurt.
+                reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
+                return self._after(settings.bind_seconds, pod, name, UNTRIED, reason)
+            if pod.status.nominated_node_name and name in emptying:
+                return None  # its victims take their grace period, which may be long
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
-            reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s"
+            reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
             return self._after(patience, pod, name, "not-bound", reason)
         return None
 
@@ -78,14 +90,34 @@ class Watchman:
         return Lost(pod, node, cause, reason) if self._clock() - since >= seconds else None
 
 
-def can_come_again(pod: Pod) -> bool:
-    """Whether a controller would make this pod again."""
+def _was_tried(pod: Pod) -> bool:
+    """Whether a scheduler has tried to bind the pod since it was released, and has said so."""
+    return bool(pod.status.nominated_node_name) or any(
+        each.type == "PodScheduled" and each.reason not in ("", "SchedulingGated")
+        for each in pod.status.conditions
+    )
+
+
+def _what_it_said(pod: Pod) -> str:
+    """kube-scheduler's own words, which tell of rules that topogate does not model."""
+    said = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message]
+    return f", saying: {said[0]}" if said else ""
+
+
+def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:
+    """Whether the pod's controller is one of those kinds ("Job.batch") that make a deleted pod again."""
     owner = pod.metadata.controller
-    return owner is not None and owner.kind != "Node"
+    if owner is None:
+        return False
+    group, slash, _version = owner.api_version.partition("/")
+    return (f"{owner.kind}.{group}" if slash else owner.kind) in owners
 
 
 def delete(api: Api, pod: Pod) -> bool:
-    """Delete a pod if it is still the one that was seen; returns whether it is (or was) gone."""
+    """Delete a pod if it is still as it was judged; returns whether it is (or was) gone.
+
+    The version guards a pod that has been bound since, and may run: our copy may be behind.
+    """
     metadata = pod.metadata
     try:
         api.request(
@@ -94,12 +126,13 @@ def delete(api: Api, pod: Pod) -> bool:
             body={
                 "apiVersion": "v1",
                 "kind": "DeleteOptions",
-                "preconditions": {"uid": metadata.uid},
+                "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
             },
         )
     except ApiError as error:
-        if error.status in (404, 409):  # gone, or another pod by now
+        if error.status == 404:
             return True
-        logger.warning("delete_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error))
+        if error.status != 409:  # changed, or another pod by now: judged anew once it has been seen
+            logger.warning("delete_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error))
         return False
     return True

@@ -6,10 +6,11 @@ What is told twice is told once: a status is written when it differs, an Event w
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Protocol
+from typing import Final, Protocol
 
 from webhook.kube import placements
 from webhook.kube.client import Api, ApiError
+from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper import patches, plan
@@ -18,6 +19,9 @@ from webhook.sweeper.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import View
+
+REASON_BYTES: Final = 4096
+"""The most that is kept and written of a reason: what it quotes is the author's choice."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ class Reporter:
 
     def waits(self, gang: PodGang, reason: str) -> None:
         """A complete gang has no place, and why."""
-        reason = "; ".join([reason, *gang.problems])
+        reason = shortened("; ".join([reason, *gang.problems]), REASON_BYTES)
         if self._reasons.get(gang.key) != reason:
             logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
             self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
@@ -74,17 +78,21 @@ class Reporter:
     def settling(self, gang: PodGang, reason: str) -> None:
         """A gang is not complete yet."""
         self._settling.add(gang.key)
-        self._reasons[gang.key] = reason
+        self._reasons[gang.key] = shortened(reason, REASON_BYTES)
 
     def placed(self, gang: PodGang, note: str) -> None:
         """A gang has its plan."""
-        self._reasons[gang.key] = "; ".join(gang.problems)
+        self._reasons[gang.key] = shortened("; ".join(gang.problems), REASON_BYTES)
         self._settling.discard(gang.key)
-        self._announcer.say(gang.gated[0], "GangPlaced", note, warning=False)
+        self._announcer.say(gang.gated[0], "GangPlaced", "; ".join([note, *gang.problems]), warning=False)
 
     def warn(self, pod: Pod, reason: str, note: str) -> None:
         """Something of one pod that somebody should know."""
         self._announcer.say(pod, reason, note, warning=True)
+
+    def reason_of(self, gang: PodGang) -> str:
+        """Why a gang waits, as was said last."""
+        return self._reasons.get(gang.key, "") or "not all of its pods are released"
 
     # --- at its end -----------------------------------------------------------------------------
 
@@ -126,7 +134,7 @@ class Reporter:
 
     def _bound_beside_plans(self, view: View) -> Counter[tuple[str, str, str]]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
-        unfinished = {_gang_of(each) for each in view.placements.values() if not each.status.complete}
+        unfinished = {_gang_of(each) for each in view.placements.values() if not each.is_complete}
         namespaces = {namespace for namespace, _, _ in unfinished}
         keys = (
             key_of(pod)
@@ -177,14 +185,14 @@ class Reporter:
         else:
             state = placements.RELEASING
         nodes = {planned.uid: planned.node for planned in placement.spec.pods}
-        before = placement.status
         return PlacementStatus(
             state,
             count,
             len(released),
             bound,
             plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
-            before.complete or (bound == count and bound + others >= placement.spec.size),
+            placement.is_complete or (bound == count and bound + others >= placement.spec.size),
+            placement.spec.attempt,
             self._reasons.get(gang.key, "") if gang else "",
         )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -12,6 +12,25 @@ from webhook.placement import Mode, Options, PlacementError, Topology
 
 class SettingsError(ValueError):
     """The configuration is wrong; the message names file, field and what would do."""
+
+
+REPAIR_OWNERS: Final = frozenset(
+    {
+        "Job.batch",
+        "StatefulSet.apps",
+        "ReplicaSet.apps",
+        "ReplicationController",
+        "LeaderWorkerSet.leaderworkerset.x-k8s.io",
+        "PyTorchJob.kubeflow.org",
+        "TFJob.kubeflow.org",
+        "MPIJob.kubeflow.org",
+        "XGBoostJob.kubeflow.org",
+        "PaddleJob.kubeflow.org",
+        "JAXJob.kubeflow.org",
+        "RayCluster.ray.io",
+        "Job.batch.volcano.sh",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +46,8 @@ class Settings:
     undo_seconds: a gang that is partly released and whose rest finds no place is taken back after this.
     reserve_seconds: a gang that does not fit holds nodes for itself once it has waited this long.
     repair: whether pods that a controller makes again may be deleted, to place them anew.
+    repair_owners: the kinds of controllers that do make a deleted pod again, as "Kind" or "Kind.group"; a
+    workflow engine, for one, takes the deletion for a failure of the step.
     preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
     """
 
@@ -39,6 +60,7 @@ class Settings:
     undo_seconds: float = 300.0
     reserve_seconds: float = 300.0
     repair: bool = True
+    repair_owners: frozenset[str] = REPAIR_OWNERS
     preempt: bool = True
     ignored_namespaces: frozenset[str] = frozenset()
     topology: Topology = field(default_factory=Topology)

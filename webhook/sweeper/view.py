@@ -7,17 +7,25 @@ over a cluster in which little has changed converts little.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from labeler.contract import keys
-from webhook.kube import convert
+from webhook.kube import antiaffinity, conflicts, convert
+from webhook.kube.antiaffinity import Term
+from webhook.kube.conflicts import Conflicts
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import Node as PlacementNode
-from webhook.placement import Snapshot, Usage
+from webhook.placement import PodClass, Snapshot, Usage
 from webhook.sweeper import patches
 from webhook.sweeper.cache import occupied_node
 from webhook.sweeper.settings import Settings
+
+AMOUNTS: Final = 320_000
+"""Nodes times rules between pods that are held in memory, at about 80 bytes each."""
+
+FEWEST_RULES: Final = 16
+"""Rules between pods that are told apart however large the cluster is."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,23 +52,41 @@ A = TypeVar("A", bound=_HasMetadata)
 B = TypeVar("B")
 
 
+Texts = Mapping[str, str]
+
+
 class Converted(Generic[A, B]):
-    """Results of a conversion, by uid, for as long as the object is the very same."""
+    """Results of a conversion, by uid, for as long as the object is the very same.
 
-    def __init__(self, convert_one: Callable[[A], B]) -> None:
-        """convert_one must depend on nothing but its argument."""
+    A conversion may read other annotations than the object's own; its result counts while they are equal.
+
+    A result may be completed by something that holds for all of them; when that changes, it is completed
+    anew, but not converted anew.
+    """
+
+    def __init__(self, convert_one: Callable[[A, Texts | None], B]) -> None:
+        """convert_one must depend on nothing but its arguments."""
         self._convert = convert_one
-        self._known: dict[str, tuple[A, B]] = {}
-        self._used: dict[str, tuple[A, B]] = {}
+        self._complete: Callable[[A, B], B] | None = None
+        self._by: object = None
+        self._known: dict[str, tuple[A, Texts | None, B, object, B]] = {}
+        self._used: dict[str, tuple[A, Texts | None, B, object, B]] = {}
 
-    def get(self, item: A) -> B:
-        """The conversion of an object."""
+    def complete_by(self, by: object, complete: Callable[[A, B], B] | None) -> None:
+        """How results are completed from now on (None: they are complete); `by` is its identity."""
+        self._by, self._complete = by, complete
+
+    def get(self, item: A, annotations: Texts | None = None) -> B:
+        """The conversion of an object; annotations: read instead of its own."""
         uid = item.metadata.uid
         known = self._known.get(uid)
-        if known is None or known[0] is not item:
-            known = (item, self._convert(item))
+        is_same = known is not None and known[0] is item and known[1] == annotations
+        if known is None or not is_same or known[3] is not self._by:
+            plain = known[2] if known is not None and is_same else self._convert(item, annotations)
+            complete = self._complete(item, plain) if self._complete else plain
+            known = (item, annotations, plain, self._by, complete)
         self._used[uid] = known
-        return known[1]
+        return known[4]
 
     def end_round(self) -> None:
         """Forget what was not asked for since the last round."""
@@ -71,9 +97,11 @@ class Converted(Generic[A, B]):
 class View:
     """The cluster at one moment.
 
+    conflicts: what keeps gated pods off nodes because of the pods there.
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. gate_prefix: of
-    the gates that hold a pod for us.
+    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. cards: what plans
+    say of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the
+    gates that hold a pod for us.
     """
 
     gated: list[Pod]
@@ -81,7 +109,9 @@ class View:
     nodes: dict[str, Node]
     placements: dict[str, Placement]
     planned: dict[str, PlannedPod] = field(default_factory=dict)
+    conflicts: Conflicts = conflicts.NONE
     in_a_plan: set[str] = field(default_factory=set)
+    cards: dict[tuple[str, str, str], Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
 
     def occupied(self, pod: Pod) -> str | None:
@@ -98,6 +128,10 @@ class View:
                 found[uid] = node
         return found
 
+    def class_of(self, pod: Pod) -> PodClass:
+        """What a pod that waits asks for, and beside which pods it cannot be."""
+        return self.conflicts.pod_class(pod, convert.pod_class_of(pod))
+
 
 class Looker:
     """Makes views and snapshots of a cache."""
@@ -106,8 +140,13 @@ class Looker:
         """Nothing is looked at yet."""
         self._objects = objects
         self._settings = settings
-        self._nodes: Converted[Node, PlacementNode] = Converted(convert.node_of)
-        self._usages: Converted[Pod, Usage] = Converted(convert.usage_of)
+        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: convert.node_of(node))
+        self._usages: Converted[Pod, Usage] = Converted(
+            lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
+        )
+        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(lambda pod, _: antiaffinity.terms_of(pod))
+        self._conflicts = conflicts.NONE
+        self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
 
     def look(self) -> View:
@@ -124,39 +163,66 @@ class Looker:
         for placement in view.placements.values():
             for planned in placement.spec.pods:
                 view.in_a_plan.add(planned.uid)
+                view.cards[placement.metadata.namespace, planned.uid, planned.node] = planned.annotations
                 node = nodes.get(planned.node)
                 # A plan speaks for pods of its own namespace alone, whoever wrote it.
                 is_its_own = waiting.get(planned.uid) == placement.metadata.namespace
                 if is_its_own and node is not None and is_usable(node):
                     view.planned[planned.uid] = planned
+        if gated:
+            view.conflicts = self._conflicts_of(view)
         return view
+
+    def _conflicts_of(self, view: View) -> Conflicts:
+        """The same as before if those say all that is needed: so nothing has to be completed anew."""
+        carriers = [pod for pod in view.others if pod.spec.affinity is not None]
+        terms = [self._terms.get(pod) for pod in carriers if view.occupied(pod) is not None]
+        most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
+        needed = conflicts.between(view.gated, terms, most, self._terms_of)
+        self._terms.end_round()
+        if not self._conflicts.serves(needed):
+            self._conflicts = needed
+        return self._conflicts
+
+    def _terms_of(self, pod: Pod) -> tuple[Term, ...]:
+        return self._terms.get(pod) if pod.spec.affinity is not None else ()
 
     def snapshot(self, view: View) -> Snapshot:
         """Nodes, and what bound, pinned and planned pods take on them.
 
-        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one.
+        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one. The
+        cards of a pod that we placed are those of its plan, as its author may change the annotations at any
+        time; other pods count by their own.
         """
+        rules = view.conflicts
+        if rules.capacity != self._capacity:
+            self._capacity = rules.capacity
+        self._nodes.complete_by(self._capacity, rules.node if rules else None)
+        self._usages.complete_by(rules, rules.usage if rules else None)
         usage: list[tuple[str, Usage]] = []
         for pod in view.others:
             name = view.occupied(pod)
             if name in view.nodes and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan):
-                usage.append((name, self._usage(pod, view.nodes[name])))
+                cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
+                usage.append((name, self._usage(pod, view.nodes[name], cards)))
         for pod in view.gated:
             planned = view.planned.get(pod.metadata.uid)
             if planned is not None:
-                usage.append((planned.node, self._usage(pod, view.nodes[planned.node], planned)))
+                use = self._usage(pod, view.nodes[planned.node], planned.annotations)
+                usage.append((planned.node, use))
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
         self._snapshot = Snapshot.build(nodes, usage, self._settings.topology, previous=self._snapshot)
         self._nodes.end_round()
         self._usages.end_round()
         return self._snapshot
 
-    def _usage(self, pod: Pod, node: Node, planned: PlannedPod | None = None) -> Usage:
-        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked."""
+    def _usage(self, pod: Pod, node: Node, annotations: Texts | None) -> Usage:
+        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked.
+
+        annotations: read instead of its own, if not None.
+        """
         try:
-            if planned is not None:
-                return convert.usage_of(pod, annotations=planned.annotations)
-            return self._usages.get(pod)
+            return self._usages.get(pod, annotations)
         except ValueError as error:
             logger.warning(
                 "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)

@@ -1,0 +1,194 @@
+"""What is kept of an object while it lives: nothing that its author can make as large as he likes."""
+
+import sys
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+
+from labeler.contract import annotations, keys
+from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.kube import convert, sharing
+from webhook.kube.annotated import is_too_long, most_characters
+from webhook.kube.objects import Node, Pod
+from webhook.placement import PlacementError
+from webhook.sweeper import patches, plan
+from webhook.sweeper.gangs import OwnerSays, PodGang, gather, key_of
+
+QUARTER = 256 * 1024
+"""Bytes that the API server takes of all annotations of an object together."""
+
+
+def pod(**texts: str) -> Pod:
+    return decode(pod_json(metadata={"annotations": texts}))
+
+
+def with_annotation(key: str, value: str) -> Pod:
+    return pod(**{key: value})
+
+
+def gang_of(*pods: Pod) -> PodGang:
+    (gang,) = gather(pods, [], lambda _: OwnerSays())
+    return gang
+
+
+def kept_bytes(pod: Pod) -> int:
+    texts = pod.metadata.annotations
+    return sum(sys.getsizeof(text) for pair in texts.items() for text in pair)
+
+
+def test_annotations_that_nobody_reads_are_not_kept() -> None:
+    many = {f"example.com/{number}": "x" * 100 for number in range(2000)}
+    assert kept_bytes(pod(**many)) < 200
+    assert kept_bytes(pod(note="x" * QUARTER)) < 200
+    assert kept_bytes(pod(**{"topogate.io/no-such-wish": "x" * QUARTER})) < 200
+
+
+def test_of_annotations_that_are_read_no_more_is_kept_than_makes_sense() -> None:
+    read = keys.SHORT_ANNOTATIONS | keys.LONG_ANNOTATIONS
+    hostile = dict.fromkeys(read, "x" * QUARTER)
+    assert kept_bytes(pod(**hostile)) < 16 * 1024
+    largest = {key: "x" * most_characters(key) for key in read}
+    assert kept_bytes(pod(**largest)) < 64 * 1024
+
+
+NEVER_READ_HERE = {keys.MIRROR_POD_ANNOTATION, keys.OWNED_LABELS_ANNOTATION, keys.ORIGINAL_VALUES_ANNOTATION}
+"""By the webhook, in reviews, and by the labeler: both have objects of their own."""
+
+
+@pytest.mark.parametrize("name", sorted(name for name in vars(keys) if name.endswith("_ANNOTATION")))
+def test_an_annotation_that_has_a_name_in_the_contract_is_kept(name: str) -> None:
+    """So that nobody reads a new one in vain."""
+    key = getattr(keys, name)
+    assert (pod(**{key: "x"}).metadata.annotations == {key: "x"}) == (key not in NEVER_READ_HERE)
+
+
+def test_a_value_that_is_read_is_kept_as_it_is() -> None:
+    texts = {key: "x" * most_characters(key) for key in keys.SHORT_ANNOTATIONS | keys.LONG_ANNOTATIONS}
+    assert min(map(len, texts.values())) > 253, "the longest name of an object"
+    assert pod(**texts, other="gone").metadata.annotations == texts
+
+
+def test_the_cards_of_a_large_pod_are_read_whole() -> None:
+    """50 containers with all tiles of 16 cards each."""
+    slot = tuple(annotations.CardShare(card, (0, 1)) for card in range(16))
+    texts = annotations.encode_allocation([slot] * 50, 1_764_000_000_000_000_000)
+    assert max(map(len, texts.values())) > 10_000
+    kept = pod(**texts).metadata.annotations
+    assert annotations.decode_allocation(kept, 50) == annotations.decode_allocation(texts, 50)
+
+
+def test_an_allocation_that_is_too_long_books_no_cards_like_any_that_cannot_be_read() -> None:
+    long = with_annotation(keys.GAS_CARDS_ANNOTATION, ",".join(["card0"] * 40_000))
+    assert convert.usage_of(long).cards == {}
+
+
+@pytest.mark.parametrize("key", sorted(keys.WISH_ANNOTATIONS))
+def test_a_wish_that_is_too_long_is_told_and_not_passed_over(key: str) -> None:
+    gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
+    with pytest.raises(PlacementError) as told:
+        plan.question(gang, gang.gated, {})
+    assert f"annotation {key} of pod p is longer than topogate reads" in str(told.value)
+    assert f"of at most {most_characters(key)} characters" in str(told.value)
+    assert len(str(told.value)) < 300
+
+
+def test_two_gangs_whose_names_are_too_long_are_not_one() -> None:
+    ends = ("a", "b", "b")
+    one, two, same = (key_of(with_annotation(keys.GANG_ANNOTATION, "x" * 5000 + end)) for end in ends)
+    assert one != two
+    assert two == same
+
+
+def test_a_size_that_is_too_long_is_no_size() -> None:
+    (gang,) = gather(
+        [job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "1" * 5000})], [], lambda _: OwnerSays(4)
+    )
+    assert gang.size == 4
+    assert "no positive integer" in gang.problems[0]
+    assert gang.fault == ""
+
+
+@pytest.mark.parametrize(
+    "texts", [{}, {"theirs": "stays"}, {keys.GANG_ANNOTATION: "g", "theirs": "stays"}], ids=str
+)
+def test_a_release_leaves_annotations_that_were_not_kept_on_the_pod(texts: dict[str, str]) -> None:
+    raw = pod_json(metadata={"annotations": texts} if texts else {})
+    written = {keys.GAS_CARDS_ANNOTATION: "card0"}
+    after: Any = jsonpatch.apply_patch(raw, patches.release_patch(decode(raw), "n", written))
+    assert after["metadata"]["annotations"] == texts | written
+
+
+def test_what_stands_for_a_long_value_is_told_from_a_value() -> None:
+    (kept,) = with_annotation(keys.GANG_ANNOTATION, "x" * 5000).metadata.annotations.values()
+    assert is_too_long(kept)
+    assert not is_too_long("x" * 10)
+
+
+def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
+    """A gang of 200 pods that contradict each other in every wish, with values as long as are read."""
+    wishes = (*keys.GANG_SIZE_KEYS, keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION)
+    pods = [
+        job_pod(number, annotations=dict.fromkeys(wishes, f"{number}" + "x" * 1000)) for number in range(200)
+    ]
+    (gang,) = gather(pods, [], lambda _: OwnerSays())
+    assert 3 < len(gang.problems) <= 6
+    assert max(map(len, gang.problems)) < 500
+
+
+# --- equal parts -------------------------------------------------------------------------------------------
+
+
+def alike(number: int, **spec: Any) -> Pod:
+    """One of many pods of a Job."""
+    container = {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "8", "cpu": "1"}}}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    metadata = {"labels": {"a-label-key-of-more-than-32-bytes": "v" * 40}, "ownerReferences": [owner]}
+    body: dict[str, Any] = {"containers": [container], "tolerations": [toleration], "nodeName": "a-node"}
+    return decode(pod_json(f"p{number}", metadata=metadata, **(body | spec)))
+
+
+def test_what_is_equal_in_two_pods_is_kept_once() -> None:
+    one, two = alike(1), alike(2)
+    assert one.spec.containers is two.spec.containers
+    assert one.spec.tolerations is two.spec.tolerations
+    assert one.spec.node_name is two.spec.node_name
+    assert one.metadata.owner_references is two.metadata.owner_references
+    for texts in zip(one.metadata.labels.items(), two.metadata.labels.items(), strict=True):
+        assert [each is other for each, other in zip(*texts, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("amounts", [("1", "2"), ("8", 8), (1, 1.5)], ids=str)
+def test_what_is_not_equal_stays_as_it_is(amounts: tuple[object, object]) -> None:
+    found = []
+    for number, amount in enumerate(amounts):
+        container = {"name": "c", "resources": {"requests": {"x.com/y": amount}}}
+        found.append(alike(number, containers=[container]).spec.containers[0].resources.requests["x.com/y"])
+    assert tuple(found) == amounts
+
+
+def test_a_number_that_is_too_large_to_be_shared_is_read_all_the_same() -> None:
+    container = {"name": "c", "resources": {"requests": {"x.com/y": 10**30}}}
+    raw = str(pod_json(containers=[container])).replace("'", '"').encode()
+    pod = msgspec.json.decode(raw, type=Pod)
+    assert pod.spec.containers[0].resources.requests == {"x.com/y": 10**30}
+
+
+def test_what_is_remembered_of_hostile_pods_is_bounded() -> None:
+    for number in range(sharing.MOST + 10):
+        alike(number, nodeName=f"n{number}", nodeSelector={"a": str(number)})
+    huge = alike(0, nodeSelector={str(number): "x" * 60 for number in range(1000)})
+    assert len(sharing._parts) <= sharing.MOST
+    assert len(sharing._texts) <= sharing.MOST
+    assert not [key for _, key in sharing._parts if len(key) > sharing.LARGEST]
+    assert len(huge.spec.node_selector) == 1000
+
+
+def test_of_conditions_those_are_kept_that_are_read() -> None:
+    conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "PodScheduled", "Ready")]
+    raw = pod_json() | {"status": {"conditions": conditions}}
+    assert [each.type for each in decode(raw).status.conditions] == ["PodScheduled"]
+    node = msgspec.convert({"metadata": {"name": "n"}, "status": {"conditions": conditions}}, Node)
+    assert [each.type for each in node.status.conditions] == ["Ready"]

@@ -1,0 +1,85 @@
+"""Plans as the API server keeps them: with whom one goes, and of which life of its gang its status is."""
+
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import install_definitions
+from webhook.kube import placements
+from webhook.kube.client import Api, ApiError
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
+
+
+def controller(api: Api, namespace: str, name: str) -> dict[str, Any]:
+    """An object that may own others, as an owner reference."""
+    made = api.json("POST", f"/api/v1/namespaces/{namespace}/configmaps", body={"metadata": {"name": name}})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": made["metadata"]["uid"]}
+
+
+def spec(pod: str, attempt: int = 0) -> PlacementSpec:
+    return PlacementSpec(
+        gang="JobSet/g", attempt=attempt, pods=[PlannedPod(name=pod, uid=f"uid-{pod}", node="n")]
+    )
+
+
+def test_a_plan_of_a_later_controller_does_not_go_with_the_earlier_one(
+    cluster: Cluster, namespace: str
+) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    old, new = controller(api, namespace, "old"), controller(api, namespace, "new")
+    metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}
+    first = placements.write_plan(api, None, metadata | {"ownerReferences": [old]}, spec("a"))
+    placements.write_plan(api, first, metadata | {"ownerReferences": [new]}, spec("b"))
+    # That the garbage collector has come by is seen by one that stays with the earlier controller.
+    other = metadata | {"name": "other", "ownerReferences": [old]}
+    placements.write_plan(api, None, other, spec("c"))
+    api.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/old")
+
+    def names() -> list[str]:
+        items = api.json("GET", placements.path(namespace))["items"]
+        return [item["metadata"]["name"] for item in items]
+
+    cluster.wait_for("the garbage collector", lambda: "other" not in names(), 30)
+    assert names() == ["p"]
+    api.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/new")
+    cluster.wait_for("the plan to go with its own controller", lambda: not names(), 30)
+
+
+def test_a_plan_of_several_controllers_has_no_owner_any_more(cluster: Cluster, namespace: str) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}
+    owned = metadata | {"ownerReferences": [controller(api, namespace, "old")]}
+    first = placements.write_plan(api, None, owned, spec("a"))
+    assert placements.write_plan(api, first, metadata, spec("b")).metadata.owner_references == []
+
+
+def test_a_gang_that_began_anew_is_not_complete_because_its_earlier_life_was(
+    cluster: Cluster, namespace: str
+) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}
+    first = placements.write_plan(api, None, metadata, spec("a"))
+    done = placements.write_status(api, first, PlacementStatus(placements.BOUND, 1, 1, 1, complete=True))
+    assert done.is_complete
+    kept = placements.write_plan(api, done, metadata, spec("b"))
+    assert kept.is_complete, "a pod more"
+    anew = placements.write_plan(api, kept, metadata, spec("c", attempt=1))
+    assert anew.status.complete, "the status is written in a write of its own"
+    assert not anew.is_complete
+    again = PlacementStatus(placements.BOUND, 1, 1, 1, complete=True, attempt=1)
+    assert placements.write_status(api, anew, again).is_complete
+
+
+def test_a_plan_that_somebody_wrote_meanwhile_is_not_written_over(cluster: Cluster, namespace: str) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}
+    first: Placement = placements.write_plan(api, None, metadata, spec("a"))
+    placements.write_plan(api, first, metadata, spec("b"))
+    with pytest.raises(ApiError) as refused:
+        placements.write_plan(api, first, metadata, spec("c"))
+    assert refused.value.status == 409

@@ -1,0 +1,71 @@
+"""A rule that topogate does not heed is told to the user, once, and nothing is said where there is none."""
+
+from typing import Any
+
+import pytest
+
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.unmodelled import notes, volume_note
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SELECTOR = {"matchLabels": {"app": "x"}}
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def affinity(kind: str, key: str, **more: Any) -> dict[str, Any]:
+    return {"affinity": {kind: {REQUIRED: [{"topologyKey": key, "labelSelector": SELECTOR, **more}]}}}
+
+
+def spread(when: str) -> dict[str, Any]:
+    return {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        (affinity("podAffinity", HOSTNAME), "required pod affinity over kubernetes.io/hostname"),
+        (affinity("podAntiAffinity", "zone"), "required pod anti-affinity over zone"),
+        (spread("DoNotSchedule"), "topology spread over zone"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
+    ],
+    ids=["pod affinity", "anti-affinity over zones", "topology spread", "resource claims"],
+)
+def test_what_is_left_to_kube_scheduler_is_named_once_for_a_gang(spec: dict[str, Any], what: str) -> None:
+    pods = [decode(pod_json(name, **spec)) for name in "ab"]
+    assert notes(pods) == [
+        f"topogate does not model {what}: if kube-scheduler does not bind a pod to its node within "
+        "bind_seconds, it is placed anew elsewhere"
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        affinity("podAntiAffinity", HOSTNAME),
+        affinity("podAntiAffinity", HOSTNAME, namespaceSelector={}),
+        affinity(
+            "podAntiAffinity",
+            HOSTNAME,
+            namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "a"}},
+        ),
+        spread("ScheduleAnyway"),
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
+    ],
+    ids=["no rules", "over nodes", "all namespaces", "a namespace by name", "a wish", "preferred"],
+)
+def test_what_is_heeded_or_only_a_wish_is_not_worth_a_note(spec: dict[str, Any]) -> None:
+    assert notes([decode(pod_json(**spec))]) == []
+
+
+def test_a_namespace_selector_that_is_taken_widely_is_told() -> None:
+    spec = affinity("podAntiAffinity", HOSTNAME, namespaceSelector={"matchLabels": {"team": "a"}})
+    (note,) = notes([decode(pod_json(**spec))])
+    assert note.startswith("the namespaceSelector of required pod anti-affinity is taken to select every")
+
+
+def test_volumes_with_claims_are_told_by_name_and_others_not() -> None:
+    claimed = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
+    pod = decode(pod_json(volumes=[{"name": "tmp", "emptyDir": {}}, claimed]))
+    assert "volumes can be used (data)" in volume_note(pod)
+    assert volume_note(decode(pod_json(volumes=[{"name": "tmp", "emptyDir": {}}]))) == ""

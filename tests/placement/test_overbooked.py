@@ -1,0 +1,61 @@
+"""Cards on which running pods take more than there is."""
+
+import pytest
+
+from labeler.contract import keys
+from webhook.placement.cards import overbooked_cards
+from webhook.placement.model import Card, Node, Usage
+
+MILLI, PLUGIN = keys.MILLICORES, keys.I915
+
+NODE = Node(
+    "n", cards=tuple(Card(f"card{number}", {PLUGIN: 2, MILLI: 1000}, tiles=2) for number in (0, 2, 10))
+)
+
+
+def use(card: str, milli: int, *tiles: int) -> Usage:
+    return Usage({}, {card: {PLUGIN: 1, MILLI: milli}}, {card: frozenset(tiles)})
+
+
+@pytest.mark.parametrize(
+    ("usages", "expected"),
+    [
+        ([], []),
+        ([use("card0", 600), use("card0", 400)], []),
+        ([use("card0", 600), use("card0", 401)], ["card0"]),
+        ([use("card0", 100)] * 3, ["card0"]),
+        ([use("card0", 100, 0), use("card0", 100, 1)], []),
+        ([use("card0", 100, 0), use("card0", 100, 0)], ["card0"]),
+        ([use("card2", 100, 0), use("card0", 100, 0)], []),
+        ([use("card1", 100)], ["card1"]),
+        ([Usage({}, {}, {"card1": frozenset({0})})], ["card1"]),
+        ([Usage({}, {"card0": {keys.MEMORY_MAX: 1}})], ["card0"]),
+        ([use("card10", 1001), use("card2", 1001)], ["card2", "card10"]),
+    ],
+    ids=[
+        "no pods",
+        "a full card",
+        "more than the card holds",
+        "more pods than shares",
+        "tiles of their own",
+        "a tile taken twice",
+        "the same tile number of two cards",
+        "a card that is gone",
+        "a tile of a card that is gone",
+        "a resource that the card does not have",
+        "in the order of numbers",
+    ],
+)
+def test_cards_that_are_taken_beyond_what_they_hold_are_named(
+    usages: list[Usage], expected: list[str]
+) -> None:
+    assert overbooked_cards(NODE, usages) == expected
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [Usage({}, {"card9": {}}, {"card9": frozenset()}), Usage({}, {"card9": {PLUGIN: 0}})],
+    ids=["an empty entry", "nothing of it"],
+)
+def test_a_pod_that_names_a_card_but_takes_nothing_of_it_overbooks_nothing(usage: Usage) -> None:
+    assert overbooked_cards(NODE, [usage]) == []

@@ -1,0 +1,218 @@
+"""Questions about cards that are hard to decide: they end, and what they leave open is not called proven.
+
+The sizes are shares of a card in thousandths; steps are counted, not seconds.
+"""
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pytest
+
+from labeler.contract import keys
+from tests.placement.test_cards import feasible
+from webhook.placement import (
+    Assignment,
+    Card,
+    CardWish,
+    Gang,
+    Member,
+    Node,
+    NoFit,
+    PodClass,
+    Snapshot,
+    Usage,
+    check,
+    packing,
+    place,
+)
+from webhook.placement.cards import CardState, card_state, choose, doubts, fits, room
+
+MILLI, PLUGIN, MEMORY = keys.MILLICORES, keys.I915, keys.MEMORY_MAX
+CAPACITY = {PLUGIN: 10, MILLI: 1000, MEMORY: 16_000}
+
+
+def cards(count: int, used: int = 0) -> list[CardState]:
+    """Cards of which each has `used` thousandths less free than the one before."""
+    return [
+        card_state(Card(f"card{n}", CAPACITY), {MILLI: used * n, MEMORY: used * n * 14}, frozenset())
+        for n in range(count)
+    ]
+
+
+def pod(sizes: Sequence[int], memory: Sequence[int] = (), count: int = 1) -> PodClass:
+    """One container for each size."""
+    amounts = [{PLUGIN: 1, MILLI: size} for size in sizes]
+    for wish, amount in zip(amounts, memory, strict=False):
+        wish[MEMORY] = amount
+    wishes = tuple(CardWish(count, tuple(sorted(each.items()))) for each in amounts)
+    sums = {PLUGIN: len(sizes) * count, MILLI: sum(sizes) * count}
+    return PodClass((("pods", 1), *sorted(sums.items())), cards=wishes)
+
+
+ABOVE_A_THIRD = pod([334 + 3 * n for n in range(17)])
+HONEST = pod([300, 350, 450], [3000, 4000, 6000])
+
+
+def endless(seed: int = 0) -> PodClass:
+    """Twenty-four unlike shares that fill eight cards but for a trifle."""
+    dice = random.Random(seed)
+    sizes = [dice.randint(251, 420) for _ in range(24)]
+    return pod([size * 7995 // sum(sizes) for size in sizes])
+
+
+ENDLESS = endless()
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps of each question that is decided in the test, not known from before."""
+    counted: list[int] = []
+    decide = packing.pack.__wrapped__
+
+    @lru_cache
+    def pack(bins: tuple[packing.Bin, ...], kinds: tuple[packing.Kind, ...]) -> packing.Answer:
+        answer = decide(bins, kinds)
+        counted.append(answer.steps)
+        return answer
+
+    monkeypatch.setattr(packing, "pack", pack)
+    packing.most.cache_clear()
+    return counted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_question_ends_within_its_steps_whatever_is_asked(steps: list[int], seed: int) -> None:
+    fits(cards(8), [endless(seed)])
+    assert len(steps) == 1
+    assert steps[0] <= packing.STEPS + 1
+
+
+def test_what_is_not_decided_counts_as_not_fitting_and_is_noted_each_time() -> None:
+    with doubts() as noted:
+        assert not fits(cards(8), [ENDLESS])
+        assert room(cards(8), ENDLESS, 5) == 0
+        assert choose(cards(8), [ENDLESS]) is None
+    assert len(noted) == 3
+
+
+def test_more_containers_above_a_third_of_a_card_than_cards_hold_are_refused_at_once(
+    steps: list[int],
+) -> None:
+    with doubts() as noted:
+        assert not fits(cards(8), [ABOVE_A_THIRD])
+    assert (steps, noted) == ([1], [])
+
+
+@pytest.mark.parametrize(("used", "expected"), [(0, 6), (37, 6), (60, 5)])
+def test_how_many_pods_of_a_few_unlike_containers_fit_is_decided(used: int, expected: int) -> None:
+    """One more would exceed the sums where cards are in use. Whole cards hold three containers each, but only
+    two beside one of 450: seven of those are on four cards at least, which leaves 8 + 12 places for 21.
+    """
+    with doubts() as noted:
+        assert room(cards(8, used), HONEST, 100) == expected
+    assert not noted
+
+
+@pytest.mark.parametrize("count", [6, 7], ids=["as many as fit", "one more"])
+def test_pods_of_a_few_unlike_containers_are_decided_together(count: int) -> None:
+    with doubts() as noted:
+        assert fits(cards(8), [HONEST] * count) == (count == 6)
+    assert not noted
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_packing_agrees_with_trying_everything(seed: int) -> None:
+    dice = random.Random(seed)
+    states = [
+        card_state(Card(f"card{n}", CAPACITY), {MILLI: dice.randrange(0, 500, 50)}, frozenset())
+        for n in range(3)
+    ]
+    pods = [
+        PodClass(
+            (),
+            cards=tuple(
+                CardWish(dice.choice((1, 1, 2, 3)), ((PLUGIN, 1), (MILLI, dice.randrange(50, 500, 50))))
+                for _ in range(dice.randint(1, 3))
+            ),
+            denied_cards=dice.choice(((), ("card1",))),
+        )
+        for _ in range(2)
+    ]
+    assert fits(states, pods) == feasible(states, pods)
+
+
+def test_nodes_with_the_same_cards_free_are_decided_once(steps: list[int]) -> None:
+    for order in (cards(8, 37), cards(8, 37)[::-1]):
+        assert room(order, HONEST, 3) == 3
+    assert len(steps) == 3
+
+
+def test_a_search_for_linked_cards_ends_too() -> None:
+    """Fifteen cards that are linked to the first alone never make pairs."""
+    links = tuple((0, f"card{n}", 0) for n in range(1, 16))
+    states = [
+        card_state(Card(f"card{n}", {PLUGIN: 10}, 2, links=links if not n else ()), {}, frozenset())
+        for n in range(16)
+    ]
+    linked = PodClass((), cards=(CardWish(8, ((PLUGIN, 1),)),), linked=True)
+    with doubts() as noted:
+        assert not fits(states, [linked])
+    assert noted
+
+
+def test_more_unlike_containers_than_are_looked_into_count_as_not_fitting() -> None:
+    states = [card_state(Card(f"card{n}", {PLUGIN: 100, MILLI: 10**6}), {}, frozenset()) for n in range(16)]
+    with doubts() as noted:
+        assert not fits(states, [pod(range(1, 1200))])
+    assert noted
+
+
+def test_more_demands_than_python_may_descend_for_are_placed_all_the_same() -> None:
+    states = [card_state(Card(f"card{n}", {PLUGIN: 500}), {}, frozenset()) for n in range(4)]
+    many = PodClass((), cards=(CardWish(1, ((PLUGIN, 1),)),) * 10)
+    assert choose(states, [many] * 200) is not None
+    assert room(states, many, 300) == 200
+
+
+# --- what place makes of it --------------------------------------------------------------------------
+
+
+def snapshot(*free: int) -> Snapshot:
+    """Nodes of so many cards."""
+    nodes = [
+        Node(
+            f"n{number}",
+            allocatable={"pods": 110, PLUGIN: 10 * count, MILLI: 1000 * count},
+            cards=tuple(Card(f"card{n}", CAPACITY) for n in range(count)),
+        )
+        for number, count in enumerate(free)
+    ]
+    return Snapshot.build(nodes, [("n0", Usage({}))])
+
+
+def one(pod_class: PodClass) -> Gang:
+    return Gang("g", (Member("p", None, pod_class),))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at first", "from what is known of the block"])
+def test_that_a_gang_does_not_fit_is_not_proven_by_a_question_left_open(again: bool) -> None:
+    cluster = snapshot(8, 8)
+    for _ in range(1 + again):
+        answer = place(one(ENDLESS), cluster)
+    assert isinstance(answer, NoFit)
+    assert not answer.proven
+    assert "does not prove that there is none" in answer.sentence
+
+
+def test_that_a_place_is_the_best_is_not_proven_by_a_question_left_open() -> None:
+    cluster = snapshot(8, 16)
+    answer = place(one(ENDLESS), cluster)
+    assert isinstance(answer, Assignment)
+    assert (answer.nodes, answer.proven) == ({"p": "n1"}, False)
+    assert check(answer, one(ENDLESS), cluster) == []
+
+
+@pytest.mark.parametrize("pod_class", [ABOVE_A_THIRD, HONEST], ids=["refused", "placed"])
+def test_an_answer_whose_questions_were_all_decided_is_proven(pod_class: PodClass) -> None:
+    assert place(one(pod_class), snapshot(8)).proven

@@ -1,0 +1,77 @@
+"""When a gang is complete, by the clock."""
+
+import pytest
+
+from tests.sweeper.pods import job_pod
+from webhook.sweeper.completion import Completion
+from webhook.sweeper.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
+OPEN, STAGED, OF_THREE = OwnerSays(None), OwnerSays(3, staged=True), OwnerSays(3)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Case:
+    """A gang whose pods come and go while the clock is moved."""
+
+    def __init__(self, says: OwnerSays) -> None:
+        self.says = says
+        self.clock = Clock()
+        self.completion = Completion(SETTINGS, self.clock)
+
+    def gang(self, *numbers: int) -> PodGang:
+        (gang,) = gather([job_pod(number) for number in numbers], [], lambda _key: self.says)
+        return gang
+
+    def remaining(self, now: float, *numbers: int) -> float:
+        """What is still to be waited for when just these pods are there."""
+        self.clock.now = now
+        gang = self.gang(*numbers)
+        self.completion.look([gang])
+        return self.completion.seconds(gang)
+
+
+def test_a_gang_with_all_its_pods_is_complete_at_once() -> None:
+    assert Case(OF_THREE).remaining(0, 0, 1, 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("says", "wait"), [(OPEN, 5), (STAGED, 5), (OF_THREE, 60)], ids=["of unknown size", "staged", "of three"]
+)
+def test_a_gang_with_too_few_pods_is_placed_as_it_is_once_it_has_been_quiet(
+    says: OwnerSays, wait: float
+) -> None:
+    case = Case(says)
+    assert case.remaining(0, 0) == wait
+    assert case.remaining(wait - 1, 0, 1) == wait, "a new pod begins it anew"
+    assert case.remaining(2 * wait - 1, 0, 1) == 0
+
+
+def test_a_pod_that_ends_does_not_begin_the_wait_anew() -> None:
+    case = Case(OPEN)
+    case.remaining(0, 0, 1, 2)
+    case.remaining(4, 0, 1)
+    assert case.remaining(5, 0) == 0
+
+
+def test_a_gang_to_which_pods_come_without_end_is_placed_all_the_same() -> None:
+    case = Case(OPEN)
+    waits = [case.remaining(now, *range(now // 4 + 1)) for now in range(0, 64, 4)]
+    assert waits[0] == 5
+    assert waits[-1] == 0
+
+
+def test_the_longest_wait_is_counted_from_when_the_present_pods_began_to_wait() -> None:
+    case = Case(OPEN)
+    case.remaining(0, 0)
+    case.completion.nobody_waits(case.gang(0))
+    assert case.remaining(100, 0, 1) == 5

@@ -1,0 +1,104 @@
+"""When a gang that does not fit holds nodes for itself, which, and for how long."""
+
+from typing import Any
+
+import msgspec
+
+from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.kube.objects import Node, Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper import plan
+from webhook.sweeper.gangs import OwnerSays, gather
+from webhook.sweeper.reservations import RESERVATION_SECONDS, Reservations
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.view import Looker
+
+GPU = "nvidia.com/gpu"
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TwoNodes:
+    """Nodes n1 and n2 with one GPU each, and some pods."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pods = pods
+
+    def pod_items(self) -> tuple[Pod, ...]:
+        return self.pods
+
+    def node_items(self) -> dict[str, Node]:
+        status = {"allocatable": {GPU: "1", "pods": "110"}}
+        return {
+            name: msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, Node)
+            for name in ("n1", "n2")
+        }
+
+    def current_placements(self) -> dict[str, Placement]:
+        return {}
+
+
+def with_gpu(pod: Pod, **spec: Any) -> Pod:
+    body = msgspec.to_builtins(pod)
+    container = {"name": "c", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}
+    return decode({**body, "spec": {**body["spec"], "containers": [container], **spec}})
+
+
+def standing(name: str, node: str, kind: str = "Job") -> Pod:
+    """A bound pod of one GPU, made by a controller of some kind."""
+    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
+    pod = decode(pod_json(name, metadata={"ownerReferences": [owner]}))
+    return with_gpu(pod, nodeName=node, schedulingGates=[])
+
+
+class Case:
+    """A waiting gang of two pods and a cluster in which it does not fit."""
+
+    def __init__(self, *standing_pods: Pod) -> None:
+        waiting = [with_gpu(job_pod(index)) for index in range(2)]
+        settings = Settings(reserve_seconds=60)
+        looker = Looker(TwoNodes(*waiting, *standing_pods), settings)
+        self.view = looker.look()
+        self.snapshot = looker.snapshot(self.view)
+        (self.gang,) = gather(self.view.gated, self.view.others, lambda _key: OwnerSays(2))
+        self.asked = plan.question(self.gang, waiting, {})
+        self.clock = Clock()
+        self.reservations = Reservations(settings, self.clock)
+
+    def held(self) -> frozenset[str]:
+        """What the gang holds after another try."""
+        self.reservations.hold(self.gang, self.asked, self.snapshot, self.view)
+        return self.reservations.of(self.gang.key)
+
+
+def test_a_gang_that_has_waited_holds_the_nodes_that_become_free_for_it() -> None:
+    assert Case(standing("busy", "n2")).held() == {"n1", "n2"}
+
+
+def test_nothing_is_held_where_a_pod_in_the_way_is_kept_running_by_its_controller() -> None:
+    # n1 would stand empty for as long as the StatefulSet is there.
+    assert Case(standing("busy", "n2", "StatefulSet")).held() == frozenset()
+
+
+def test_a_reservation_that_does_not_help_is_let_go_for_as_long_as_it_lasted() -> None:
+    case = Case(standing("busy", "n2"))
+    seen = {}
+    for case.clock.now in (0.0, RESERVATION_SECONDS - 1, RESERVATION_SECONDS, 2 * RESERVATION_SECONDS - 1):
+        seen[case.clock.now] = bool(case.held())
+    assert list(seen.values()) == [True, True, False, False]
+    case.clock.now = 2 * RESERVATION_SECONDS
+    assert case.held()
+
+
+def test_a_gang_that_has_found_its_place_holds_nothing_more() -> None:
+    case = Case(standing("busy", "n2"))
+    assert case.held()
+    case.reservations.drop(case.gang.key)
+    assert not case.reservations.of(case.gang.key)

@@ -1,0 +1,76 @@
+"""The pods that a manifest's workloads make at once, each as its controller would name and label it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from webhook.cli import defaults
+
+
+class InputError(ValueError):
+    """A file that cannot be used; the text says which and why."""
+
+
+Described = tuple[str, int | None, Mapping[str, Any]]
+"""A pod's name, its rank and its template (metadata and spec)."""
+
+
+def pods_of(document: Mapping[str, Any], file: Path) -> Iterator[Described]:
+    """The pods that a workload makes at once: itself, or its template times its parallelism or replicas."""
+    kind, name, spec = document.get("kind"), name_of(document), document.get("spec") or {}
+    match kind:
+        case "Pod":
+            yield name, None, document
+        case "Job":
+            template = _template(spec, name, file)
+            yield from _copies(name, _job_size(spec), defaults.labelled(template, defaults.job_labels(name)))
+        case "JobSet":
+            rank = 0
+            for part in spec.get("replicatedJobs") or ():
+                job = (part.get("template") or {}).get("spec") or {}
+                for replica in range(_number(part.get("replicas"), 1)):
+                    prefix = f"{name}-{part.get('name', '')}-{replica}"
+                    labels = defaults.jobset_labels(name, str(part.get("name", "")))
+                    labelled = defaults.labelled(
+                        _template(job, name, file), labels | defaults.job_labels(prefix)
+                    )
+                    for pod, _, template in _copies(prefix, _job_size(job), labelled):
+                        yield pod, rank, template
+                        rank += 1
+        case "StatefulSet" | "Deployment" | "ReplicaSet":
+            yield from _copies(name, _number(spec.get("replicas"), 1), _template(spec, name, file))
+        case _:
+            if "template" in spec or "jobTemplate" in spec:
+                raise InputError(f"{file}: cannot count the pods of {kind} {name}; give its pods instead")
+
+
+def _job_size(spec: Mapping[str, Any]) -> int:
+    parallelism = _number(spec.get("parallelism"), 1)
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, _number(completions, 1))
+
+
+def _number(value: object, default: int) -> int:
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{value!r} is no number of pods")
+    return value
+
+
+def _copies(name: str, count: int, template: Mapping[str, Any]) -> Iterator[Described]:
+    for number in range(count):
+        yield f"{name}-{number}", number, template
+
+
+def _template(spec: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
+    template = spec.get("template")
+    if not isinstance(template, dict):
+        raise InputError(f"{file}: {name} has no pod template")
+    return template
+
+
+def name_of(document: Mapping[str, Any]) -> str:
+    """An object's name, or what its name will begin with."""
+    metadata = document.get("metadata") or {}
+    return str(metadata.get("name") or metadata.get("generateName") or "pod")

@@ -1,0 +1,56 @@
+"""Of the annotations of an object those that topogate reads, and only to a length that makes sense. Pure.
+
+A pod may have 256 KiB of them, and its author alone chooses what they say.
+"""
+
+import hashlib
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube import sharing
+
+NAME_ANNOTATION: Final = 256
+"""Characters that are read of what other controllers write: names of objects, which have 253, and numbers."""
+
+SHORT_ANNOTATION: Final = 1024
+"""Characters that are read of a wish to us: the name of a gang, a list of cards or containers."""
+
+LONG_ANNOTATION: Final = 16 * 1024
+"""Characters that are read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
+
+OTHER_ANNOTATIONS: Final[dict[str, str]] = {"": ""}
+"""Stands for annotations of which none is read: that there are any decides how one is added (RFC 6902)."""
+
+_TOO_LONG: Final = "(too long: "
+
+
+def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
+    """Those that are read. In the place of one that is too long stands what is_too_long knows again.
+
+    Two different values do not get the same substitute.
+    """
+    kept = {}
+    for key, value in annotations.items():
+        most = most_characters(key)
+        if most:
+            kept[sharing.text(key)] = value if len(value) <= most else _substitute(value, most)
+    return kept or (OTHER_ANNOTATIONS if annotations else annotations)
+
+
+def most_characters(key: str) -> int:
+    """How much is read of the annotation with this key, 0 for one that is not read."""
+    if key in keys.LONG_ANNOTATIONS:
+        return LONG_ANNOTATION
+    if key not in keys.SHORT_ANNOTATIONS:
+        return 0
+    return SHORT_ANNOTATION if key.startswith(("gas-", "topogate.io/")) else NAME_ANNOTATION
+
+
+def is_too_long(value: str) -> bool:
+    """Whether this stands for an annotation that was too long to be read."""
+    return value.startswith(_TOO_LONG)
+
+
+def _substitute(value: str, most: int) -> str:
+    digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+    return f"{_TOO_LONG}{len(value)} of at most {most} characters; {digest})"

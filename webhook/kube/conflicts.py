@@ -1,0 +1,181 @@
+"""Pods that may not share a node: host ports, and required anti-affinity over nodes, as made-up resources.
+
+Each anti-affinity term, and each host port, is a resource of which every node has WHOLE. Of a term, a pod
+that it repels takes 1 and a pod that carries it takes WHOLE (or the other way round, see `Conflicts`), so
+that one carrier shuts all repelled pods out and one repelled pod shuts every carrier out, whoever came first
+and whether it is of the same gang. Only what concerns a waiting pod becomes a resource: usually nothing does.
+
+Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from webhook.kube import objects
+from webhook.kube.antiaffinity import Index, Term, terms_of
+from webhook.placement.model import Node, PodClass, Usage, vector
+from webhook.placement.requests import WHOLE
+
+ANY_ADDRESS: Final = "0.0.0.0"
+SPARE: Final = 16
+"""Resources that are kept although nobody needs them any more: taking them away changes every node."""
+
+LUMP: Final = "anti-affinity and host ports of many pods"
+
+
+# --- host ports -----------------------------------------------------------------------------------
+
+
+def host_ports(pod: objects.Pod) -> dict[str, int]:
+    """What a pod takes of host ports, by resource.
+
+    A pod at every address takes the whole port, one at a single address takes a little of the port and the
+    whole of the port at that address. Containers and sidecars count, as for kube-scheduler.
+    """
+    found: dict[str, int] = {}
+    sidecars = (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+    for container in (*pod.spec.containers, *sidecars):
+        for port in container.ports:
+            what = f"{port.host_port}/{port.protocol or 'TCP'}"
+            address = port.host_ip or ANY_ADDRESS
+            if address == ANY_ADDRESS:
+                found[_port(what)] = WHOLE
+            else:
+                found.setdefault(_port(what), 1)  # a pod does not stand in its own way
+                found[_port(f"{address}:{what}")] = WHOLE
+    return found
+
+
+def _port(what: str) -> str:
+    return f"host port {what} in use"
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conflicts:
+    """The made-up resources of one moment, and what nodes have and pods take of them.
+
+    loners: names of terms by which some waiting pods repel others but none is repelled. Of such a term the
+    repelled pods take WHOLE and the carriers 1, which leaves the waiting carriers free to be together. Where
+    waiting pods are of both kinds, and some carry the term that does not repel them, no amounts say exactly
+    what is allowed; then those carriers are kept apart from each other too.
+
+    lumped: terms and ports for which there is no resource of their own, see `between`. Of the one that stands
+    for all of them every pod concerned takes WHOLE.
+    """
+
+    terms: Mapping[str, Term] = field(default_factory=dict)
+    ports: frozenset[str] = frozenset()
+    loners: frozenset[str] = frozenset()
+    lumped: frozenset[str] = frozenset()
+    capacity: Mapping[str, int] = field(init=False)
+    """What every node has."""
+
+    def __post_init__(self) -> None:
+        """Work the capacity out."""
+        names = {*self.terms, *self.ports} - self.lumped
+        names |= {LUMP} if self.lumped else set()
+        object.__setattr__(self, "capacity", dict.fromkeys(sorted(names), WHOLE))
+
+    def __bool__(self) -> bool:
+        """Whether there is any resource."""
+        return bool(self.capacity)
+
+    @cached_property
+    def _index(self) -> Index:
+        return Index(self.terms.values())
+
+    def takes(self, pod: objects.Pod) -> dict[str, int]:
+        """What a pod takes of these resources, on its node or on the one that it will get."""
+        taken = self._one_by_one(pod)
+        if self.lumped and not self.lumped.isdisjoint(taken):
+            taken = {name: amount for name, amount in taken.items() if name not in self.lumped}
+            taken[LUMP] = WHOLE
+        return taken
+
+    def _one_by_one(self, pod: objects.Pod) -> dict[str, int]:
+        taken = {}
+        if self.ports:
+            taken = {name: amount for name, amount in host_ports(pod).items() if name in self.ports}
+        carried = {term.name for term in terms_of(pod) if term.name in self.terms}
+        repelled = {term.name for term in self._index.repelling(pod.metadata.namespace, pod.metadata.labels)}
+        for name in carried | repelled:
+            kind = repelled if name in self.loners else carried
+            taken[name] = WHOLE if name in kind else 1
+        return taken
+
+    def node(self, _: objects.Node, node: Node) -> Node:
+        """The node with what it has of these resources."""
+        return replace(node, allocatable={**node.allocatable, **self.capacity})
+
+    def usage(self, pod: objects.Pod, usage: Usage) -> Usage:
+        """The pod's use of its node with what it takes of these resources."""
+        # Asked of every pod of the cluster, most of which have nothing to do with any of it.
+        spec = pod.spec
+        concerned = self and (
+            spec.affinity is not None
+            or (self.ports and any(each.ports for each in (*spec.containers, *spec.init_containers)))
+            or self._index.may_repel(pod.metadata.namespace)
+        )
+        taken = self.takes(pod) if concerned else None
+        return replace(usage, requests={**usage.requests, **taken}) if taken else usage
+
+    def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
+        """The pod's class with what it takes of these resources."""
+        taken = self.takes(pod) if self and not pod_class.problem else {}
+        if not taken:
+            return pod_class
+        return replace(pod_class, requests=vector({**dict(pod_class.requests), **taken}))
+
+    def serves(self, needed: "Conflicts") -> bool:
+        """Whether these have all that is needed, with the same meaning, and not much besides."""
+        return (
+            needed.capacity.keys() <= self.capacity.keys()
+            and len(self.capacity) <= len(needed.capacity) + SPARE
+            and needed.loners == self.loners & needed.terms.keys()
+            and needed.lumped == self.lumped & (needed.terms.keys() | needed.ports)
+        )
+
+
+NONE: Final = Conflicts()
+
+
+def between(
+    waiting: Iterable[objects.Pod],
+    standing: Iterable[tuple[Term, ...]],
+    most: int | None = None,
+    read: Callable[[objects.Pod], tuple[Term, ...]] = terms_of,
+) -> Conflicts:
+    """What keeps waiting pods off nodes. standing: the terms of each pod that has a node; read: see terms_of.
+
+    most: how many resources there may be, since anybody may write as many terms as he likes and every node
+    has its amount of each. What exceeds it is lumped together: first the terms by which pods that wait want
+    nodes of their own, which loses little, for a node then takes one such pod whatever its term.
+    """
+    own = [(pod, read(pod)) for pod in waiting]
+    terms = {term.name: term for _, each in own for term in each}
+    terms.update((term.name, term) for each in standing for term in each)
+    carrying: set[str] = set()  # names of terms that some waiting pod carries and is not repelled by
+    repelling: set[str] = set()  # names of terms that repel some waiting pod
+    shared: set[str] = set()  # names of which some waiting pod takes less than WHOLE
+    index = Index(terms.values())
+    for pod, each in own if terms else ():
+        carried = {term.name for term in each}
+        repelled = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}
+        carrying |= carried - repelled
+        repelling |= repelled
+        shared |= repelled - carried
+    ports = [taken for pod, _ in own if (taken := host_ports(pod))]
+    shared.update(name for taken in ports for name, amount in taken.items() if amount < WHOLE)
+    loners = carrying - repelling
+    shared |= loners
+    needed = {name: terms[name] for name in sorted(repelling | carrying)}
+    found = Conflicts(needed, frozenset(name for taken in ports for name in taken), frozenset(loners))
+    if most is not None and len(found.capacity) > most:
+        order = sorted(found.capacity, key=lambda name: (name not in shared, name))
+        found = replace(found, lumped=frozenset(order[most - 1 :]))
+    return found or NONE

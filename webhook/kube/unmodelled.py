@@ -1,0 +1,76 @@
+"""What kube-scheduler heeds and topogate does not: told to the user, never guessed at.
+
+A pod with such a rule is placed as if it had none. If kube-scheduler then does not bind it to its node, it
+is made again elsewhere, like any pod that is not bound in time.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from labeler.contract import keys
+from webhook.kube import objects
+from webhook.kube.antiaffinity import selected_names
+
+
+def notes(pods: Iterable[objects.Pod]) -> list[str]:
+    """Sentences on what the pods of a gang ask for and topogate cannot heed."""
+    left: set[str] = set()
+    wide: set[str] = set()
+    for pod in pods:
+        spec = pod.spec
+        if spec.affinity is not None or spec.topology_spread_constraints or spec.resource_claims:
+            left.update(_left_to_the_scheduler(spec))
+            wide.update(_taken_widely(spec))
+    found = []
+    if left:
+        found.append(
+            f"topogate does not model {', '.join(sorted(left))}: if kube-scheduler does not bind a pod to "
+            "its node within bind_seconds, it is placed anew elsewhere"
+        )
+    if wide:
+        found.append(
+            f"the namespaceSelector of {', '.join(sorted(wide))} is taken to select every namespace, "
+            f"since topogate knows no labels of namespaces but {keys.NAMESPACE_NAME_LABEL}"
+        )
+    return found
+
+
+def volume_note(pod: objects.Pod) -> str:
+    """A sentence on volumes that may exist on some nodes alone; "" for a pod without any."""
+    if not pod.spec.volumes:
+        return ""
+    names = ", ".join(sorted(volume.name for volume in pod.spec.volumes))
+    return (
+        f"topogate does not know on which nodes its volumes can be used ({names}); "
+        "if kube-scheduler refuses its node for them, it is placed anew elsewhere"
+    )
+
+
+def _left_to_the_scheduler(spec: objects.PodSpec) -> Iterator[str]:
+    affinity = spec.affinity or objects.Affinity()
+    for term in _required(affinity.pod_affinity):
+        yield f"required pod affinity over {term.topology_key}"
+    for term in _required(affinity.pod_anti_affinity):
+        if term.topology_key != keys.HOSTNAME_LABEL:
+            yield f"required pod anti-affinity over {term.topology_key}"
+    for constraint in spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            yield f"topology spread over {constraint.topology_key}"
+    if spec.resource_claims:
+        yield "resource claims"
+
+
+def _taken_widely(spec: objects.PodSpec) -> Iterator[str]:
+    affinity = spec.affinity or objects.Affinity()
+    for term in _required(affinity.pod_anti_affinity):
+        selector = term.namespace_selector
+        if (
+            selector is not None
+            and term.topology_key == keys.HOSTNAME_LABEL
+            and (selector.match_labels or selector.match_expressions)
+            and selected_names(selector) is None
+        ):
+            yield "required pod anti-affinity"
+
+
+def _required(affinity: objects.PodAffinity | None) -> list[objects.PodAffinityTerm]:
+    return affinity.required_during_scheduling_ignored_during_execution if affinity else []

@@ -1,0 +1,130 @@
+"""What is free on the cards of a node, and what containers ask of them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, Vector
+
+_PARTS: Final = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CardState:
+    """A card and what is free on it."""
+
+    card: Card
+    free: Vector
+    tiles: tuple[int, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the card is used."""
+        return all(dict(self.free).get(r, 0) == amount for r, amount in self.card.capacity.items())
+
+    def take(self, amounts: Vector, tiles: int) -> "CardState | None":
+        """The card after one more demand, or None if it does not fit; the tiles taken are not yet named."""
+        free = dict(self.free)
+        for resource, amount in amounts:
+            left = free.get(resource, 0) - amount
+            if left < 0:
+                return None
+            free[resource] = left
+        if tiles > len(self.tiles):
+            return None
+        return CardState(self.card, tuple(free.items()), without(self.tiles, tile_run(self.tiles, tiles)))
+
+
+def card_state(card: Card, used: Mapping[str, int], used_tiles: frozenset[int]) -> CardState:
+    """What is free on a card beside its users; more use than room leaves 0."""
+    free = tuple((r, max(0, amount - used.get(r, 0))) for r, amount in card.capacity.items())
+    tiles = tuple(t for t in range(card.tiles) if t not in used_tiles and t not in card.disabled_tiles)
+    return CardState(card, free, tiles)
+
+
+def overbooked_cards(node: Node, usages: Iterable[Usage]) -> list[str]:
+    """Names of the cards on which these pods together take more than there is, in the order of numbers.
+
+    That is: more of a resource than the card holds, a tile given to two pods, or anything of a card that the
+    node does not have. card_state cannot tell, as it shows 0 left in all these cases.
+    """
+    sums: dict[str, Counter[str]] = {}
+    tiles: dict[str, Counter[int]] = {}
+    for usage in usages:
+        for name, amounts in usage.cards.items():
+            sums.setdefault(name, Counter()).update(amounts)
+        for name, own in usage.tiles.items():
+            tiles.setdefault(name, Counter()).update(own)
+    held = {card.name: card.capacity for card in node.cards}
+    over = {
+        name
+        for name, amounts in sums.items()
+        if any(amount > held.get(name, {}).get(resource, 0) for resource, amount in amounts.items())
+    }
+    over |= {name for name, users in tiles.items() if users and (name not in held or max(users.values()) > 1)}
+    return sorted(over, key=natural)
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key that puts card2 before card10."""
+    return _natural(name)
+
+
+@lru_cache(maxsize=200_000)
+def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in _PARTS.split(name) if part)
+
+
+def tile_run(free: Sequence[int], count: int) -> tuple[int, ...]:
+    """`count` of the free tiles: from the tightest contiguous run that holds them, else the lowest."""
+    runs: list[list[int]] = []
+    for tile in sorted(free):
+        if runs and runs[-1][-1] == tile - 1:
+            runs[-1].append(tile)
+        else:
+            runs.append([tile])
+    fitting = [run for run in runs if len(run) >= count]
+    chosen = min(fitting, key=len) if fitting else sorted(free)
+    return tuple(chosen[:count])
+
+
+def without(tiles: tuple[int, ...], taken: Sequence[int]) -> tuple[int, ...]:
+    """The tiles that are left."""
+    return tuple(tile for tile in tiles if tile not in taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One container's wish, or that of several that share one card."""
+
+    pod: int
+    containers: tuple[int, ...]
+    wish: CardWish
+    pod_class: PodClass
+
+
+def usable(card: Card, pod: PodClass) -> bool:
+    """Whether the pod may have the card, whatever is free on it."""
+    if card.disabled or card.name in pod.denied_cards:
+        return False
+    return pod.allowed_cards is None or card.name in pod.allowed_cards
+
+
+def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
+    """What the pod of that number asks for."""
+    if pod.same_card:
+        amounts: dict[str, int] = {}
+        for index in pod.same_card:
+            for resource, amount in pod.cards[index].per_card:
+                amounts[resource] = amounts.get(resource, 0) + amount
+        yield Demand(number, pod.same_card, CardWish(1, tuple(sorted(amounts.items()))), pod)
+    for index, wish in enumerate(pod.cards):
+        if wish.count and index not in pod.same_card:
+            yield Demand(number, (index,), wish, pod)
+
+
+Choice = tuple[tuple[int, tuple[int, ...]], ...]
+"""The cards that a demand takes, by number, ascending, with the tiles of each."""
