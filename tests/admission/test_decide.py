@@ -14,11 +14,16 @@ from tests.admission.harness import gpu_pod
 from tests.admission.reviews import pods
 from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
+from webhook.admission.policy import Policy
 from webhook.admission.policy_file import parse_policy
 from webhook.admission.review import Pod
 from webhook.kube.objects import Metadata, PriorityClass
 
 POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
+OWN_PREFIX: Final = "example.com/wait-"
+OWN_GATE: Final = parse_policy(
+    shapes.POLICY.format(capped="capped", steered="steered", intel="intel") + f"gatePrefix: {OWN_PREFIX}\n"
+)
 CLASSES: Final = {
     name: PriorityClass(metadata=Metadata(name=name), value=value, global_default=name == "house-default")
     for name, value in (
@@ -31,20 +36,23 @@ CLASSES: Final = {
 }
 
 
-def decided(pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES) -> Decision:
-    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, POLICY, classes)
+def decided(
+    pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES, policy: Policy = POLICY
+) -> Decision:
+    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, policy, classes)
 
 
 def applied(pod: dict[str, Any], decision: Decision) -> Any:
     return jsonpatch.apply_patch(pod, patch.encode(decision.operations).decode())
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
-@given(pods)
-def test_every_patch_applies_and_a_second_decision_adds_nothing(pod: dict[str, Any]) -> None:
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(pod=pods)
+@pytest.mark.parametrize("policy", [POLICY, OWN_GATE], ids=["shipped prefix", "own prefix"])
+def test_every_patch_applies_and_a_second_decision_adds_nothing(policy: Policy, pod: dict[str, Any]) -> None:
     for namespace in ("open", "capped", "steered", "intel"):
-        first = decided(pod, namespace)
-        again = decided(applied(pod, first), namespace)
+        first = decided(pod, namespace, policy=policy)
+        again = decided(applied(pod, first), namespace, policy=policy)
         assert again.operations == ()
         assert (again.denial is None) == (first.denial is None)
 
@@ -94,6 +102,21 @@ def test_the_gates_list_is_made_where_it_is_missing(spec: dict[str, Any], want: 
     pod = gpu_pod()
     pod["spec"] |= spec
     assert [(op.path, op.value) for op in decided(pod).operations] == want
+
+
+def test_an_author_who_gates_a_pod_with_the_policys_own_prefix_keeps_that_gate() -> None:
+    pod = gpu_pod()
+    pod["spec"]["schedulingGates"] = [{"name": OWN_PREFIX + "mine"}]
+    assert decided(pod, policy=OWN_GATE).operations == ()
+    without_gpu = {"metadata": {}, "spec": {"schedulingGates": pod["spec"]["schedulingGates"]}}
+    assert decided(without_gpu, policy=OWN_GATE).outcome == "unchanged"
+
+
+def test_a_gate_that_only_another_prefix_covers_is_somebody_elses() -> None:
+    pod = gpu_pod()
+    pod["spec"]["schedulingGates"] = [{"name": keys.GATE}]
+    (operation,) = decided(pod, policy=OWN_GATE).operations
+    assert operation.value == {"name": OWN_PREFIX + "topogate"}
 
 
 def test_slashes_and_tildes_in_keys_are_escaped() -> None:

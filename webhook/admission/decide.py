@@ -67,7 +67,7 @@ def decide(pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, Prior
     if not reason and namespace in policy.excluded_namespaces:
         reason = "excluded-namespace"
     asked = wishes.gpu_resources(pod, policy)
-    if not reason and not asked and not _has_own_marks(pod):
+    if not reason and not asked and not _has_own_marks(pod, policy):
         reason = "no-gpu"
     if reason:
         return Decision(LEFT_ALONE, reason)
@@ -100,18 +100,18 @@ def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
     return ""
 
 
-def _has_own_marks(pod: Pod) -> bool:
+def _has_own_marks(pod: Pod, policy: Policy) -> bool:
     """Whether a pod without GPUs asks for us all the same."""
-    return not WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod)
+    return not WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
 
 
-def _has_gate(pod: Pod) -> bool:
-    return any(gate.name.startswith(keys.GATE_PREFIX) for gate in pod.spec.scheduling_gates or ())
+def _has_gate(pod: Pod, policy: Policy) -> bool:
+    return any(policy.serves_gate(gate.name) for gate in pod.spec.scheduling_gates or ())
 
 
 def _gate(pod: Pod, policy: Policy) -> list[patch.Operation]:
     """Add our gate, unless the author's manifest has one that we serve."""
-    if _has_gate(pod):
+    if _has_gate(pod, policy):
         return []
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
 

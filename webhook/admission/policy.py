@@ -70,12 +70,14 @@ _NO_RULES: Final = NamespaceRules()
 class Policy:
     """The whole policy.
 
+    gate: what pods are given; gate_prefix: what it begins with, as every gate that the sweeper serves.
     tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*"
     holds for namespaces that have none of their own (entries are not merged). topology_levels: the
     names that topology wishes may use, coarsest first.
     """
 
     gate: str = keys.GATE
+    gate_prefix: str = keys.GATE_PREFIX
     gpu_resources: tuple[str, ...] = DEFAULT_GPU_RESOURCES
     gpu_models: tuple[GpuModel, ...] = ()
     tiers: tuple[Tier, ...] = ()
@@ -106,6 +108,10 @@ class Policy:
     @cached_property
     def _tier_names(self) -> tuple[str, ...]:
         return tuple(tier.name for tier in self.tiers)
+
+    def serves_gate(self, name: str) -> bool:
+        """Whether the sweeper serves pods with that scheduling gate."""
+        return name.startswith(self.gate_prefix)
 
     def is_gpu_resource(self, resource: str) -> bool:
         """Whether asking for this resource makes a pod a GPU pod."""

@@ -186,8 +186,10 @@ def _policy(document: Any, reader: _Reader) -> Policy:
         reader.fault("gpuResources", "must name at least one resource")
     levels = or_default("topologyLevels", keys.LEVEL_NAMES, _TIER_NAME, "level name")
     excluded = or_default("excludedNamespaces", DEFAULT_EXCLUDED_NAMESPACES, _DNS_NAME, "namespace name")
+    gate, prefix = _gate(root, reader)
     return Policy(
-        gate=_gate(root, reader),
+        gate=gate,
+        gate_prefix=prefix,
         gpu_resources=resources,
         gpu_models=models,
         tiers=tiers,
@@ -197,16 +199,16 @@ def _policy(document: Any, reader: _Reader) -> Policy:
     )
 
 
-def _gate(root: dict[str, Any], reader: _Reader) -> str:
+def _gate(root: dict[str, Any], reader: _Reader) -> tuple[str, str]:
     """gate: the one that pods are given; gatePrefix: of the gates that the sweeper serves (its --gate)."""
     given = root.get("gatePrefix", keys.GATE_PREFIX)
     prefix = reader.text(given, "gatePrefix", _GATE_PREFIX, "beginning of a gate's name")
     if "gate" not in root:
-        return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX)
+        return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX), prefix
     gate = reader.text(root["gate"], "gate", _QUALIFIED_NAME, "qualified name")
     if gate and prefix and not gate.startswith(prefix):
         reader.fault("gate", f"{gate!r} must start with {prefix} (gatePrefix): no sweeper removes another")
-    return gate
+    return gate, prefix
 
 
 def _tiers(value: Any, reader: _Reader) -> tuple[Tier, ...]:
