@@ -421,6 +421,11 @@ def test_a_new_policy_is_taken_up_and_a_broken_one_leaves_the_old_in_force(own_w
         for fault in readiness(own_webhook)[1]["policy"]["rejected"]
     )
     assert "policy_rejected" in own_webhook.log
+    own_webhook.write_policy("gate: {{ .Values.gate }}\n")
+    own_webhook.wait(
+        lambda: "not rendered" in str(readiness(own_webhook)[1]["policy"]["rejected"]), "the second refusal"
+    )
+    assert "Traceback" not in own_webhook.log
     own_webhook.write_policy(shipped_policy())
     own_webhook.wait(lambda: own_webhook.metric("topogate_policy_generation") == 3, "the mended policy")
     assert own_webhook.metric("topogate_policy_rejected") == 0

@@ -22,6 +22,7 @@ from webhook.admission.policy import (
     Tier,
     normal_model_name,
 )
+from webhook.admission.text import one_line
 
 API_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"
@@ -34,6 +35,8 @@ _GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}"
 _RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
 _DNS_NAME: Final = re.compile(_DNS)
 _TIER_NAME: Final = re.compile(_NAME)
+_LONGEST_PATH: Final = 200
+_LONGEST_VALUE: Final = 80
 _PATTERN_WORDS: Final = "resource name or pattern"
 
 
@@ -56,12 +59,7 @@ def load_policy(path: Path) -> Policy:
 
 def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     """Read a policy's text. Raises PolicyError."""
-    try:
-        document = yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as error:
-        raise PolicyError(source, [_yaml_fault(error)]) from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a date that is none
-        raise PolicyError(source, [f"not readable as YAML: {error}"]) from None
+    document = read_yaml(text, source)
     reader = _Reader()
     policy = _policy(document, reader)
     if reader.faults:
@@ -69,19 +67,42 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     return policy
 
 
+def read_yaml(text: str | bytes, source: str) -> Any:
+    """The one document of a YAML text. Raises PolicyError, with the line where that is known."""
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise PolicyError(source, [_yaml_fault(error)]) from None
+    except RecursionError:
+        raise PolicyError(source, ["document: is nested too deeply"]) from None
+
+
 class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, but a key that is written twice is an error."""
+    """YAML's safe loader, but every trouble is an error with a line, and so is a key written twice."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Make the value of a node. Raises yaml.YAMLError, RecursionError."""
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception:  # noqa: BLE001 - PyYAML raises whatever its conversions do, and loses the place
+            kind = node.tag.rpartition(":")[2]
+            raise _fault_at(node, f"{_shown(node.value)} cannot be read as a YAML {kind}") from None
+
+
+def _fault_at(node: yaml.Node, message: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, message, node.start_mark)
 
 
 def _unique_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _fault_at(key, "a key must be text; is this a template that was not rendered?")
         if key.value in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key.value!r} is written twice", key.start_mark
-            )
-        if isinstance(key, yaml.ScalarNode):
-            seen.add(key.value)
+            raise _fault_at(key, f"key {_shown(key.value)} is written twice")
+        seen.add(key.value)
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
@@ -102,7 +123,8 @@ class _Reader:
         self.faults: list[str] = []
 
     def fault(self, path: str, message: str) -> None:
-        self.faults.append(f"{path}: {message}")
+        where = one_line(path)[:_LONGEST_PATH] or "document"
+        self.faults.append(f"{where}: {message}")
 
     def mapping(self, value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, Any]:
         """A mapping with text keys; `known` are the keys that it may have, None for any."""
@@ -113,7 +135,7 @@ class _Reader:
             return {}
         for key in value:
             if not isinstance(key, str):
-                self.fault(path, f"key {key!r} must be text; quote it")
+                self.fault(path, f"key {_shown(key)} must be text; quote it")
             elif known is not None and key not in known:
                 near = get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
@@ -136,7 +158,7 @@ class _Reader:
             self.fault(path, missing)
             return ""
         if pattern is not None and not pattern.fullmatch(value):
-            self.fault(path, f"{value!r} is no {what}")
+            self.fault(path, f"{_shown(value)} is no {what}")
             return ""
         return value
 
@@ -148,7 +170,7 @@ class _Reader:
         for item_path, item in self.items(value, path):
             text = self.text(item, item_path, pattern, what)
             if text in found:
-                self.fault(item_path, f"{text!r} is there twice")
+                self.fault(item_path, f"{_shown(text)} is there twice")
             elif text:
                 found.append(text)
         return tuple(found)
@@ -159,7 +181,7 @@ class _Reader:
             return ""
         name = self.text(value, path)
         if name and name not in known:
-            self.fault(path, f"no {what} {name!r}; known are {', '.join(known) or 'none'}")
+            self.fault(path, f"no {what} {_shown(name)}; known are {', '.join(known) or 'none'}")
             return ""
         return name
 
@@ -172,7 +194,7 @@ def _policy(document: Any, reader: _Reader) -> Policy:
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
             if root.get(key) != wanted:
-                reader.fault(key, f"must be {wanted}, not {root.get(key)!r}")
+                reader.fault(key, f"must be {wanted}, not {_shown(root.get(key))}")
     tiers = _tiers(root.get("tiers"), reader)
     models = _models(root.get("gpuModels"), reader)
 
@@ -207,7 +229,9 @@ def _gate(root: dict[str, Any], reader: _Reader) -> tuple[str, str]:
         return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX), prefix
     gate = reader.text(root["gate"], "gate", _QUALIFIED_NAME, "qualified name")
     if gate and prefix and not gate.startswith(prefix):
-        reader.fault("gate", f"{gate!r} must start with {prefix} (gatePrefix): no sweeper removes another")
+        reader.fault(
+            "gate", f"{_shown(gate)} must start with {prefix} (gatePrefix): no sweeper removes another"
+        )
     return gate, prefix
 
 
@@ -239,9 +263,9 @@ def _models(value: Any, reader: _Reader) -> tuple[GpuModel, ...]:
         for name_path, text in [*named, *((f"{path}.aliases", alias) for alias in aliases)]:
             normal = normal_model_name(text)
             if not normal:
-                reader.fault(name_path, f"{text!r} has neither letters nor digits")
+                reader.fault(name_path, f"{_shown(text)} has neither letters nor digits")
             elif normal in taken:
-                reader.fault(name_path, f"{text!r} is the same name as {taken[normal]!r}")
+                reader.fault(name_path, f"{_shown(text)} is the same name as {_shown(taken[normal])}")
             taken[normal] = text
         models.append(
             GpuModel(
@@ -262,7 +286,7 @@ def _labels(value: Any, path: str, reader: _Reader) -> dict[str, str]:
         reader.fault(path, "must name at least one node label")
     for key, text in labels.items():
         if not _QUALIFIED_NAME.fullmatch(key):
-            reader.fault(path, f"{key!r} is no label key")
+            reader.fault(path, f"{_shown(key)} is no label key")
         reader.text(text, f"{path}[{key}]", _LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 
@@ -277,7 +301,7 @@ def _namespaces(
     for namespace, item in reader.mapping(value, "namespaces", None).items():
         path = f"namespaces.{namespace}"
         if namespace != ANY_NAMESPACE and not _DNS_NAME.fullmatch(namespace):
-            reader.fault(path, f'{namespace!r} is no namespace name; "*" stands for all others')
+            reader.fault(path, f'{_shown(namespace)} is no namespace name; "*" stands for all others')
         fields = reader.mapping(item, path, ("defaultTier", "maximumTier", "defaultGpuModel"))
         default = reader.one_of(fields.get("defaultTier"), f"{path}.defaultTier", tier_names, "tier")
         maximum = reader.one_of(fields.get("maximumTier"), f"{path}.maximumTier", tier_names, "tier")
@@ -290,6 +314,14 @@ def _namespaces(
         model = reader.one_of(model, f"{path}.defaultGpuModel", known, "GPU model")
         rules[namespace] = NamespaceRules(default, maximum, model)
     return rules
+
+
+def _shown(value: Any) -> str:
+    """A value for a fault's sentence: what it is, if it is too long or no plain one."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
+    is_short = isinstance(value, float | type(None)) or (isinstance(value, int) and abs(value) < 10**20)
+    return repr(value) if is_short else _kind(value)
 
 
 def _kind(value: Any) -> str:

@@ -43,21 +43,26 @@ class PolicyStore:
             self._bytes = content
             policy = parse_policy(content, str(self._path))
         except PolicyError as error:
-            if error.faults != self.faults:
-                self.faults = error.faults
-                logger.error(
-                    "policy_rejected file=%s generation_in_force=%d faults=%r",
-                    self._path,
-                    self.generation,
-                    error.faults,
-                )
+            self._reject(error.faults)
             if not self._path.exists():
                 self._bytes = b""  # whatever comes back is new
+            return
+        except Exception as error:  # a defect of ours must not look like a policy that was taken up
+            logger.exception("policy_unreadable file=%s", self._path)
+            self._reject([f"cannot be read: {type(error).__name__}; the log names the place"])
             return
         self.policy, self.faults = policy, []
         self.generation += 1
         self.loaded_at = time.time()
         logger.info("policy_loaded file=%s generation=%d", self._path, self.generation)
+
+    def _reject(self, faults: list[str]) -> None:
+        if faults == self.faults:
+            return
+        self.faults = faults
+        logger.error(
+            "policy_rejected file=%s generation_in_force=%d faults=%r", self._path, self.generation, faults
+        )
 
 
 class Certificate:
