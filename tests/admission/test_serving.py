@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
 from tests.admission.reviews import bodies, review
-from webhook.admission import certificates, tls
+from webhook.admission import certificates, worker
 from webhook.admission.app import LARGEST_BODY_BYTES
 
 
@@ -42,8 +42,8 @@ def unreachable_kubeconfig(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Webhook]:
-    webhook = Webhook(folder, unreachable_kubeconfig(folder))
+def serving(folder: Path, kind: type[Webhook] = Webhook) -> Iterator[Webhook]:
+    webhook = kind(folder, unreachable_kubeconfig(folder))
     try:
         webhook.start(ready=False)
         webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
@@ -296,7 +296,7 @@ STALLS = (stalled_in_handshake, stalled_in_headers, stalled_in_body, silent)
 def test_clients_that_stall_do_not_stop_the_others(own_webhook: Webhook, stall: Any) -> None:
     """Even more of them than there are threads delay a review by no more than the time-out."""
     with contextlib.ExitStack() as stack:
-        for count, most_seconds in ((8, 1.0), (24, 3 * tls.STALL_SECONDS)):
+        for count, most_seconds in ((8, 1.0), (24, worker.REQUEST_SECONDS + 3)):
             for _ in range(count):
                 stack.enter_context(stall(own_webhook))
             started = time.monotonic()

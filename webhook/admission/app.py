@@ -4,17 +4,19 @@ An answer is either a proper AdmissionReview or a 4xx/5xx that lets the failureP
 are never logged: a pod's environment may hold secrets.
 """
 
+import contextlib
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from flask import Flask, Response, request
 from gunicorn.http.errors import ParseException
-from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge, ServiceUnavailable
 
 from webhook.admission import patch
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
@@ -26,6 +28,9 @@ from webhook.kube.objects import PriorityClass
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 """The API server takes objects of up to 3 MiB, and a review holds one with its envelope."""
+LARGE_BODY_BYTES: Final = 256 * 1024
+"""Above it, one at a time: empty containers decode into thirty times their size. Pods are far smaller."""
+LARGE_BODY_WAIT_SECONDS: Final = 2.0
 
 Classes = Callable[[], Mapping[str, PriorityClass]]
 
@@ -50,6 +55,7 @@ def create_app(dependencies: Dependencies) -> Flask:
     app = Flask("topogate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     metrics = Metrics()
+    turns = Turns()
     _export_state(metrics, dependencies)
 
     @app.post("/mutate")
@@ -57,11 +63,12 @@ def create_app(dependencies: Dependencies) -> Flask:
         if request.environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
             metrics.count(ERROR, "content-type")
             return _text(415, f"Content-Type must be {JSON}")
-        body = _body()
-        started = time.perf_counter()
-        response = _answer(body, dependencies, metrics)
-        metrics.latency.observe(time.perf_counter() - started)
-        return response
+        with turns.turn(request.environ.get("CONTENT_LENGTH", "")):
+            body = _body()
+            started = time.perf_counter()
+            response = _answer(body, dependencies, metrics)
+            metrics.latency.observe(time.perf_counter() - started)
+            return response
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -83,6 +90,27 @@ def create_app(dependencies: Dependencies) -> Flask:
         return _text(error.code or 500, error.name)
 
     return app
+
+
+class Turns:
+    """Lets small bodies pass, and large ones and those without a length one at a time."""
+
+    def __init__(self) -> None:
+        """Nobody has a turn yet."""
+        self._large = threading.Lock()
+
+    @contextlib.contextmanager
+    def turn(self, content_length: str) -> Iterator[None]:
+        """Read and answer within this. Raises ServiceUnavailable if others are too slow."""
+        if content_length.isdecimal() and int(content_length) <= LARGE_BODY_BYTES:
+            yield
+            return
+        if not self._large.acquire(timeout=LARGE_BODY_WAIT_SECONDS):
+            raise ServiceUnavailable
+        try:
+            yield
+        finally:
+            self._large.release()
 
 
 def _body() -> bytes:

@@ -7,14 +7,16 @@ handshake nor for a request that never ends, so the sockets have.
 
 import errno
 import logging
+import math
 import ssl
+import time
 from pathlib import Path
 from typing import Any, Final
 
 HANDSHAKE_SECONDS: Final = 3.0
 """For a whole handshake; the API server gives up after 10 s."""
-STALL_SECONDS: Final = 3.0
-"""For the next bytes of a request that has begun: as long as the API server waits for the whole answer."""
+ANSWER_SECONDS: Final = 3.0
+"""For a client to take a whole answer."""
 LINGER_SECONDS: Final = 0.05
 """For a client to close after us. gunicorn waits in the thread that all connections go through, and would
 wait 2 s there for each client that does not close."""
@@ -23,26 +25,23 @@ logger = logging.getLogger(__name__)
 
 
 class ImpatientSocket(ssl.SSLSocket):
-    """A server's TLS socket that gives up on a client that stalls.
+    """A server's TLS socket that gives up on a client that stalls, or sends drop by drop.
 
-    The errors are those of a client that went away: gunicorn takes them quietly and ends the
-    connection, whereas a time-out would be logged with a traceback.
+    deadline: by when all that is received now must be there, in monotonic seconds; the worker sets it for
+    each request. The errors are those of a client that went away: gunicorn takes them quietly and ends
+    the connection, whereas a time-out would be logged with a traceback.
     """
 
+    deadline = math.inf
     _is_closing = False
 
     def do_handshake(self, block: bool = False) -> None:
-        """Shake hands within HANDSHAKE_SECONDS."""
-        super().settimeout(HANDSHAKE_SECONDS)
+        """Shake hands within HANDSHAKE_SECONDS, and before the deadline."""
+        self._wait_until(min(time.monotonic() + HANDSHAKE_SECONDS, self.deadline))
         try:
             super().do_handshake(block)
         except TimeoutError:
             raise ConnectionResetError(errno.ECONNRESET, "TLS handshake took too long") from None
-        super().settimeout(STALL_SECONDS)
-
-    def setblocking(self, flag: bool) -> None:
-        """Where "blocking" is asked for, wait for STALL_SECONDS at most."""
-        super().settimeout(STALL_SECONDS if flag else 0.0)
 
     def shutdown(self, how: int) -> None:
         """Say that no more will be sent; from now on the client is waited for LINGER_SECONDS at most."""
@@ -54,18 +53,31 @@ class ImpatientSocket(ssl.SSLSocket):
         super().settimeout(LINGER_SECONDS if self._is_closing and value != 0 else value)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """Receive, taking a stalled client for one that is gone."""
+        """Receive before the deadline, taking a slow client for one that is gone."""
+        if not self._is_closing:
+            self._wait_until(self.deadline)
         try:
             return super().recv(buflen, flags)
         except TimeoutError:
             raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send, taking a client that does not read for one that is gone."""
-        try:
-            super().sendall(data, flags)
-        except TimeoutError:
-            raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
+        """Send within ANSWER_SECONDS, taking a client that does not read for one that is gone."""
+        until = time.monotonic() + ANSWER_SECONDS
+        rest = memoryview(data).cast("B")
+        while rest:
+            self._wait_until(until)
+            try:
+                rest = rest[self.send(rest, flags) :]
+            except TimeoutError:
+                raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
+
+    def _wait_until(self, moment: float) -> None:
+        """Let the next operation last until then. Raises ConnectionResetError if that is past."""
+        remaining = moment - time.monotonic()
+        if remaining <= 0:
+            raise ConnectionResetError(errno.ECONNRESET, "client stalled")
+        super().settimeout(None if remaining == math.inf else remaining)
 
 
 class ContextCache:
