@@ -141,6 +141,15 @@ def test_of_several_default_classes_the_lowest_is_the_one_that_nobody_chose() ->
     assert "/spec/priority" not in {op.path for op in decided(pod, classes=classes).operations}
 
 
+def test_the_list_of_known_models_begins_with_the_nearest_and_counts_what_it_leaves_out() -> None:
+    entries = "".join(f"  - {{name: A {n:03d}, labels: {{a.io/b: v{n}}}}}\n" for n in range(99))
+    head = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+    policy = parse_policy(f"{head}gpuModels:\n{entries}  - {{name: Zeta 7, labels: {{a: b}}}}\n")
+    denial = decided(gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "Zeta 8"}), policy=policy).denial or ""
+    assert "known: Zeta 7, A 000, A 001" in denial
+    assert denial.endswith("and 70 more")
+
+
 def test_no_class_is_injected_while_none_is_known() -> None:
     decision = decided(gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"}), classes={})
     assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]

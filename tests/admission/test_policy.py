@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission.harness import MANIFESTS, shipped_policy
-from webhook.admission.policy import Policy, normal_model_name
+from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
 from webhook.admission.policy_file import PolicyError, parse_policy
 from webhook.admission.store import PolicyStore
 from webhook.cli import policy as command
@@ -51,7 +51,50 @@ def test_the_shortest_policy_gates_the_usual_gpus_and_does_nothing_else() -> Non
 
 WRONG: dict[str, tuple[str, str]] = {
     "empty file": ("", "document: is empty"),
-    "a list": ("- a", "must be a mapping, not a list"),
+    "an empty mapping": ("{}", "document: is empty; start with apiVersion"),
+    "a list": ("- a", "document: must be a mapping, not a list"),
+    "a text": ("x", "document: must be a mapping, not text"),
+    "a list without a value": (
+        HEAD + "topologyLevels:\n",
+        "topologyLevels: must be a list, not nothing; leave the key out, or write []",
+    ),
+    "namespaces without a value": (HEAD + "namespaces:\n", "namespaces: must be a mapping, not nothing"),
+    "a namespace without a value": (
+        HEAD + "namespaces: {a: }\n",
+        "namespaces.a: must be a mapping, not nothing",
+    ),
+    "a gate without a value": (HEAD + "gate:\n", "gate: must be text, not nothing"),
+    "excluded namespaces without a value": (HEAD + "excludedNamespaces: ~\n", "must be a list, not nothing"),
+    "no level": (HEAD + "topologyLevels: []\n", "topologyLevels: must name at least one level"),
+    "a model without a name": (
+        HEAD + 'gpuModels: [{name: "", labels: {a: b}}]\n',
+        "gpuModels[0].name: is empty",
+    ),
+    "a model named by a blank": (HEAD + 'gpuModels: [{name: " ", labels: {a: b}}]\n', "[0].name: is empty"),
+    "an empty alias": (
+        HEAD + 'gpuModels: [{name: a, aliases: [""], labels: {a: b}}]\n',
+        "gpuModels[0].aliases[0]: is empty",
+    ),
+    "an empty default tier": (
+        HEAD + TIERS + 'namespaces: {a: {defaultTier: ""}}\n',
+        "namespaces.a.defaultTier: is empty",
+    ),
+    "an empty default model": (
+        HEAD + MODEL + 'namespaces: {a: {defaultGpuModel: ""}}\n',
+        "namespaces.a.defaultGpuModel: is empty",
+    ),
+    "a model with an endless name": (
+        HEAD + f"gpuModels: [{{name: {'a' * 101}, labels: {{a: b}}}}]\n",
+        "has more than 100 characters",
+    ),
+    "a label whose prefix is too long": (
+        HEAD + f"gpuModels: [{{name: a, labels: {{{'a' * 254}/b: c}}}}]\n",
+        "is no label key",
+    ),
+    "a namespace name that is too long": (
+        HEAD + f"namespaces: {{{'a' * 64}: {{}}}}\n",
+        "is no namespace name",
+    ),
     "no yaml": ("a: [", "line 1, column 5"),
     "a key written twice": (HEAD + "gate: a\ngate: b\n", "line 4, column 1: key 'gate' is written twice"),
     "another version": (
@@ -172,6 +215,30 @@ def test_all_faults_are_named_at_once() -> None:
         "gate",
         "namespaces.b.maximumTier",
     ]
+
+
+def test_each_nameless_tier_has_one_fault() -> None:
+    found = faults_of(HEAD + "tiers: [{priorityClassName: l}, {priorityClassName: m}]\n")
+    assert found == ["tiers[0].name: is missing", "tiers[1].name: is missing"]
+
+
+def test_a_label_may_have_the_longest_prefix_that_there_is() -> None:
+    key = "a" * 253 + "/b"
+    policy = parse_policy(HEAD + f"gpuModels: [{{name: a, labels: {{{key}: ''}}}}]\n")
+    assert policy.gpu_models[0].labels == {key: ""}
+
+
+@pytest.mark.parametrize("namespaces", ["[]", "[foo]"])
+def test_the_clusters_own_namespaces_are_excluded_whatever_a_file_adds(namespaces: str) -> None:
+    policy = parse_policy(HEAD + f"excludedNamespaces: {namespaces}\n")
+    assert policy.excluded_namespaces >= set(DEFAULT_EXCLUDED_NAMESPACES)
+    assert ("foo" in policy.excluded_namespaces) == (namespaces == "[foo]")
+
+
+def test_a_padded_wish_is_not_taken_for_the_model_that_it_begins_with() -> None:
+    policy = parse_policy(HEAD + "gpuModels: [{name: RTX 4090, labels: {a: b}}]\n")
+    assert policy.gpu_model("RTX 4090" + " " * 92) is not None
+    assert policy.gpu_model("RTX 4090" + " " * 95 + "SUPER") is None
 
 
 def test_models_are_found_whatever_the_case_and_punctuation() -> None:

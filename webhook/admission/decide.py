@@ -228,7 +228,7 @@ def _obstacle(pod: Pod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError 
 def _deny_unknown_model(wish: str, policy: Policy) -> GpuModel:
     nearest = policy.nearest_model_names(wish)
     hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
-    known = sentence_list([model.name for model in policy.gpu_models])
+    known = sentence_list(list(dict.fromkeys([*nearest, *(model.name for model in policy.gpu_models)])))
     raise DeniedError(
         "unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish)};{hint} known: {known}"
     )

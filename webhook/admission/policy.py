@@ -21,7 +21,7 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (
     "topogate-system",
     "topogate-labeler",
 )
-_LONGEST_MODEL_NAME: Final = 100
+LONGEST_MODEL_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Policy:
     gate: what pods are given; gate_prefix: what it begins with, as every gate that the sweeper serves.
     tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*"
     holds for namespaces that have none of their own (entries are not merged). topology_levels: the
-    names that topology wishes may use, coarsest first.
+    names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
+    cluster's own and ours always.
     """
 
     gate: str = keys.GATE
@@ -119,6 +120,8 @@ class Policy:
 
     def gpu_model(self, name: str) -> GpuModel | None:
         """The catalogue's entry; case and punctuation do not matter."""
+        if len(name) > LONGEST_MODEL_NAME:
+            return None  # its beginning may be a model's name, but is not what was asked for
         return self._models.get(normal_model_name(name))
 
     def nearest_model_names(self, name: str) -> list[str]:
@@ -147,7 +150,7 @@ class Policy:
 
 def normal_model_name(name: str) -> str:
     """A model's name without case, blanks and punctuation: "RTX 4090" and "rtx-4090" are one."""
-    return _normal(name[:_LONGEST_MODEL_NAME])  # cut first: what a user writes must not fill the cache
+    return _normal(name[:LONGEST_MODEL_NAME])  # cut first: what a user writes must not fill the cache
 
 
 @lru_cache(maxsize=1024)

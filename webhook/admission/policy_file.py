@@ -16,6 +16,7 @@ from webhook.admission.policy import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
     DEFAULT_GPU_RESOURCES,
+    LONGEST_MODEL_NAME,
     GpuModel,
     NamespaceRules,
     Policy,
@@ -28,12 +29,13 @@ API_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"
 
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DNS: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_DNS: Final = r"(?=[^/]{1,253}(?:/|\Z))[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
 _QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
 _GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
 _RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
 _DNS_NAME: Final = re.compile(_DNS)
+_NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _TIER_NAME: Final = re.compile(_NAME)
 _LONGEST_PATH: Final = 200
 _LONGEST_VALUE: Final = 80
@@ -116,6 +118,10 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
     return where + (getattr(error, "problem", None) or str(error)).replace("\n", " ")
 
 
+_ABSENT: Final = object()
+"""For a key that is not there. One without a value is a fault: it would silently mean the default."""
+
+
 class _Reader:
     """Takes values out of a document by path and collects what is wrong with them."""
 
@@ -128,10 +134,10 @@ class _Reader:
 
     def mapping(self, value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, Any]:
         """A mapping with text keys; `known` are the keys that it may have, None for any."""
-        if value is None:
+        if value is _ABSENT:
             return {}
         if not isinstance(value, dict):
-            self.fault(path, f"must be a mapping, not {_kind(value)}")
+            self.fault(path, f"must be a mapping, not {_kind(value)}{_instead(value, '{}')}")
             return {}
         for key in value:
             if not isinstance(key, str):
@@ -144,19 +150,25 @@ class _Reader:
 
     def items(self, value: Any, path: str) -> list[tuple[str, Any]]:
         """A list, as pairs of each item's path and the item."""
-        if value is None:
+        if value is _ABSENT:
             return []
         if not isinstance(value, list):
-            self.fault(path, f"must be a list, not {_kind(value)}")
+            self.fault(path, f"must be a list, not {_kind(value)}{_instead(value, '[]')}")
             return []
         return [(f"{path}[{index}]", item) for index, item in enumerate(value)]
 
     def text(self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = "") -> str:
         """A text, "" if it is wrong; `pattern` must match the whole, `what` says what it is then."""
-        if not isinstance(value, str):
-            missing = "is missing" if value is None else f"must be text, not {_kind(value)}; quote it"
-            self.fault(path, missing)
+        if value is _ABSENT:
+            self.fault(path, "is missing")
             return ""
+        if not isinstance(value, str):
+            self.fault(
+                path, f"must be text, not {_kind(value)}" + ("; quote it" if value is not None else "")
+            )
+            return ""
+        if pattern is None and not value.strip():
+            self.fault(path, "is empty")
         if pattern is not None and not pattern.fullmatch(value):
             self.fault(path, f"{_shown(value)} is no {what}")
             return ""
@@ -177,7 +189,7 @@ class _Reader:
 
     def one_of(self, value: Any, path: str, known: list[str], what: str) -> str:
         """A name that is defined elsewhere in the file, "" if absent or wrong."""
-        if value is None:
+        if value is _ABSENT:
             return ""
         name = self.text(value, path)
         if name and name not in known:
@@ -187,16 +199,17 @@ class _Reader:
 
 
 def _policy(document: Any, reader: _Reader) -> Policy:
-    if document is None:
-        reader.fault("document", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
+    if document is None or document == {}:
+        reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
+        document = {}
     fields = ("apiVersion", "kind", "gate", "gatePrefix", "gpuResources", "gpuModels", "tiers", "namespaces")
     root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels"))
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
             if root.get(key) != wanted:
                 reader.fault(key, f"must be {wanted}, not {_shown(root.get(key))}")
-    tiers = _tiers(root.get("tiers"), reader)
-    models = _models(root.get("gpuModels"), reader)
+    tiers = _tiers(root.get("tiers", _ABSENT), reader)
+    models = _models(root.get("gpuModels", _ABSENT), reader)
 
     def or_default(
         key: str, default: tuple[str, ...], pattern: re.Pattern[str], what: str
@@ -207,7 +220,11 @@ def _policy(document: Any, reader: _Reader) -> Policy:
     if not resources:
         reader.fault("gpuResources", "must name at least one resource")
     levels = or_default("topologyLevels", keys.LEVEL_NAMES, _TIER_NAME, "level name")
-    excluded = or_default("excludedNamespaces", DEFAULT_EXCLUDED_NAMESPACES, _DNS_NAME, "namespace name")
+    if not levels:
+        reader.fault("topologyLevels", "must name at least one level")
+    excluded = reader.texts(
+        root.get("excludedNamespaces", _ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
+    )
     gate, prefix = _gate(root, reader)
     return Policy(
         gate=gate,
@@ -215,8 +232,8 @@ def _policy(document: Any, reader: _Reader) -> Policy:
         gpu_resources=resources,
         gpu_models=models,
         tiers=tiers,
-        namespaces=_namespaces(root.get("namespaces"), tiers, models, reader),
-        excluded_namespaces=frozenset(excluded),
+        namespaces=_namespaces(root.get("namespaces", _ABSENT), tiers, models, reader),
+        excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *excluded)),
         topology_levels=levels,
     )
 
@@ -239,12 +256,14 @@ def _tiers(value: Any, reader: _Reader) -> tuple[Tier, ...]:
     tiers: list[Tier] = []
     for path, item in reader.items(value, "tiers"):
         fields = reader.mapping(item, path, ("name", "priorityClassName"))
-        name = reader.text(fields.get("name"), f"{path}.name", _TIER_NAME, "tier name")
+        name = reader.text(fields.get("name", _ABSENT), f"{path}.name", _TIER_NAME, "tier name")
         class_path = f"{path}.priorityClassName"
-        class_name = reader.text(fields.get("priorityClassName"), class_path, _DNS_NAME, "object name")
+        class_name = reader.text(
+            fields.get("priorityClassName", _ABSENT), class_path, _DNS_NAME, "object name"
+        )
         if class_name.startswith("system-"):
             reader.fault(class_path, f"{class_name!r} is for the cluster's own pods")
-        if any(tier.name == name for tier in tiers):
+        if name and any(tier.name == name for tier in tiers):
             reader.fault(f"{path}.name", f"tier {name!r} is there twice")
         if class_name and any(tier.priority_class_name == class_name for tier in tiers):
             reader.fault(class_path, f"{class_name!r} already stands for another tier")
@@ -257,12 +276,14 @@ def _models(value: Any, reader: _Reader) -> tuple[GpuModel, ...]:
     taken: dict[str, str] = {}
     for path, item in reader.items(value, "gpuModels"):
         fields = reader.mapping(item, path, ("name", "aliases", "labels", "resources"))
-        name = reader.text(fields.get("name"), f"{path}.name")
-        aliases = reader.texts(fields.get("aliases"), f"{path}.aliases")
+        name = reader.text(fields.get("name", _ABSENT), f"{path}.name")
+        aliases = reader.texts(fields.get("aliases", _ABSENT), f"{path}.aliases")
         named = [(f"{path}.name", name)] if name else []
         for name_path, text in [*named, *((f"{path}.aliases", alias) for alias in aliases)]:
             normal = normal_model_name(text)
-            if not normal:
+            if len(text) > LONGEST_MODEL_NAME:
+                reader.fault(name_path, f"{_shown(text)} has more than {LONGEST_MODEL_NAME} characters")
+            elif text.strip() and not normal:
                 reader.fault(name_path, f"{_shown(text)} has neither letters nor digits")
             elif normal in taken:
                 reader.fault(name_path, f"{_shown(text)} is the same name as {_shown(taken[normal])}")
@@ -271,9 +292,9 @@ def _models(value: Any, reader: _Reader) -> tuple[GpuModel, ...]:
             GpuModel(
                 name=name,
                 aliases=aliases,
-                labels=_labels(fields.get("labels"), f"{path}.labels", reader),
+                labels=_labels(fields.get("labels", _ABSENT), f"{path}.labels", reader),
                 resources=reader.texts(
-                    fields.get("resources"), f"{path}.resources", _RESOURCE_PATTERN, _PATTERN_WORDS
+                    fields.get("resources", _ABSENT), f"{path}.resources", _RESOURCE_PATTERN, _PATTERN_WORDS
                 ),
             )
         )
@@ -300,20 +321,24 @@ def _namespaces(
     rules: dict[str, NamespaceRules] = {}
     for namespace, item in reader.mapping(value, "namespaces", None).items():
         path = f"namespaces.{namespace}"
-        if namespace != ANY_NAMESPACE and not _DNS_NAME.fullmatch(namespace):
+        if namespace != ANY_NAMESPACE and not _NAMESPACE_NAME.fullmatch(namespace):
             reader.fault(path, f'{_shown(namespace)} is no namespace name; "*" stands for all others')
         fields = reader.mapping(item, path, ("defaultTier", "maximumTier", "defaultGpuModel"))
-        default = reader.one_of(fields.get("defaultTier"), f"{path}.defaultTier", tier_names, "tier")
-        maximum = reader.one_of(fields.get("maximumTier"), f"{path}.maximumTier", tier_names, "tier")
+        default = reader.one_of(fields.get("defaultTier", _ABSENT), f"{path}.defaultTier", tier_names, "tier")
+        maximum = reader.one_of(fields.get("maximumTier", _ABSENT), f"{path}.maximumTier", tier_names, "tier")
         if default and maximum and tier_names.index(default) > tier_names.index(maximum):
             reader.fault(f"{path}.defaultTier", f"{default!r} is above maximumTier {maximum!r}")
-        model = fields.get("defaultGpuModel")
-        if isinstance(model, str):
+        model = fields.get("defaultGpuModel", _ABSENT)
+        if isinstance(model, str) and model:
             model = find(model) or model
         known = [item.name for item in models]
         model = reader.one_of(model, f"{path}.defaultGpuModel", known, "GPU model")
         rules[namespace] = NamespaceRules(default, maximum, model)
     return rules
+
+
+def _instead(value: Any, empty: str) -> str:
+    return f"; leave the key out, or write {empty}" if value is None else ""
 
 
 def _shown(value: Any) -> str:
