@@ -150,6 +150,42 @@ def test_the_list_of_known_models_begins_with_the_nearest_and_counts_what_it_lea
     assert denial.endswith("and 70 more")
 
 
+CAPPED_DEFAULT: Final = {
+    **{name: item for name, item in CLASSES.items() if name != "house-default"},
+    "gpu-high-priority": PriorityClass(
+        metadata=Metadata(name="gpu-high-priority"), value=100, global_default=True
+    ),
+}
+
+
+def test_a_default_class_above_the_namespaces_maximum_is_lowered_to_it_with_a_warning() -> None:
+    text = shapes.POLICY.format(capped="other", steered="steered", intel="intel")
+    policy = parse_policy(text + "  capped: {maximumTier: medium}\n")
+    pod = gpu_pod()
+    pod["spec"] |= {"priorityClassName": "gpu-high-priority", "priority": 100}
+    decision = decided(pod, "capped", CAPPED_DEFAULT, policy)
+    changed = applied(pod, decision)["spec"]
+    assert (changed["priorityClassName"], changed["priority"]) == ("gpu-medium-priority", 10)
+    assert decision.warnings == ("tier high, the cluster's default, is above this namespace's; given medium",)
+    assert decided(applied(pod, decision), "capped", CAPPED_DEFAULT, policy).operations == ()
+    assert "/spec/priority" not in {op.path for op in decided(pod, "open", CAPPED_DEFAULT, policy).operations}
+
+
+def test_a_class_above_the_namespaces_maximum_that_the_author_chose_is_denied() -> None:
+    pod = gpu_pod()
+    pod["spec"]["priorityClassName"] = "gpu-high-priority"
+    assert decided(pod, "capped").reason == "tier-above-maximum"
+
+
+def test_no_class_is_injected_while_those_of_the_cluster_are_not_known() -> None:
+    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
+    pod["spec"]["priorityClassName"] = "house-default"
+    read = msgspec.json.decode(json.dumps(pod), type=Pod)
+    decision = decide(read, "open", POLICY, CLASSES, classes_known=False)
+    assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]
+    assert decision.warnings == ("tier high has no effect: PriorityClasses cannot be read just now",)
+
+
 def test_no_class_is_injected_while_none_is_known() -> None:
     decision = decided(gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"}), classes={})
     assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]

@@ -23,7 +23,7 @@ from webhook.admission import certificates, worker
 from webhook.admission.app import LARGEST_BODY_BYTES
 
 
-def unreachable_kubeconfig(folder: Path) -> Path:
+def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> Path:
     """A kubeconfig for a cluster that is not there: the webhook serves, but knows no classes."""
     path = folder / "kubeconfig"
     path.write_text(
@@ -31,7 +31,7 @@ def unreachable_kubeconfig(folder: Path) -> Path:
             {
                 "apiVersion": "v1",
                 "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "x",
@@ -42,8 +42,10 @@ def unreachable_kubeconfig(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, kind: type[Webhook] = Webhook) -> Iterator[Webhook]:
-    webhook = kind(folder, unreachable_kubeconfig(folder))
+def serving(
+    folder: Path, kind: type[Webhook] = Webhook, server: str = "http://127.0.0.1:9"
+) -> Iterator[Webhook]:
+    webhook = kind(folder, unreachable_kubeconfig(folder, server))
     try:
         webhook.start(ready=False)
         webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
@@ -227,6 +229,16 @@ def test_no_body_and_no_traceback_ever_reaches_the_log(webhook: Webhook) -> None
     assert "Traceback" not in webhook.log
 
 
+def test_nobody_writes_lines_of_their_own_into_the_log(webhook: Webhook) -> None:
+    denied = gpu_pod("a", annotations={"topogate.io/gpu-model": "abacus"})
+    forged = "x\n2026-01-01T00:00:00Z ERROR forged"
+    post(webhook, review(denied, uid=forged, namespace=forged))
+    before = len(webhook.log)
+    post(webhook, review(denied, uid="y" * 100_000, namespace="z" * 100_000))
+    assert 0 < len(webhook.log) - before < 1000
+    assert "\n2026-01-01T00:00:00Z ERROR forged" not in webhook.log
+
+
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(bodies)
 def test_no_body_whatever_makes_a_5xx_or_kills_the_worker(webhook: Webhook, body: bytes) -> None:
@@ -315,9 +327,9 @@ def test_plain_http_and_random_bytes_on_the_tls_port_do_no_harm(webhook: Webhook
     ):
         with silent(webhook) as raw:
             raw.sendall(content)
-            raw.shutdown(socket.SHUT_WR)
             raw.settimeout(10)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it may be closed by now
+                raw.shutdown(socket.SHUT_WR)
                 while raw.recv(4096):
                     pass
     assert post(webhook, review(gpu_pod("a")))[0] == 200

@@ -7,6 +7,7 @@ whose three do not agree.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -58,10 +59,18 @@ class DeniedError(Exception):
         self.reason = reason
 
 
-def decide(pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, PriorityClass]) -> Decision:
+def decide(
+    pod: Pod,
+    namespace: str,
+    policy: Policy,
+    classes: Mapping[str, PriorityClass],
+    *,
+    classes_known: bool = True,
+) -> Decision:
     """Decide on a pod that is about to be created in `namespace`.
 
-    classes: the cluster's PriorityClasses by name, as far as they are known.
+    classes: the cluster's PriorityClasses by name. classes_known: whether these are still what the cluster
+    has; if not, none is injected.
     """
     reason = _reason_to_leave_alone(pod, namespace)
     if not reason and namespace in policy.excluded_namespaces:
@@ -75,7 +84,7 @@ def decide(pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, Prior
     try:
         operations = [
             *_gate(pod, policy),
-            *_priority(pod, namespace, policy, classes, warnings),
+            *_priority(pod, namespace, policy, _Classes(classes, classes_known), warnings),
             *_model(pod, namespace, policy, asked, warnings),
         ]
     except DeniedError as denied:
@@ -116,40 +125,71 @@ def _gate(pod: Pod, policy: Policy) -> list[patch.Operation]:
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
 
 
+@dataclass(frozen=True)
+class _Classes:
+    """The cluster's PriorityClasses, and whether they are known to be these still."""
+
+    by_name: Mapping[str, PriorityClass]
+    known: bool
+
+    @property
+    def default(self) -> str:
+        """The class that the API server gives to pods without one: of several, the one of lowest value.
+
+        A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
+        """
+        defaults = [(item.value, name) for name, item in self.by_name.items() if item.global_default]
+        return min(defaults)[1] if defaults else ""
+
+
 def _priority(
-    pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, PriorityClass], warnings: list[str]
+    pod: Pod, namespace: str, policy: Policy, classes: _Classes, warnings: list[str]
 ) -> list[patch.Operation]:
     """Set the PriorityClass of the tier that is wanted, if the author chose none."""
     current = pod.spec.priority_class_name or ""
-    is_chosen = current != "" and current != _global_default(classes)
+    is_chosen = current not in ("", classes.default)
     if is_chosen:
         _check_class(current, namespace, policy)
     tier = _tier(pod, namespace, policy)
+    if tier is None and not is_chosen:
+        tier = _lowered(current, namespace, policy, warnings)
     if tier is None or tier.priority_class_name == current:
         return []
     if is_chosen:
         if keys.PRIORITY_ANNOTATION in pod.annotations:
             warnings.append(f"{keys.PRIORITY_ANNOTATION} is ignored: the pod has priorityClassName {current}")
         return []
-    wanted = classes.get(tier.priority_class_name)
+    return _class_of(tier, classes, warnings)
+
+
+def _lowered(current: str, namespace: str, policy: Policy, warnings: list[str]) -> Tier | None:
+    """The namespace's maximum, where the cluster's default class stands for a tier above it."""
+    given = policy.tier_of_class(current)
+    allowed = policy.allowed_tiers(namespace)
+    if given is None or given.name in allowed:
+        return None
+    warnings.append(
+        f"tier {given.name}, the cluster's default, is above this namespace's; given {allowed[-1]}"
+    )
+    return policy.tier(allowed[-1])
+
+
+def _class_of(tier: Tier, classes: _Classes, warnings: list[str]) -> list[patch.Operation]:
+    """The triple of a tier's class, if the cluster has it."""
+    name = tier.priority_class_name
+    wanted = classes.by_name.get(name)
+    if not classes.known:
+        warnings.append(f"tier {tier.name} has no effect: PriorityClasses cannot be read just now")
+        return []
     if wanted is None:
-        warnings.append(f"tier {tier.name} has no effect: no PriorityClass {tier.priority_class_name} here")
+        warnings.append(f"tier {tier.name} has no effect: no PriorityClass {name} here")
         return []
     spec = ("spec",)
     return [
-        patch.put_member(spec, "priorityClassName", tier.priority_class_name),
+        patch.put_member(spec, "priorityClassName", name),
         patch.put_member(spec, "priority", wanted.value),
         patch.put_member(spec, "preemptionPolicy", wanted.preemption_policy),
     ]
-
-
-def _global_default(classes: Mapping[str, PriorityClass]) -> str:
-    """The class that the API server gives to pods without one: of several, the one of lowest value.
-
-    A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
-    """
-    defaults = [(item.value, name) for name, item in classes.items() if item.global_default]
-    return min(defaults)[1] if defaults else ""
 
 
 def _tier(pod: Pod, namespace: str, policy: Policy) -> Tier | None:

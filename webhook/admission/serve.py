@@ -17,7 +17,7 @@ from gunicorn.app.base import BaseApplication
 from webhook import logs
 from webhook.admission.app import Dependencies, create_app
 from webhook.admission.policy_file import PolicyError, load_policy
-from webhook.admission.store import Certificate, PolicyStore, watch_files
+from webhook.admission.store import PolicyStore, watch_files
 from webhook.admission.tls import ContextCache
 from webhook.admission.worker import Worker
 from webhook.kube.client import Api, ConnectError
@@ -70,16 +70,16 @@ class Server(BaseApplication):  # type: ignore[misc]
     def load(self) -> Flask:
         """Start what the app reads from, and make the app."""
         store = PolicyStore(self._arguments.policy)
-        certificate = Certificate(self._certificate)
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
         informer.start()
-        watch_files([store.refresh, certificate.refresh])
+        watch_files([store.refresh, self._contexts.refresh])
         return create_app(
             Dependencies(
                 store=store,
-                certificate=certificate,
+                certificate=self._contexts,
                 classes=informer.items,
                 classes_synced=lambda: informer.synced,
+                classes_silence=lambda: informer.silence_seconds,
             )
         )
 

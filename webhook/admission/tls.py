@@ -10,8 +10,11 @@ import logging
 import math
 import ssl
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+from cryptography import x509
 
 HANDSHAKE_SECONDS: Final = 3.0
 """For a whole handshake; the API server gives up after 10 s."""
@@ -20,6 +23,9 @@ ANSWER_SECONDS: Final = 3.0
 LINGER_SECONDS: Final = 0.05
 """For a client to close after us. gunicorn waits in the thread that all connections go through, and would
 wait 2 s there for each client that does not close."""
+RETRY_SECONDS: Final = 1.0
+
+_State = tuple[tuple[int, int, int], ...]
 
 logger = logging.getLogger(__name__)
 
@@ -81,30 +87,64 @@ class ImpatientSocket(ssl.SSLSocket):
 
 
 class ContextCache:
-    """The TLS context of a certificate and a key on disk, made anew whenever either changes."""
+    """The TLS context of a certificate and a key on disk, made anew whenever either changes.
+
+    not_before, not_after: of the certificate that is served, whatever the files hold by now. error: why
+    what they hold is not served, "" if it is.
+    """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read both now. Raises OSError or ssl.SSLError if they cannot be used."""
         self._files = (certificate, key)
+        self._failed: _State | None = None
+        self._retry_at = 0.0
+        self.error = ""
+        self.not_before = self.not_after = datetime.fromtimestamp(0, UTC)
         self._state = self._stat()
         self._context = self._build()
+
+    @property
+    def fault(self) -> str:
+        """Why no client would accept what is served, "" if nothing is wrong."""
+        now = datetime.now(UTC)
+        if now > self.not_after:
+            return f"certificate expired at {self.not_after.isoformat()}"
+        if now < self.not_before:
+            return f"certificate is not valid before {self.not_before.isoformat()}"
+        return ""
 
     def context(self) -> ssl.SSLContext:
         """The context for the next connection.
 
-        A pair that cannot be used (half of a rotation, say) leaves the one before in force.
+        A pair that cannot be used (half of a rotation, say) leaves the one before in force, and is tried
+        again when it has changed, or after RETRY_SECONDS.
         """
+        state: _State | None = None
         try:
             state = self._stat()
+            if state == self._failed and time.monotonic() < self._retry_at:
+                return self._context
             if state != self._state:
                 self._context = self._build()
                 self._state = state
-                logger.info("tls_context_renewed certificate=%s", self._files[0])
+                logger.info(
+                    "tls_context_renewed certificate=%s expires=%s",
+                    self._files[0],
+                    self.not_after.isoformat(),
+                )
+            self._failed, self.error = None, ""
         except (OSError, ssl.SSLError) as error:
-            logger.warning("tls_pair_unusable certificate=%s error=%r", self._files[0], str(error))
+            self._failed, self._retry_at = state, time.monotonic() + RETRY_SECONDS
+            if str(error) != self.error:
+                self.error = str(error)
+                logger.warning("tls_pair_unusable certificate=%s error=%r", self._files[0], self.error)
         return self._context
 
-    def _stat(self) -> tuple[tuple[int, int, int], ...]:
+    def refresh(self) -> None:
+        """Take up new files although nobody connects, so that what is said of the certificate is true."""
+        self.context()
+
+    def _stat(self) -> _State:
         facts = [path.stat() for path in self._files]
         return tuple((fact.st_mtime_ns, fact.st_ino, fact.st_size) for fact in facts)
 
@@ -113,6 +153,14 @@ class ContextCache:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
+        text = certificate.read_bytes()
         context.load_cert_chain(certificate, key)
+        if certificate.read_bytes() != text:
+            raise OSError("it changed while it was read")
         context.sslsocket_class = ImpatientSocket
+        try:
+            leaf = x509.load_pem_x509_certificate(text)
+        except ValueError as error:
+            raise OSError(f"no certificate: {error}") from None
+        self.not_before, self.not_after = leaf.not_valid_before_utc, leaf.not_valid_after_utc
         return context
