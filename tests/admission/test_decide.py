@@ -1,6 +1,7 @@
 """The decision as a function: its patches apply, and deciding again adds nothing."""
 
 import json
+import re
 from typing import Any, Final
 
 import jsonpatch
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 
 from labeler.contract import keys
 from tests.admission import shapes
-from tests.admission.harness import gpu_pod
+from tests.admission.harness import ROOT, gpu_pod
 from tests.admission.reviews import pods
 from webhook.admission import patch
-from webhook.admission.decide import Decision, decide
+from webhook.admission.decide import WISH_ANNOTATIONS, Decision, decide
 from webhook.admission.policy import Policy
 from webhook.admission.policy_file import parse_policy
 from webhook.admission.review import Pod
@@ -117,6 +118,27 @@ def test_a_gate_that_only_another_prefix_covers_is_somebody_elses() -> None:
     pod["spec"]["schedulingGates"] = [{"name": keys.GATE}]
     (operation,) = decided(pod, policy=OWN_GATE).operations
     assert operation.value == {"name": OWN_PREFIX + "topogate"}
+
+
+def test_every_wish_of_the_readmes_table_makes_a_pod_ours() -> None:
+    rows = [
+        line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `topogate.io/")
+    ]
+    wishes = {key for row in rows for key in re.findall(r"`(topogate\.io/[a-z-]+)", row.split("|")[1])}
+    assert len(wishes) >= 8
+    assert wishes - {keys.INJECT_ANNOTATION} == WISH_ANNOTATIONS
+    for wish in WISH_ANNOTATIONS:
+        assert decided({"metadata": {"annotations": {wish: "x"}}, "spec": {}}).outcome != "left-alone"
+
+
+def test_both_values_of_a_selector_that_contradicts_are_named_whole() -> None:
+    values = ["a" * 62 + last for last in "12"]
+    head = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+    policy = parse_policy(f"{head}gpuModels: [{{name: x, labels: {{a.io/b: {values[0]}}}}}]\n")
+    pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "x"})
+    pod["spec"]["nodeSelector"] = {"a.io/b": values[1]}
+    denial = decided(pod, policy=policy).denial or ""
+    assert all(f'"{value}"' in denial for value in values)
 
 
 def test_slashes_and_tildes_in_keys_are_escaped() -> None:

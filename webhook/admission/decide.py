@@ -16,7 +16,7 @@ from labeler.contract import keys
 from webhook.admission import patch, wishes
 from webhook.admission.policy import GpuModel, Policy, Tier
 from webhook.admission.review import Pod
-from webhook.admission.text import quote, sentence_list
+from webhook.admission.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.kube.objects import PriorityClass
 
 WISH_ANNOTATIONS: Final = frozenset(
@@ -27,6 +27,8 @@ WISH_ANNOTATIONS: Final = frozenset(
         keys.GANG_SIZE_ANNOTATION,
         keys.REQUIRED_TOPOLOGY_ANNOTATION,
         keys.PREFERRED_TOPOLOGY_ANNOTATION,
+        keys.SLICE_TOPOLOGY_ANNOTATION,
+        keys.SLICE_SIZE_ANNOTATION,
     )
 )
 
@@ -75,12 +77,13 @@ def decide(
     reason = _reason_to_leave_alone(pod, namespace)
     if not reason and namespace in policy.excluded_namespaces:
         reason = "excluded-namespace"
-    asked = wishes.gpu_resources(pod, policy)
-    if not reason and not asked and not _has_own_marks(pod, policy):
-        reason = "no-gpu"
     if reason:
         return Decision(LEFT_ALONE, reason)
+    asked = wishes.gpu_resources(pod, policy)
     warnings = wishes.warnings(pod, policy)
+    if not asked and not _has_own_marks(pod, policy):
+        # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
+        return Decision(LEFT_ALONE, "no-gpu", warnings=wishes.shown(warnings))
     try:
         operations = [
             *_gate(pod, policy),
@@ -259,8 +262,8 @@ def _obstacle(pod: Pod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError 
         if there.get(key, value) != value:
             return DeniedError(
                 "model-selector",
-                f"GPU model {model.name} needs nodeSelector {key}={quote(value)}, "
-                f"but the pod has {key}={quote(there[key])}; remove one of the two",
+                f"GPU model {model.name} needs nodeSelector {key}={quote(value, LONGEST_LABEL_VALUE)}, "
+                f"but the pod has {key}={quote(there[key], LONGEST_LABEL_VALUE)}; remove one of the two",
             )
     return None
 
