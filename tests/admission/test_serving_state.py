@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import http.server
 import json
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from tests.admission.harness import HOSTS, Webhook, gpu_pod, short_lived
+from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
 from tests.admission.reviews import review
 from tests.admission.test_serving import post, served_serial, serving
 from tests.admission.test_slow_clients import Impatient
-from webhook.admission import certificates
+from webhook.admission import app, certificates
+from webhook.admission.store import PolicyStore
+from webhook.admission.tls import ContextCache
 
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 
@@ -90,6 +93,63 @@ def test_a_certificate_of_tomorrow_makes_it_unready_and_is_named(webhook: Webhoo
     webhook.write_pair(certificates.issue(HOSTS, now=datetime.now(UTC) + timedelta(days=1)))
     webhook.pair = authority
     webhook.wait(lambda: "not valid before" in readiness(webhook)["certificate"], "the date to be named")
+
+
+# --- what else is claimed ---------------------------------------------------------------------------
+
+
+def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, runtime, folder = (tmp_path / name for name in ("home", "runtime", "webhook"))
+    for path in (home, runtime, folder):
+        path.mkdir()
+    for variables in ({"HOME": str(home)}, {"HOME": str(home), "XDG_RUNTIME_DIR": str(runtime)}):
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with serving(folder):
+            assert not [*home.rglob("*"), *runtime.rglob("*")]
+
+
+def test_the_latency_histogram_tells_decisions_of_tenths_of_a_millisecond_from_a_second(
+    webhook: Webhook,
+) -> None:
+    post(webhook, review(gpu_pod("a")))
+    text = webhook.get("/metrics")[1].decode()
+    found = re.findall(r'topogate_admission_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
+    bounds = [float(bound) for bound, _ in found]
+    assert len([bound for bound in bounds if bound < 0.001]) >= 3
+    assert len([bound for bound in bounds if 0.001 <= bound <= 1]) >= 6
+    counts = [float(count) for _, count in found]
+    assert counts == sorted(counts)
+    assert counts[-1] == 1
+
+
+def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(pod: Any, *_: Any, **__: Any) -> None:
+        raise ValueError(f"unforeseen: {pod}")
+
+    (tmp_path / "policy.yaml").write_text(shipped_policy())
+    pair = certificates.issue(HOSTS)
+    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (tmp_path / name).write_bytes(content)
+    dependencies = app.Dependencies(
+        store=PolicyStore(tmp_path / "policy.yaml"),
+        certificate=ContextCache(tmp_path / "tls.crt", tmp_path / "tls.key"),
+        classes=dict,
+        classes_synced=lambda: True,
+        classes_silence=lambda: 0.0,
+    )
+    client = app.create_app(dependencies).test_client()
+    monkeypatch.setattr("webhook.admission.app.decide", fail)
+    answer = client.post("/mutate", json=review(gpu_pod("a", annotations={"token": "hunter2"})))
+    assert answer.status_code == 500
+    assert "hunter2" not in answer.text + caplog.text
+    assert "error=ValueError at=" in caplog.text
+    assert "test_serving_state.py" in caplog.text
 
 
 # --- PriorityClasses --------------------------------------------------------------------------------
