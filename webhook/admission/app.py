@@ -66,20 +66,26 @@ def create_app(dependencies: Dependencies) -> Flask:
     app = Flask("topogate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     metrics = Metrics()
-    turns = Turns()
+    large_body = threading.Lock()
     _export_state(metrics, dependencies)
+
+    def answered() -> Response:
+        body = _body()
+        started = time.perf_counter()
+        response = _answer(body, dependencies, metrics)
+        metrics.latency.observe(time.perf_counter() - started)
+        return response
 
     @app.post("/mutate")
     def mutate() -> Response:
         if request.environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
             metrics.count(ERROR, "content-type")
             return _text(415, f"Content-Type must be {JSON}")
-        with turns.turn(request.environ.get("CONTENT_LENGTH", "")):
-            body = _body()
-            started = time.perf_counter()
-            response = _answer(body, dependencies, metrics)
-            metrics.latency.observe(time.perf_counter() - started)
-            return response
+        length = request.environ.get("CONTENT_LENGTH", "")
+        if length.isdecimal() and int(length) <= LARGE_BODY_BYTES:
+            return answered()
+        with _alone(large_body):
+            return answered()
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -103,25 +109,15 @@ def create_app(dependencies: Dependencies) -> Flask:
     return app
 
 
-class Turns:
-    """Lets small bodies pass, and large ones and those without a length one at a time."""
-
-    def __init__(self) -> None:
-        """Nobody has a turn yet."""
-        self._large = threading.Lock()
-
-    @contextlib.contextmanager
-    def turn(self, content_length: str) -> Iterator[None]:
-        """Read and answer within this. Raises ServiceUnavailable if others are too slow."""
-        if content_length.isdecimal() and int(content_length) <= LARGE_BODY_BYTES:
-            yield
-            return
-        if not self._large.acquire(timeout=LARGE_BODY_WAIT_SECONDS):
-            raise ServiceUnavailable
-        try:
-            yield
-        finally:
-            self._large.release()
+@contextlib.contextmanager
+def _alone(lock: threading.Lock) -> Iterator[None]:
+    """Hold the lock meanwhile. Raises ServiceUnavailable if others are too slow to give it."""
+    if not lock.acquire(timeout=LARGE_BODY_WAIT_SECONDS):
+        raise ServiceUnavailable
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _body() -> bytes:

@@ -7,7 +7,6 @@ whose three do not agree.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -128,8 +127,7 @@ def _gate(pod: Pod, policy: Policy) -> list[patch.Operation]:
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
 
 
-@dataclass(frozen=True)
-class _Classes:
+class _Classes(msgspec.Struct, frozen=True, gc=False):
     """The cluster's PriorityClasses, and whether they are known to be these still."""
 
     by_name: Mapping[str, PriorityClass]
@@ -150,11 +148,11 @@ def _priority(
 ) -> list[patch.Operation]:
     """Set the PriorityClass of the tier that is wanted, if the author chose none."""
     current = pod.spec.priority_class_name or ""
-    is_chosen = current not in ("", classes.default)
+    is_chosen = current != "" and current != classes.default
     if is_chosen:
         _check_class(current, namespace, policy)
     tier = _tier(pod, namespace, policy)
-    if tier is None and not is_chosen:
+    if tier is None and current and not is_chosen:
         tier = _lowered(current, namespace, policy, warnings)
     if tier is None or tier.priority_class_name == current:
         return []

@@ -66,7 +66,8 @@ def warnings(pod: Pod, policy: Policy) -> list[str]:
     if pod.annotations:
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
-    found += _intel(pod)
+    if any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each)):
+        found += _intel(pod)
     if any(key.startswith("gas-") for key in pod.annotations):
         found += [*_cards(pod.annotations), *_same_gpu(pod), *_xelink(pod)]
     return found
