@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import resource
 import socket
 import threading
 import time
@@ -176,3 +177,24 @@ def test_the_shipped_server_has_the_time_outs_of_an_api_server_in_mind(tmp_path:
     assert config.is_ssl
     assert config.control_socket_disable
     assert config.worker_connections > 100
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "connections"),
+    [
+        (1024, 4096, 1100, 1000),
+        (1024, resource.RLIM_INFINITY, 1100, 1000),
+        (256, 512, 512, 412),
+        (4096, 4096, None, 1000),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 1000),
+    ],
+    ids=["raised", "raised without an end", "too low", "enough", "without an end"],
+)
+def test_there_are_never_more_connections_than_files_may_be_open(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, connections: int
+) -> None:
+    made: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _what, limits: made.append(limits))
+    assert serve.connections() == connections
+    assert made == ([] if raised is None else [(raised, hard)])

@@ -6,6 +6,7 @@ handshake otherwise), and it drains on SIGTERM. More load is for more replicas.
 
 import argparse
 import logging
+import resource
 import ssl
 import sys
 from pathlib import Path
@@ -31,6 +32,8 @@ connection that we are just closing."""
 THREADS: Final = 16
 CONNECTIONS: int = 1000
 """Open at once; beyond, idle ones are closed."""
+OTHER_FILES: Final = 100
+"""Left for all else: a worker that cannot accept for want of a file descriptor ends."""
 GRACE_SECONDS: Final = 15
 logger = logging.getLogger(__name__)
 
@@ -53,7 +56,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "workers": 1,
             "worker_class": Worker,
             "threads": THREADS,
-            "worker_connections": CONNECTIONS,
+            "worker_connections": connections(),
             "keepalive": KEEP_ALIVE_SECONDS,
             "graceful_timeout": GRACE_SECONDS,
             "certfile": str(self._certificate),
@@ -82,6 +85,17 @@ class Server(BaseApplication):  # type: ignore[misc]
                 classes_silence=lambda: informer.silence_seconds,
             )
         )
+
+
+def connections() -> int:
+    """How many connections the limit of open files allows, which is raised as far as may be needed."""
+    wanted = CONNECTIONS + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return CONNECTIONS
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return max(2 * THREADS, raised - OTHER_FILES)
 
 
 def parser() -> argparse.ArgumentParser:
