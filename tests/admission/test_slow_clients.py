@@ -17,8 +17,15 @@ import yaml
 from tests.admission import impatient
 from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
 from tests.admission.reviews import review
-from tests.admission.test_serving import post, serving, stalled_after, unreachable_kubeconfig, worker_pid
-from webhook.admission import certificates, serve
+from tests.admission.test_serving import (
+    post,
+    serving,
+    stalled_after,
+    stalled_in_handshake,
+    unreachable_kubeconfig,
+    worker_pid,
+)
+from webhook.admission import certificates, serve, tls
 from webhook.admission.app import LARGE_BODY_BYTES
 from webhook.admission.worker import Worker
 from webhook.kube.client import Api
@@ -109,6 +116,18 @@ def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(w
         assert _call(connection) == 200
         assert connection.sock is kept
         assert is_closed(kept, impatient.KEEP_ALIVE_SECONDS + 2), "keepalive is not in force"
+
+
+def test_clients_that_never_finish_a_request_do_not_delay_connections_that_are_kept(tmp_path: Path) -> None:
+    with serving(tmp_path) as webhook, contextlib.closing(_connection(webhook)) as connection:
+        assert _call(connection) == 200
+        with contextlib.ExitStack() as stack:
+            for _ in range(2 * serve.THREADS):
+                stack.enter_context(stalled_in_handshake(webhook))
+            time.sleep(0.5)  # until they hold all the threads that they get
+            started = time.monotonic()
+            assert _call(connection) == 200
+            assert time.monotonic() - started < tls.HANDSHAKE_SECONDS / 2
 
 
 def _connection(webhook: Webhook) -> http.client.HTTPSConnection:

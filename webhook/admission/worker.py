@@ -54,6 +54,11 @@ class Connection(gthread.TConn):  # type: ignore[misc]
 class Worker(gthread.ThreadWorker):  # type: ignore[misc]
     """The worker. Everything here but `handle` runs in the thread that all connections go through."""
 
+    def init_process(self) -> None:
+        """Set up and serve."""
+        self.newcomers = self.get_thread_pool()
+        super().init_process()
+
     def accept(self, listener: socket.socket) -> None:
         """Take a new connection and leave it to the poller until it sends something."""
         try:
@@ -81,9 +86,25 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
             connection.close()
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Hand a connection that has sent something to the threads."""
+        """Hand a connection that has sent something to the threads, a new one to threads of their own.
+
+        Whoever never gets as far as a whole request holds up other newcomers at most, and not the
+        connections that the API servers keep.
+        """
         conn.deadline = time.monotonic() + REQUEST_SECONDS
-        super().enqueue_req(conn)
+        pool = self.tpool if conn.initialized else self.newcomers
+        done = pool.submit(self.handle, conn)
+        done.add_done_callback(lambda future: self.method_queue.defer(self.finish_request, conn, future))
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        super().run()
+        self.newcomers.shutdown(wait=False)
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """Stop at once."""
+        self.newcomers.shutdown(wait=False)
+        super().handle_quit(sig, frame)
 
     def handle(self, conn: Connection) -> Any:
         """Serve one request."""
