@@ -76,7 +76,9 @@ _containers = st.lists(
     max_size=3,
 )
 _gates = st.lists(
-    st.fixed_dictionaries({"name": st.sampled_from([keys.GATE, keys.GATE_PREFIX + "x", "y.io/z"])}),
+    st.fixed_dictionaries(
+        {"name": st.sampled_from([keys.GATE, keys.GATE_PREFIX + "x", "example.com/wait-topogate", "y.io/z"])}
+    ),
     max_size=2,
 )
 _selectors = st.dictionaries(

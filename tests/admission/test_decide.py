@@ -1,6 +1,7 @@
 """The decision as a function: its patches apply, and deciding again adds nothing."""
 
 import json
+import re
 from typing import Any, Final
 
 import jsonpatch
@@ -10,15 +11,20 @@ from hypothesis import given, settings
 
 from labeler.contract import keys
 from tests.admission import shapes
-from tests.admission.harness import gpu_pod
+from tests.admission.harness import ROOT, gpu_pod
 from tests.admission.reviews import pods
 from webhook.admission import patch
-from webhook.admission.decide import Decision, decide
+from webhook.admission.decide import WISH_ANNOTATIONS, Decision, decide
+from webhook.admission.policy import Policy
 from webhook.admission.policy_file import parse_policy
 from webhook.admission.review import Pod
 from webhook.kube.objects import Metadata, PriorityClass
 
 POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
+OWN_PREFIX: Final = "example.com/wait-"
+OWN_GATE: Final = parse_policy(
+    shapes.POLICY.format(capped="capped", steered="steered", intel="intel") + f"gatePrefix: {OWN_PREFIX}\n"
+)
 CLASSES: Final = {
     name: PriorityClass(metadata=Metadata(name=name), value=value, global_default=name == "house-default")
     for name, value in (
@@ -31,20 +37,23 @@ CLASSES: Final = {
 }
 
 
-def decided(pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES) -> Decision:
-    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, POLICY, classes)
+def decided(
+    pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES, policy: Policy = POLICY
+) -> Decision:
+    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, policy, classes)
 
 
 def applied(pod: dict[str, Any], decision: Decision) -> Any:
     return jsonpatch.apply_patch(pod, patch.encode(decision.operations).decode())
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
-@given(pods)
-def test_every_patch_applies_and_a_second_decision_adds_nothing(pod: dict[str, Any]) -> None:
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(pod=pods)
+@pytest.mark.parametrize("policy", [POLICY, OWN_GATE], ids=["shipped prefix", "own prefix"])
+def test_every_patch_applies_and_a_second_decision_adds_nothing(policy: Policy, pod: dict[str, Any]) -> None:
     for namespace in ("open", "capped", "steered", "intel"):
-        first = decided(pod, namespace)
-        again = decided(applied(pod, first), namespace)
+        first = decided(pod, namespace, policy=policy)
+        again = decided(applied(pod, first), namespace, policy=policy)
         assert again.operations == ()
         assert (again.denial is None) == (first.denial is None)
 
@@ -96,6 +105,42 @@ def test_the_gates_list_is_made_where_it_is_missing(spec: dict[str, Any], want: 
     assert [(op.path, op.value) for op in decided(pod).operations] == want
 
 
+def test_an_author_who_gates_a_pod_with_the_policys_own_prefix_keeps_that_gate() -> None:
+    pod = gpu_pod()
+    pod["spec"]["schedulingGates"] = [{"name": OWN_PREFIX + "mine"}]
+    assert decided(pod, policy=OWN_GATE).operations == ()
+    without_gpu = {"metadata": {}, "spec": {"schedulingGates": pod["spec"]["schedulingGates"]}}
+    assert decided(without_gpu, policy=OWN_GATE).outcome == "unchanged"
+
+
+def test_a_gate_that_only_another_prefix_covers_is_somebody_elses() -> None:
+    pod = gpu_pod()
+    pod["spec"]["schedulingGates"] = [{"name": keys.GATE}]
+    (operation,) = decided(pod, policy=OWN_GATE).operations
+    assert operation.value == {"name": OWN_PREFIX + "topogate"}
+
+
+def test_every_wish_of_the_readmes_table_makes_a_pod_ours() -> None:
+    rows = [
+        line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `topogate.io/")
+    ]
+    wishes = {key for row in rows for key in re.findall(r"`(topogate\.io/[a-z-]+)", row.split("|")[1])}
+    assert len(wishes) >= 8
+    assert wishes - {keys.INJECT_ANNOTATION} == WISH_ANNOTATIONS
+    for wish in WISH_ANNOTATIONS:
+        assert decided({"metadata": {"annotations": {wish: "x"}}, "spec": {}}).outcome != "left-alone"
+
+
+def test_both_values_of_a_selector_that_contradicts_are_named_whole() -> None:
+    values = ["a" * 62 + last for last in "12"]
+    head = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+    policy = parse_policy(f"{head}gpuModels: [{{name: x, labels: {{a.io/b: {values[0]}}}}}]\n")
+    pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "x"})
+    pod["spec"]["nodeSelector"] = {"a.io/b": values[1]}
+    denial = decided(pod, policy=policy).denial or ""
+    assert all(f'"{value}"' in denial for value in values)
+
+
 def test_slashes_and_tildes_in_keys_are_escaped() -> None:
     there = {"x": "y"}
     (operation,) = patch.put_members(("spec", "nodeSelector"), there, {"a~b/c": "v"})
@@ -116,6 +161,51 @@ def test_of_several_default_classes_the_lowest_is_the_one_that_nobody_chose() ->
     assert "/spec/priority" in {op.path for op in decided(pod, classes=classes).operations}
     pod["spec"]["priorityClassName"] = "a-high"
     assert "/spec/priority" not in {op.path for op in decided(pod, classes=classes).operations}
+
+
+def test_the_list_of_known_models_begins_with_the_nearest_and_counts_what_it_leaves_out() -> None:
+    entries = "".join(f"  - {{name: A {n:03d}, labels: {{a.io/b: v{n}}}}}\n" for n in range(99))
+    head = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+    policy = parse_policy(f"{head}gpuModels:\n{entries}  - {{name: Zeta 7, labels: {{a: b}}}}\n")
+    denial = decided(gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "Zeta 8"}), policy=policy).denial or ""
+    assert "known: Zeta 7, A 000, A 001" in denial
+    assert denial.endswith("and 70 more")
+
+
+CAPPED_DEFAULT: Final = {
+    **{name: item for name, item in CLASSES.items() if name != "house-default"},
+    "gpu-high-priority": PriorityClass(
+        metadata=Metadata(name="gpu-high-priority"), value=100, global_default=True
+    ),
+}
+
+
+def test_a_default_class_above_the_namespaces_maximum_is_lowered_to_it_with_a_warning() -> None:
+    text = shapes.POLICY.format(capped="other", steered="steered", intel="intel")
+    policy = parse_policy(text + "  capped: {maximumTier: medium}\n")
+    pod = gpu_pod()
+    pod["spec"] |= {"priorityClassName": "gpu-high-priority", "priority": 100}
+    decision = decided(pod, "capped", CAPPED_DEFAULT, policy)
+    changed = applied(pod, decision)["spec"]
+    assert (changed["priorityClassName"], changed["priority"]) == ("gpu-medium-priority", 10)
+    assert decision.warnings == ("tier high, the cluster's default, is above this namespace's; given medium",)
+    assert decided(applied(pod, decision), "capped", CAPPED_DEFAULT, policy).operations == ()
+    assert "/spec/priority" not in {op.path for op in decided(pod, "open", CAPPED_DEFAULT, policy).operations}
+
+
+def test_a_class_above_the_namespaces_maximum_that_the_author_chose_is_denied() -> None:
+    pod = gpu_pod()
+    pod["spec"]["priorityClassName"] = "gpu-high-priority"
+    assert decided(pod, "capped").reason == "tier-above-maximum"
+
+
+def test_no_class_is_injected_while_those_of_the_cluster_are_not_known() -> None:
+    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
+    pod["spec"]["priorityClassName"] = "house-default"
+    read = msgspec.json.decode(json.dumps(pod), type=Pod)
+    decision = decide(read, "open", POLICY, CLASSES, classes_known=False)
+    assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]
+    assert decision.warnings == ("tier high has no effect: PriorityClasses cannot be read just now",)
 
 
 def test_no_class_is_injected_while_none_is_known() -> None:

@@ -1,10 +1,12 @@
 """Whatever becomes of the webhook, pods are created: in time, and as their authors wrote them."""
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,7 @@ from tests.admission.harness import (
     wait_called,
 )
 from tests.admission.neighbour import Neighbour, neighbour
+from tests.admission.shapes import owned
 from tests.support import create_namespace
 from webhook.admission import certificates
 from webhook.kube.client import Api, ApiError
@@ -190,6 +193,39 @@ def point_at(api: Api, webhook: Webhook, other: Neighbour) -> None:
     liar_config = client_config(webhook, other.pair.authority) | {"url": f"{other.url}/mutate"}
     change = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": liar_config}]
     api.request("PATCH", f"{WEBHOOKS}/topogate", body=change, content_type=JSON_PATCH)
+
+
+def without_account(**spec: object) -> dict[str, Any]:
+    """A GPU pod that the API server takes as a mirror pod too."""
+    made = gpu_pod("p")
+    made["spec"] |= {"automountServiceAccountToken": False, **spec}
+    return made
+
+
+MIRROR = {"annotations": {keys.MIRROR_POD_ANNOTATION: "x"}}
+NOT_CALLED = {
+    "bound": without_account(nodeName="n"),
+    "opted out": gpu_pod("p", annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO}),
+    "a mirror pod": {**without_account(), "metadata": {"name": "p", **MIRROR}},
+    "of a DaemonSet": {**gpu_pod("p"), "metadata": {"name": "p", **owned("DaemonSet", "apps/v1")}},
+    "of a scheduling group": without_account(schedulingGroup={"podGroupName": "g"}),
+}
+
+
+@pytest.mark.parametrize("case", NOT_CALLED)
+def test_the_api_server_does_not_even_call_for_a_pod_that_is(
+    case: str, module_cluster: Cluster, webhook: Webhook, opted_in: str, liar: Neighbour
+) -> None:
+    api = module_cluster.api()
+    liar.raw, liar.status = b"{}", 200
+    point_at(api, webhook, liar)
+    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
+    before = liar.calls
+    with contextlib.suppress(ApiError):  # a mirror pod of nobody is refused, but only afterwards
+        create(api, opted_in, NOT_CALLED[case])
+    assert liar.calls == before
+    create(api, opted_in, gpu_pod("control"))
+    assert liar.calls > before
 
 
 def test_under_failure_policy_fail_no_pod_comes_past_a_webhook_that_is_down(

@@ -23,6 +23,7 @@ from tests.admission.harness import (
     running,
     shipped_policy,
 )
+from tests.admission.shapes import owned
 from tests.support import create_namespace, delete
 from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.kube.client import ApiError
@@ -281,6 +282,9 @@ ALLOWED: Final = {
     "our gate": gated("p"),
     "opted out": gpu_pod("p", annotations={keys.INJECT_ANNOTATION: "false"}),
     "bound by its author": of(nodeName="n"),
+    "a mirror pod": of(nodeName="n")
+    | {"metadata": {"name": "p", "annotations": {keys.MIRROR_POD_ANNOTATION: "x"}}},
+    "of a DaemonSet": {**gpu_pod("p"), "metadata": {"name": "p", **owned("DaemonSet", "apps/v1")}},
 }
 
 
@@ -297,16 +301,45 @@ def test_under_strict_namespaces_that_have_not_opted_in_are_free(
     create(strict[0].api(), namespace, gpu_pod("p"))
 
 
+def overlaid(cluster: Cluster) -> dict[str, Any]:
+    """The webhook of the overlay's configuration."""
+    objects = yaml.safe_load_all(cluster.kubectl("kustomize", str(STRICT)).stdout)
+    (config,) = [each for each in objects if each["kind"] == "MutatingWebhookConfiguration"]
+    (hook,) = config["webhooks"]
+    return dict(hook)
+
+
+@pytest.fixture
+def called(strict: tuple[Cluster, Webhook]) -> Iterator[Webhook]:
+    """The webhook, called as the overlay has it."""
+    cluster, webhook = strict
+    install(cluster, webhook, failurePolicy=overlaid(cluster)["failurePolicy"])
+    try:
+        yield webhook
+    finally:
+        delete(cluster.api(), f"{WEBHOOKS}/topogate")
+
+
+@pytest.mark.usefixtures("called")
 def test_under_strict_a_gpu_pod_comes_through_the_webhook(
     strict: tuple[Cluster, Webhook], opted_in: str
 ) -> None:
-    cluster, webhook = strict
-    install(cluster, webhook, failurePolicy="Fail")
+    stored = create(strict[0].api(), opted_in, gpu_pod("p"))
+    assert stored["spec"]["schedulingGates"] == [{"name": keys.GATE}]
+
+
+def test_under_strict_only_gpu_pods_are_refused_while_the_webhook_is_down(
+    strict: tuple[Cluster, Webhook], opted_in: str, called: Webhook
+) -> None:
+    api = strict[0].api()
+    called.stop()
     try:
-        stored = create(cluster.api(), opted_in, gpu_pod("p"))
-        assert stored["spec"]["schedulingGates"] == [{"name": keys.GATE}]
+        with pytest.raises(ApiError, match="must carry the gate"):
+            create(api, opted_in, gpu_pod("p"))
+        create(api, opted_in, {"metadata": {"name": "cpu"}, "spec": ALLOWED["no gpu"]["spec"]})
+        assert create(api, opted_in, gated("by-hand"))["spec"]["schedulingGates"] == [{"name": keys.GATE}]
     finally:
-        delete(cluster.api(), f"{WEBHOOKS}/topogate")
+        called.start()
 
 
 # --- the manifests as a whole --------------------------------------------------------------------------
@@ -360,11 +393,15 @@ def test_a_webhook_pod_of_the_shipped_deployment_is_admitted_in_its_restricted_n
     module_cluster.wait_for("the Deployment's pods to be admitted", has_pods, 20)
 
 
-def test_the_overlay_strict_builds_and_fails_closed(module_cluster: Cluster) -> None:
-    built = module_cluster.kubectl("kustomize", str(STRICT)).stdout
-    objects = list(yaml.safe_load_all(built))
-    (hooks,) = [each["webhooks"] for each in objects if each["kind"] == "MutatingWebhookConfiguration"]
-    assert [hook["failurePolicy"] for hook in hooks] == ["Fail"]
+def test_the_overlay_strict_builds_and_denies(module_cluster: Cluster) -> None:
+    objects = list(yaml.safe_load_all(module_cluster.kubectl("kustomize", str(STRICT)).stdout))
+    bound = {
+        each["spec"]["policyName"]: each["spec"]["validationActions"]
+        for each in objects
+        if each["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    assert bound["topogate-gate-required"] == ["Deny"]
+    assert overlaid(module_cluster)["failurePolicy"] == "Ignore"
 
 
 def test_the_cert_manager_component_replaces_our_own_certificates(module_cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission.harness import MANIFESTS, shipped_policy
-from webhook.admission.policy import Policy, normal_model_name
+from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
 from webhook.admission.policy_file import PolicyError, parse_policy
 from webhook.admission.store import PolicyStore
 from webhook.cli import policy as command
@@ -51,7 +51,50 @@ def test_the_shortest_policy_gates_the_usual_gpus_and_does_nothing_else() -> Non
 
 WRONG: dict[str, tuple[str, str]] = {
     "empty file": ("", "document: is empty"),
-    "a list": ("- a", "must be a mapping, not a list"),
+    "an empty mapping": ("{}", "document: is empty; start with apiVersion"),
+    "a list": ("- a", "document: must be a mapping, not a list"),
+    "a text": ("x", "document: must be a mapping, not text"),
+    "a list without a value": (
+        HEAD + "topologyLevels:\n",
+        "topologyLevels: must be a list, not nothing; leave the key out, or write []",
+    ),
+    "namespaces without a value": (HEAD + "namespaces:\n", "namespaces: must be a mapping, not nothing"),
+    "a namespace without a value": (
+        HEAD + "namespaces: {a: }\n",
+        "namespaces.a: must be a mapping, not nothing",
+    ),
+    "a gate without a value": (HEAD + "gate:\n", "gate: must be text, not nothing"),
+    "excluded namespaces without a value": (HEAD + "excludedNamespaces: ~\n", "must be a list, not nothing"),
+    "no level": (HEAD + "topologyLevels: []\n", "topologyLevels: must name at least one level"),
+    "a model without a name": (
+        HEAD + 'gpuModels: [{name: "", labels: {a: b}}]\n',
+        "gpuModels[0].name: is empty",
+    ),
+    "a model named by a blank": (HEAD + 'gpuModels: [{name: " ", labels: {a: b}}]\n', "[0].name: is empty"),
+    "an empty alias": (
+        HEAD + 'gpuModels: [{name: a, aliases: [""], labels: {a: b}}]\n',
+        "gpuModels[0].aliases[0]: is empty",
+    ),
+    "an empty default tier": (
+        HEAD + TIERS + 'namespaces: {a: {defaultTier: ""}}\n',
+        "namespaces.a.defaultTier: is empty",
+    ),
+    "an empty default model": (
+        HEAD + MODEL + 'namespaces: {a: {defaultGpuModel: ""}}\n',
+        "namespaces.a.defaultGpuModel: is empty",
+    ),
+    "a model with an endless name": (
+        HEAD + f"gpuModels: [{{name: {'a' * 101}, labels: {{a: b}}}}]\n",
+        "has more than 100 characters",
+    ),
+    "a label whose prefix is too long": (
+        HEAD + f"gpuModels: [{{name: a, labels: {{{'a' * 254}/b: c}}}}]\n",
+        "is no label key",
+    ),
+    "a namespace name that is too long": (
+        HEAD + f"namespaces: {{{'a' * 64}: {{}}}}\n",
+        "is no namespace name",
+    ),
     "no yaml": ("a: [", "line 1, column 5"),
     "a key written twice": (HEAD + "gate: a\ngate: b\n", "line 4, column 1: key 'gate' is written twice"),
     "another version": (
@@ -134,6 +177,26 @@ WRONG: dict[str, tuple[str, str]] = {
         HEAD + "namespaces: {7: {}}\n",
         "namespaces: key 7 must be text; quote it",
     ),
+    "a template that was not rendered": (
+        HEAD + "gate: {{ .Values.gate }}\n",
+        "line 3, column 8: a key must be text; is this a template",
+    ),
+    "a list for a key": (HEAD + "namespaces: {[a]: {}}\n", "line 3, column 14: a key must be text"),
+    "a truth that is none": (
+        HEAD + "gate: !!bool maybe\n",
+        "line 3, column 7: 'maybe' cannot be read as a YAML bool",
+    ),
+    "a number that is none": (HEAD + "gate: !!int ''\n", "line 3, column 7: '' cannot be read as a YAML int"),
+    "a time that is none": (
+        HEAD + "gate: !!timestamp x\n",
+        "line 3, column 7: 'x' cannot be read as a YAML timestamp",
+    ),
+    "a date that is none": (HEAD + "gate: 2024-13-45\n", "line 3, column 7: '2024-13-45' cannot be read"),
+    "a number with too many digits": (HEAD + f"gate: {'9' * 5000}\n", "cannot be read as a YAML int"),
+    "a number too long to print": (f"apiVersion: 0x{'9' * 9000}\n", "not a number"),
+    "a long version": (f"apiVersion: {'v' * 5000}\n", f"not '{'v' * 80}...'"),
+    "deep nesting": ("[" * 20_000, "document: is nested too deeply"),
+    "a key that no terminal can print": ('"\\ud800\\n": 1\n', "\\ud800\\x0a: unknown key"),
     "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' is there twice"),
 }
 
@@ -152,6 +215,30 @@ def test_all_faults_are_named_at_once() -> None:
         "gate",
         "namespaces.b.maximumTier",
     ]
+
+
+def test_each_nameless_tier_has_one_fault() -> None:
+    found = faults_of(HEAD + "tiers: [{priorityClassName: l}, {priorityClassName: m}]\n")
+    assert found == ["tiers[0].name: is missing", "tiers[1].name: is missing"]
+
+
+def test_a_label_may_have_the_longest_prefix_that_there_is() -> None:
+    key = "a" * 253 + "/b"
+    policy = parse_policy(HEAD + f"gpuModels: [{{name: a, labels: {{{key}: ''}}}}]\n")
+    assert policy.gpu_models[0].labels == {key: ""}
+
+
+@pytest.mark.parametrize("namespaces", ["[]", "[foo]"])
+def test_the_clusters_own_namespaces_are_excluded_whatever_a_file_adds(namespaces: str) -> None:
+    policy = parse_policy(HEAD + f"excludedNamespaces: {namespaces}\n")
+    assert policy.excluded_namespaces >= set(DEFAULT_EXCLUDED_NAMESPACES)
+    assert ("foo" in policy.excluded_namespaces) == (namespaces == "[foo]")
+
+
+def test_a_padded_wish_is_not_taken_for_the_model_that_it_begins_with() -> None:
+    policy = parse_policy(HEAD + "gpuModels: [{name: RTX 4090, labels: {a: b}}]\n")
+    assert policy.gpu_model("RTX 4090" + " " * 92) is not None
+    assert policy.gpu_model("RTX 4090" + " " * 95 + "SUPER") is None
 
 
 def test_models_are_found_whatever_the_case_and_punctuation() -> None:
@@ -216,6 +303,23 @@ def test_any_bytes_are_a_policy_or_a_list_of_faults(text: bytes | str) -> None:
     assert is_policy_or_faults(text)
 
 
+_SCALARS = """a '' ~ 1 2024-13-45 {{.Values.x}} !!bool_maybe !!int_'' !!timestamp_x *a !!set_{a} !!binary_x
+!!omap_[a] &a_[*a] &a_{b:_*a} "\\ud800" [[a]] << !x_y"""
+_scalars = st.sampled_from([word.replace("_", " ") for word in _SCALARS.split()])
+_lines = st.builds(
+    lambda indent, key, value: f"{' ' * indent}{key}: {value}",
+    st.sampled_from([0, 0, 2]),
+    _scalars | st.sampled_from(["gate", "tiers", "gpuModels", "namespaces", "gpuResources", "<<", "? [a]"]),
+    _scalars,
+)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(st.lists(_lines, max_size=4))
+def test_any_yaml_text_is_a_policy_or_a_list_of_faults(lines: list[str]) -> None:
+    assert is_policy_or_faults(HEAD + "\n".join(lines))
+
+
 @given(st.text(max_size=30))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_normalising_a_name_again_changes_nothing(name: str) -> None:
@@ -262,6 +366,25 @@ def test_a_file_that_is_set_back_to_the_version_in_force_clears_the_fault(tmp_pa
     assert store.faults == []
 
 
+def test_a_defect_in_the_reader_is_a_fault_that_stays_until_a_good_version_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(HEAD + TIERS)
+    store = PolicyStore(path)
+    path.write_text(HEAD)
+
+    def fail(*_: object) -> Policy:
+        raise TypeError("unforeseen")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("webhook.admission.store.parse_policy", fail)
+        for _ in range(2):
+            store.refresh()
+            assert store.faults == ["cannot be read: TypeError; the log names the place"]
+    assert (store.generation, len(store.policy.tiers)) == (1, 3)
+
+
 def check(*files: Path) -> int:
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
@@ -287,10 +410,11 @@ def test_policy_check_names_every_fault_of_every_file_and_fails(
     assert f"{good}: ok" in said.out
 
 
+@pytest.mark.parametrize("data", ["{other: x}", "[1]", "7", "", "{policy.yaml: {}}"])
 def test_policy_check_of_a_configmap_without_a_policy_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("kind: ConfigMap\ndata: {other: x}\n")
+    path.write_text(f"kind: ConfigMap\ndata: {data}\n")
     assert check(path) == 1
     assert "the ConfigMap has no policy.yaml" in capsys.readouterr().err

@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
 from tests.admission.reviews import bodies, review
-from webhook.admission import certificates, tls
+from webhook.admission import certificates, worker
 from webhook.admission.app import LARGEST_BODY_BYTES
 
 
-def unreachable_kubeconfig(folder: Path) -> Path:
+def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> Path:
     """A kubeconfig for a cluster that is not there: the webhook serves, but knows no classes."""
     path = folder / "kubeconfig"
     path.write_text(
@@ -31,7 +31,7 @@ def unreachable_kubeconfig(folder: Path) -> Path:
             {
                 "apiVersion": "v1",
                 "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "x",
@@ -42,8 +42,10 @@ def unreachable_kubeconfig(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Webhook]:
-    webhook = Webhook(folder, unreachable_kubeconfig(folder))
+def serving(
+    folder: Path, kind: type[Webhook] = Webhook, server: str = "http://127.0.0.1:9"
+) -> Iterator[Webhook]:
+    webhook = kind(folder, unreachable_kubeconfig(folder, server))
     try:
         webhook.start(ready=False)
         webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
@@ -227,6 +229,16 @@ def test_no_body_and_no_traceback_ever_reaches_the_log(webhook: Webhook) -> None
     assert "Traceback" not in webhook.log
 
 
+def test_nobody_writes_lines_of_their_own_into_the_log(webhook: Webhook) -> None:
+    denied = gpu_pod("a", annotations={"topogate.io/gpu-model": "abacus"})
+    forged = "x\n2026-01-01T00:00:00Z ERROR forged"
+    post(webhook, review(denied, uid=forged, namespace=forged))
+    before = len(webhook.log)
+    post(webhook, review(denied, uid="y" * 100_000, namespace="z" * 100_000))
+    assert 0 < len(webhook.log) - before < 1000
+    assert "\n2026-01-01T00:00:00Z ERROR forged" not in webhook.log
+
+
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(bodies)
 def test_no_body_whatever_makes_a_5xx_or_kills_the_worker(webhook: Webhook, body: bytes) -> None:
@@ -296,7 +308,7 @@ STALLS = (stalled_in_handshake, stalled_in_headers, stalled_in_body, silent)
 def test_clients_that_stall_do_not_stop_the_others(own_webhook: Webhook, stall: Any) -> None:
     """Even more of them than there are threads delay a review by no more than the time-out."""
     with contextlib.ExitStack() as stack:
-        for count, most_seconds in ((8, 1.0), (24, 3 * tls.STALL_SECONDS)):
+        for count, most_seconds in ((8, 1.0), (24, worker.REQUEST_SECONDS + 3)):
             for _ in range(count):
                 stack.enter_context(stall(own_webhook))
             started = time.monotonic()
@@ -315,9 +327,9 @@ def test_plain_http_and_random_bytes_on_the_tls_port_do_no_harm(webhook: Webhook
     ):
         with silent(webhook) as raw:
             raw.sendall(content)
-            raw.shutdown(socket.SHUT_WR)
             raw.settimeout(10)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it may be closed by now
+                raw.shutdown(socket.SHUT_WR)
                 while raw.recv(4096):
                     pass
     assert post(webhook, review(gpu_pod("a")))[0] == 200
@@ -421,6 +433,11 @@ def test_a_new_policy_is_taken_up_and_a_broken_one_leaves_the_old_in_force(own_w
         for fault in readiness(own_webhook)[1]["policy"]["rejected"]
     )
     assert "policy_rejected" in own_webhook.log
+    own_webhook.write_policy("gate: {{ .Values.gate }}\n")
+    own_webhook.wait(
+        lambda: "not rendered" in str(readiness(own_webhook)[1]["policy"]["rejected"]), "the second refusal"
+    )
+    assert "Traceback" not in own_webhook.log
     own_webhook.write_policy(shipped_policy())
     own_webhook.wait(lambda: own_webhook.metric("topogate_policy_generation") == 3, "the mended policy")
     assert own_webhook.metric("topogate_policy_rejected") == 0

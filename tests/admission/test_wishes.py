@@ -1,13 +1,19 @@
 """Warnings about requests that can never be placed."""
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission.shapes import container, pod
 from tests.admission.test_decide import decided
 from webhook.admission.wishes import amount
+from webhook.kube import objects
+from webhook.kube.convert import pod_class_of
 
 I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
 
@@ -54,6 +60,35 @@ WARNED = {
     ),
     "tiles that do not divide": (intel({XE: "2", TILES: "3"}), [f"{TILES} 3 does not divide by 2 GPUs"]),
     "half a millicore": (intel({I915: "1", SHARE: "500m"}), [f'{SHARE} "500m" is no whole number']),
+    "a share in an init container": (
+        pod(initContainers=[container("c", {SHARE: "500"})]),
+        [f'init container "c": {SHARE} without {I915} or {XE} gets no GPU'],
+    ),
+    "a share that does not divide in an init container": (
+        pod(initContainers=[container("c", {I915: "2", SHARE: "501"})]),
+        [f'init container "c": {SHARE} 501 does not divide by 2 GPUs'],
+    ),
+    "i915 and xe in two containers": (
+        pod(containers=[container("a", {I915: "1"}), container("b", {XE: "1"})]),
+        ["containers ask for gpu.intel.com/i915 and gpu.intel.com/xe; no node offers both"],
+    ),
+    "i915 and xe in an init container and a container": (
+        pod(initContainers=[container("a", {I915: "1"})], containers=[container("b", {XE: "1"})]),
+        ["containers ask for"],
+    ),
+    "tiles in one container only": (
+        pod(containers=[container("a", {I915: "1", TILES: "1"}), container("b", {I915: "1"})]),
+        ['container "b" asks for a GPU without tiles beside others with'],
+    ),
+    "monitoring that does not divide": (
+        intel({XE: "3", f"{XE}_monitoring": "1"}),
+        [f"{XE}_monitoring 1 does not divide by 3 GPUs"],
+    ),
+    "a card with a leading zero": (pod(annotations={"gas-allow": "card01"}), ['"card01" is no card']),
+    "a card with another digit": (pod(annotations={"gas-allow": "card\u0661"}), ["is no card"]),
+    "a share and no gpu in the whole pod": (pod({SHARE: "500"}), [f"{SHARE} without {I915} or {XE}"]),
+    "memory and no gpu in the whole pod": (pod({keys.MEMORY_MAX: "1Gi"}), ["gets no GPU"]),
+    "tiles and no gpu in the whole pod": (pod({TILES: "1"}), ["gets no GPU"]),
     "memory without a gpu": (intel({keys.MEMORY_MAX: "1Gi"}), ["gets no GPU"]),
     "gang size zero": (
         pod(annotations={keys.GANG_SIZE_ANNOTATION: "0"}),
@@ -98,7 +133,7 @@ WARNED = {
     ),
     "gas-same-gpu with tiles": (
         shared("c0,c1", {I915: "1", TILES: "1"}, {I915: "1"}),
-        [f"must not ask for {TILES}"],
+        ["without tiles beside others", f"must not ask for {TILES}"],
     ),
     "gas-same-gpu with links": (
         shared("c0,c1", {I915: "2"}, {I915: "2"}, gas_allocate_xelink="true"),
@@ -124,7 +159,12 @@ def test_the_author_is_warned_of(case: str) -> None:
 QUIET = {
     "two gpus with even shares": intel({I915: "2", SHARE: "1000", keys.MEMORY_MAX: "2Gi"}),
     "a tile a gpu": intel({XE: "4", TILES: "4"}),
-    "monitoring beside gpus": intel({XE: "3", f"{XE}_monitoring": "1"}),
+    "monitoring beside one gpu": intel({XE: "1", f"{XE}_monitoring": "1"}),
+    "monitoring alone": pod({f"{XE}_monitoring": "1"}),
+    "tiles in all containers": pod(containers=[container(n, {I915: "1", TILES: "1"}) for n in ("a", "b")]),
+    "a container without gpus beside one with tiles": pod(
+        containers=[container("a", {I915: "1", TILES: "1"}), container("b", {"cpu": "1"})]
+    ),
     "shares of nothing": intel({SHARE: "0"}),
     "known levels": pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "host"}),
     "a level by its label": pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: keys.GCE_TOPOLOGY[0]}),
@@ -143,6 +183,37 @@ QUIET = {
 @pytest.mark.parametrize("case", QUIET)
 def test_nobody_is_warned_of(case: str) -> None:
     assert decided(QUIET[case]).warnings == ()
+
+
+_asked = st.dictionaries(
+    st.sampled_from([I915, XE, SHARE, TILES, keys.MEMORY_MAX, f"{I915}_monitoring", "cpu"]),
+    st.integers(0, 4).map(str),
+    max_size=4,
+)
+_notes = st.dictionaries(
+    st.sampled_from([keys.GAS_SAME_GPU_ANNOTATION, keys.GAS_XELINK_ANNOTATION, keys.GAS_ALLOW_ANNOTATION]),
+    st.sampled_from(["c0,c1", "c0", "c0,c9", "c1,c1", "card0", ""]),
+    max_size=2,
+)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(st.lists(_asked, min_size=1, max_size=3), _notes)
+def test_a_pod_that_the_sweeper_will_refuse_is_warned_of(
+    asked: list[dict[str, str]], annotations: dict[str, str]
+) -> None:
+    """The rules are written in two places, and must not part."""
+    made = pod(annotations=annotations, containers=[container(f"c{n}", each) for n, each in enumerate(asked)])
+    made["metadata"]["name"] = "p"
+    refused = pod_class_of(msgspec.json.decode(json.dumps(made), type=objects.Pod)).problem
+    if refused:
+        assert decided(made).warnings, refused
+
+
+def test_a_share_without_a_gpu_is_warned_of_although_the_pod_is_left_alone() -> None:
+    decision = decided(pod({SHARE: "500"}))
+    assert (decision.outcome, decision.reason) == ("left-alone", "no-gpu")
+    assert decision.warnings
 
 
 def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> None:

@@ -4,28 +4,36 @@ An answer is either a proper AdmissionReview or a 4xx/5xx that lets the failureP
 are never logged: a pod's environment may hold secrets.
 """
 
+import contextlib
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from flask import Flask, Response, request
 from gunicorn.http.errors import ParseException
-from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge, ServiceUnavailable
 
 from webhook.admission import patch
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.metrics import ERROR, Metrics
 from webhook.admission.review import ReviewError, decode_request, encode_response
-from webhook.admission.store import Certificate, PolicyStore
+from webhook.admission.store import PolicyStore
+from webhook.admission.tls import ContextCache
 from webhook.kube.objects import PriorityClass
 
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 """The API server takes objects of up to 3 MiB, and a review holds one with its envelope."""
+LARGE_BODY_BYTES: Final = 256 * 1024
+"""Above it, one at a time: empty containers decode into thirty times their size. Pods are far smaller."""
+LARGE_BODY_WAIT_SECONDS: Final = 2.0
+CLASSES_STALE_SECONDS: float = 300.0
+"""Of silence, after which no PriorityClass is injected: it may have another value by now, or be gone."""
 
 Classes = Callable[[], Mapping[str, PriorityClass]]
 
@@ -36,13 +44,21 @@ logger = logging.getLogger(__name__)
 class Dependencies:
     """What the app reads besides the request.
 
-    classes: the cluster's PriorityClasses by name, now. classes_synced: whether they are complete.
+    certificate: what is served. classes: the cluster's PriorityClasses by name, as last heard.
+    classes_synced: whether they were ever complete. classes_silence: seconds since anything was heard of
+    them; a watch that works is never silent for longer than it lasts.
     """
 
     store: PolicyStore
-    certificate: Certificate
+    certificate: ContextCache
     classes: Classes
     classes_synced: Callable[[], bool]
+    classes_silence: Callable[[], float]
+
+    @property
+    def classes_known(self) -> bool:
+        """Whether the classes are those of the cluster, but for the last minutes."""
+        return self.classes_synced() and self.classes_silence() < CLASSES_STALE_SECONDS
 
 
 def create_app(dependencies: Dependencies) -> Flask:
@@ -50,18 +66,26 @@ def create_app(dependencies: Dependencies) -> Flask:
     app = Flask("topogate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     metrics = Metrics()
+    large_body = threading.Lock()
     _export_state(metrics, dependencies)
+
+    def answered() -> Response:
+        body = _body()
+        started = time.perf_counter()
+        response = _answer(body, dependencies, metrics)
+        metrics.latency.observe(time.perf_counter() - started)
+        return response
 
     @app.post("/mutate")
     def mutate() -> Response:
         if request.environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
             metrics.count(ERROR, "content-type")
             return _text(415, f"Content-Type must be {JSON}")
-        body = _body()
-        started = time.perf_counter()
-        response = _answer(body, dependencies, metrics)
-        metrics.latency.observe(time.perf_counter() - started)
-        return response
+        length = request.environ.get("CONTENT_LENGTH", "")
+        if length.isdecimal() and int(length) <= LARGE_BODY_BYTES:
+            return answered()
+        with _alone(large_body):
+            return answered()
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -83,6 +107,17 @@ def create_app(dependencies: Dependencies) -> Flask:
         return _text(error.code or 500, error.name)
 
     return app
+
+
+@contextlib.contextmanager
+def _alone(lock: threading.Lock) -> Iterator[None]:
+    """Hold the lock meanwhile. Raises ServiceUnavailable if others are too slow to give it."""
+    if not lock.acquire(timeout=LARGE_BODY_WAIT_SECONDS):
+        raise ServiceUnavailable
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _body() -> bytes:
@@ -109,7 +144,13 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Respon
         review = decode_request(body)
         if review.is_pod_creation and review.object is not None:
             policy = dependencies.store.policy
-            decision = decide(review.object, review.namespace, policy, dependencies.classes())
+            decision = decide(
+                review.object,
+                review.namespace,
+                policy,
+                dependencies.classes(),
+                classes_known=dependencies.classes_known,
+            )
         else:
             decision = Decision(LEFT_ALONE, "no-pod-creation")
         answer = encode_response(
@@ -132,7 +173,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Respon
     if decision.outcome == DENIED or logger.isEnabledFor(logging.DEBUG):
         # A line for each pod would cost more than deciding on it, and the audit log has the patch.
         logger.info(
-            "review uid=%s namespace=%s outcome=%s reason=%s operations=%d warnings=%d",
+            "review uid=%.64r namespace=%.64r outcome=%s reason=%s operations=%d warnings=%d",
             review.uid,
             review.namespace,
             decision.outcome,
@@ -152,21 +193,31 @@ def _where() -> str:
 
 
 def _readiness(dependencies: Dependencies) -> Response:
-    """Ready if an answer would be right; a rejected new policy is said but does not unready."""
-    store = dependencies.store
-    certificate_fault = dependencies.certificate.fault
+    """Ready if a gate would come through. What is told besides does not unready.
+
+    An old policy, an old certificate that is still valid, and a tier without its class are less harm than
+    all pods without a gate.
+    """
+    store, certificate = dependencies.store, dependencies.certificate
     synced = dependencies.classes_synced()
+    ready = synced and not certificate.fault
     detail = {
+        "ready": ready,
         "policy": {"generation": store.generation, "rejected": store.faults},
-        "certificate": certificate_fault or "valid",
-        "priorityClasses": "synced" if synced else "not synced: cannot list PriorityClasses (yet)",
+        "certificate": certificate.fault or "valid",
+        "certificateRejected": certificate.error or None,
+        "priorityClasses": _classes_state(dependencies, synced=synced),
     }
-    ready = synced and not certificate_fault
-    return Response(
-        msgspec.json.encode({"ready": ready, **detail}),
-        status=200 if ready else 503,
-        content_type=JSON,
-    )
+    return Response(msgspec.json.encode(detail), status=200 if ready else 503, content_type=JSON)
+
+
+def _classes_state(dependencies: Dependencies, *, synced: bool) -> str:
+    if not synced:
+        return "not synced: cannot list PriorityClasses (yet)"
+    if dependencies.classes_known:
+        return "synced"
+    silence = dependencies.classes_silence()
+    return f"stale: nothing heard of PriorityClasses for {silence:.0f} s; tiers have no effect meanwhile"
 
 
 def _export_state(metrics: Metrics, dependencies: Dependencies) -> None:
@@ -184,8 +235,18 @@ def _export_state(metrics: Metrics, dependencies: Dependencies) -> None:
     )
     metrics.gauge(
         "topogate_certificate_expiry_timestamp_seconds",
-        "When the serving certificate on disk expires.",
-        lambda: certificate.expires_at,
+        "When the certificate that is served expires.",
+        lambda: certificate.not_after.timestamp(),
+    )
+    metrics.gauge(
+        "topogate_certificate_rejected",
+        "1 while the pair on disk is unusable and an older certificate is served.",
+        lambda: float(bool(certificate.error)),
+    )
+    metrics.gauge(
+        "topogate_priority_classes_silence_seconds",
+        "Since anything was heard of PriorityClasses; beyond 120 the watch is dead.",
+        dependencies.classes_silence,
     )
     metrics.gauge(
         "topogate_priority_classes",

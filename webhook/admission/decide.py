@@ -15,7 +15,7 @@ from labeler.contract import keys
 from webhook.admission import patch, wishes
 from webhook.admission.policy import GpuModel, Policy, Tier
 from webhook.admission.review import Pod
-from webhook.admission.text import quote, sentence_list
+from webhook.admission.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.kube.objects import PriorityClass
 
 WISH_ANNOTATIONS: Final = frozenset(
@@ -26,6 +26,8 @@ WISH_ANNOTATIONS: Final = frozenset(
         keys.GANG_SIZE_ANNOTATION,
         keys.REQUIRED_TOPOLOGY_ANNOTATION,
         keys.PREFERRED_TOPOLOGY_ANNOTATION,
+        keys.SLICE_TOPOLOGY_ANNOTATION,
+        keys.SLICE_SIZE_ANNOTATION,
     )
 )
 
@@ -58,24 +60,33 @@ class DeniedError(Exception):
         self.reason = reason
 
 
-def decide(pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, PriorityClass]) -> Decision:
+def decide(
+    pod: Pod,
+    namespace: str,
+    policy: Policy,
+    classes: Mapping[str, PriorityClass],
+    *,
+    classes_known: bool = True,
+) -> Decision:
     """Decide on a pod that is about to be created in `namespace`.
 
-    classes: the cluster's PriorityClasses by name, as far as they are known.
+    classes: the cluster's PriorityClasses by name. classes_known: whether these are still what the cluster
+    has; if not, none is injected.
     """
     reason = _reason_to_leave_alone(pod, namespace)
     if not reason and namespace in policy.excluded_namespaces:
         reason = "excluded-namespace"
-    asked = wishes.gpu_resources(pod, policy)
-    if not reason and not asked and not _has_own_marks(pod):
-        reason = "no-gpu"
     if reason:
         return Decision(LEFT_ALONE, reason)
+    asked = wishes.gpu_resources(pod, policy)
     warnings = wishes.warnings(pod, policy)
+    if not asked and not _has_own_marks(pod, policy):
+        # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
+        return Decision(LEFT_ALONE, "no-gpu", warnings=wishes.shown(warnings))
     try:
         operations = [
             *_gate(pod, policy),
-            *_priority(pod, namespace, policy, classes, warnings),
+            *_priority(pod, namespace, policy, _Classes(classes, classes_known), warnings),
             *_model(pod, namespace, policy, asked, warnings),
         ]
     except DeniedError as denied:
@@ -100,56 +111,86 @@ def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
     return ""
 
 
-def _has_own_marks(pod: Pod) -> bool:
+def _has_own_marks(pod: Pod, policy: Policy) -> bool:
     """Whether a pod without GPUs asks for us all the same."""
-    return not WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod)
+    return not WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
 
 
-def _has_gate(pod: Pod) -> bool:
-    return any(gate.name.startswith(keys.GATE_PREFIX) for gate in pod.spec.scheduling_gates or ())
+def _has_gate(pod: Pod, policy: Policy) -> bool:
+    return any(policy.serves_gate(gate.name) for gate in pod.spec.scheduling_gates or ())
 
 
 def _gate(pod: Pod, policy: Policy) -> list[patch.Operation]:
     """Add our gate, unless the author's manifest has one that we serve."""
-    if _has_gate(pod):
+    if _has_gate(pod, policy):
         return []
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
 
 
+class _Classes(msgspec.Struct, frozen=True, gc=False):
+    """The cluster's PriorityClasses, and whether they are known to be these still."""
+
+    by_name: Mapping[str, PriorityClass]
+    known: bool
+
+    @property
+    def default(self) -> str:
+        """The class that the API server gives to pods without one: of several, the one of lowest value.
+
+        A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
+        """
+        defaults = [(item.value, name) for name, item in self.by_name.items() if item.global_default]
+        return min(defaults)[1] if defaults else ""
+
+
 def _priority(
-    pod: Pod, namespace: str, policy: Policy, classes: Mapping[str, PriorityClass], warnings: list[str]
+    pod: Pod, namespace: str, policy: Policy, classes: _Classes, warnings: list[str]
 ) -> list[patch.Operation]:
     """Set the PriorityClass of the tier that is wanted, if the author chose none."""
     current = pod.spec.priority_class_name or ""
-    is_chosen = current != "" and current != _global_default(classes)
+    is_chosen = current != "" and current != classes.default
     if is_chosen:
         _check_class(current, namespace, policy)
     tier = _tier(pod, namespace, policy)
+    if tier is None and current and not is_chosen:
+        tier = _lowered(current, namespace, policy, warnings)
     if tier is None or tier.priority_class_name == current:
         return []
     if is_chosen:
         if keys.PRIORITY_ANNOTATION in pod.annotations:
             warnings.append(f"{keys.PRIORITY_ANNOTATION} is ignored: the pod has priorityClassName {current}")
         return []
-    wanted = classes.get(tier.priority_class_name)
+    return _class_of(tier, classes, warnings)
+
+
+def _lowered(current: str, namespace: str, policy: Policy, warnings: list[str]) -> Tier | None:
+    """The namespace's maximum, where the cluster's default class stands for a tier above it."""
+    given = policy.tier_of_class(current)
+    allowed = policy.allowed_tiers(namespace)
+    if given is None or given.name in allowed:
+        return None
+    warnings.append(
+        f"tier {given.name}, the cluster's default, is above this namespace's; given {allowed[-1]}"
+    )
+    return policy.tier(allowed[-1])
+
+
+def _class_of(tier: Tier, classes: _Classes, warnings: list[str]) -> list[patch.Operation]:
+    """The triple of a tier's class, if the cluster has it."""
+    name = tier.priority_class_name
+    wanted = classes.by_name.get(name)
+    if not classes.known:
+        warnings.append(f"tier {tier.name} has no effect: PriorityClasses cannot be read just now")
+        return []
     if wanted is None:
-        warnings.append(f"tier {tier.name} has no effect: no PriorityClass {tier.priority_class_name} here")
+        warnings.append(f"tier {tier.name} has no effect: no PriorityClass {name} here")
         return []
     spec = ("spec",)
     return [
-        patch.put_member(spec, "priorityClassName", tier.priority_class_name),
+        patch.put_member(spec, "priorityClassName", name),
         patch.put_member(spec, "priority", wanted.value),
         patch.put_member(spec, "preemptionPolicy", wanted.preemption_policy),
     ]
-
-
-def _global_default(classes: Mapping[str, PriorityClass]) -> str:
-    """The class that the API server gives to pods without one: of several, the one of lowest value.
-
-    A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
-    """
-    defaults = [(item.value, name) for name, item in classes.items() if item.global_default]
-    return min(defaults)[1] if defaults else ""
 
 
 def _tier(pod: Pod, namespace: str, policy: Policy) -> Tier | None:
@@ -219,8 +260,8 @@ def _obstacle(pod: Pod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError 
         if there.get(key, value) != value:
             return DeniedError(
                 "model-selector",
-                f"GPU model {model.name} needs nodeSelector {key}={quote(value)}, "
-                f"but the pod has {key}={quote(there[key])}; remove one of the two",
+                f"GPU model {model.name} needs nodeSelector {key}={quote(value, LONGEST_LABEL_VALUE)}, "
+                f"but the pod has {key}={quote(there[key], LONGEST_LABEL_VALUE)}; remove one of the two",
             )
     return None
 
@@ -228,7 +269,7 @@ def _obstacle(pod: Pod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError 
 def _deny_unknown_model(wish: str, policy: Policy) -> GpuModel:
     nearest = policy.nearest_model_names(wish)
     hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
-    known = sentence_list([model.name for model in policy.gpu_models])
+    known = sentence_list(list(dict.fromkeys([*nearest, *(model.name for model in policy.gpu_models)])))
     raise DeniedError(
         "unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish)};{hint} known: {known}"
     )

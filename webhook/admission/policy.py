@@ -21,7 +21,7 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (
     "topogate-system",
     "topogate-labeler",
 )
-_LONGEST_MODEL_NAME: Final = 100
+LONGEST_MODEL_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,15 @@ _NO_RULES: Final = NamespaceRules()
 class Policy:
     """The whole policy.
 
+    gate: what pods are given; gate_prefix: what it begins with, as every gate that the sweeper serves.
     tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*"
     holds for namespaces that have none of their own (entries are not merged). topology_levels: the
-    names that topology wishes may use, coarsest first.
+    names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
+    cluster's own and ours always.
     """
 
     gate: str = keys.GATE
+    gate_prefix: str = keys.GATE_PREFIX
     gpu_resources: tuple[str, ...] = DEFAULT_GPU_RESOURCES
     gpu_models: tuple[GpuModel, ...] = ()
     tiers: tuple[Tier, ...] = ()
@@ -107,12 +110,18 @@ class Policy:
     def _tier_names(self) -> tuple[str, ...]:
         return tuple(tier.name for tier in self.tiers)
 
+    def serves_gate(self, name: str) -> bool:
+        """Whether the sweeper serves pods with that scheduling gate."""
+        return name.startswith(self.gate_prefix)
+
     def is_gpu_resource(self, resource: str) -> bool:
         """Whether asking for this resource makes a pod a GPU pod."""
         return resource in self._gpu_names or self._gpu_pattern.match(resource) is not None
 
     def gpu_model(self, name: str) -> GpuModel | None:
         """The catalogue's entry; case and punctuation do not matter."""
+        if len(name) > LONGEST_MODEL_NAME:
+            return None  # its beginning may be a model's name, but is not what was asked for
         return self._models.get(normal_model_name(name))
 
     def nearest_model_names(self, name: str) -> list[str]:
@@ -141,7 +150,7 @@ class Policy:
 
 def normal_model_name(name: str) -> str:
     """A model's name without case, blanks and punctuation: "RTX 4090" and "rtx-4090" are one."""
-    return _normal(name[:_LONGEST_MODEL_NAME])  # cut first: what a user writes must not fill the cache
+    return _normal(name[:LONGEST_MODEL_NAME])  # cut first: what a user writes must not fill the cache
 
 
 @lru_cache(maxsize=1024)

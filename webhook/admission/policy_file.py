@@ -16,24 +16,29 @@ from webhook.admission.policy import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
     DEFAULT_GPU_RESOURCES,
+    LONGEST_MODEL_NAME,
     GpuModel,
     NamespaceRules,
     Policy,
     Tier,
     normal_model_name,
 )
+from webhook.admission.text import one_line
 
 API_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"
 
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DNS: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_DNS: Final = r"(?=[^/]{1,253}(?:/|\Z))[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
 _QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
 _GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
 _RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
 _DNS_NAME: Final = re.compile(_DNS)
+_NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _TIER_NAME: Final = re.compile(_NAME)
+_LONGEST_PATH: Final = 200
+_LONGEST_VALUE: Final = 80
 _PATTERN_WORDS: Final = "resource name or pattern"
 
 
@@ -56,12 +61,7 @@ def load_policy(path: Path) -> Policy:
 
 def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     """Read a policy's text. Raises PolicyError."""
-    try:
-        document = yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as error:
-        raise PolicyError(source, [_yaml_fault(error)]) from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a date that is none
-        raise PolicyError(source, [f"not readable as YAML: {error}"]) from None
+    document = read_yaml(text, source)
     reader = _Reader()
     policy = _policy(document, reader)
     if reader.faults:
@@ -69,19 +69,42 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     return policy
 
 
+def read_yaml(text: str | bytes, source: str) -> Any:
+    """The one document of a YAML text. Raises PolicyError, with the line where that is known."""
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise PolicyError(source, [_yaml_fault(error)]) from None
+    except RecursionError:
+        raise PolicyError(source, ["document: is nested too deeply"]) from None
+
+
 class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, but a key that is written twice is an error."""
+    """YAML's safe loader, but every trouble is an error with a line, and so is a key written twice."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Make the value of a node. Raises yaml.YAMLError, RecursionError."""
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception:  # noqa: BLE001 - PyYAML raises whatever its conversions do, and loses the place
+            kind = node.tag.rpartition(":")[2]
+            raise _fault_at(node, f"{_shown(node.value)} cannot be read as a YAML {kind}") from None
+
+
+def _fault_at(node: yaml.Node, message: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, message, node.start_mark)
 
 
 def _unique_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _fault_at(key, "a key must be text; is this a template that was not rendered?")
         if key.value in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key.value!r} is written twice", key.start_mark
-            )
-        if isinstance(key, yaml.ScalarNode):
-            seen.add(key.value)
+            raise _fault_at(key, f"key {_shown(key.value)} is written twice")
+        seen.add(key.value)
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
@@ -95,6 +118,10 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
     return where + (getattr(error, "problem", None) or str(error)).replace("\n", " ")
 
 
+_ABSENT: Final = object()
+"""For a key that is not there. One without a value is a fault: it would silently mean the default."""
+
+
 class _Reader:
     """Takes values out of a document by path and collects what is wrong with them."""
 
@@ -102,18 +129,19 @@ class _Reader:
         self.faults: list[str] = []
 
     def fault(self, path: str, message: str) -> None:
-        self.faults.append(f"{path}: {message}")
+        where = one_line(path)[:_LONGEST_PATH] or "document"
+        self.faults.append(f"{where}: {message}")
 
     def mapping(self, value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, Any]:
         """A mapping with text keys; `known` are the keys that it may have, None for any."""
-        if value is None:
+        if value is _ABSENT:
             return {}
         if not isinstance(value, dict):
-            self.fault(path, f"must be a mapping, not {_kind(value)}")
+            self.fault(path, f"must be a mapping, not {_kind(value)}{_instead(value, '{}')}")
             return {}
         for key in value:
             if not isinstance(key, str):
-                self.fault(path, f"key {key!r} must be text; quote it")
+                self.fault(path, f"key {_shown(key)} must be text; quote it")
             elif known is not None and key not in known:
                 near = get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
@@ -122,21 +150,27 @@ class _Reader:
 
     def items(self, value: Any, path: str) -> list[tuple[str, Any]]:
         """A list, as pairs of each item's path and the item."""
-        if value is None:
+        if value is _ABSENT:
             return []
         if not isinstance(value, list):
-            self.fault(path, f"must be a list, not {_kind(value)}")
+            self.fault(path, f"must be a list, not {_kind(value)}{_instead(value, '[]')}")
             return []
         return [(f"{path}[{index}]", item) for index, item in enumerate(value)]
 
     def text(self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = "") -> str:
         """A text, "" if it is wrong; `pattern` must match the whole, `what` says what it is then."""
-        if not isinstance(value, str):
-            missing = "is missing" if value is None else f"must be text, not {_kind(value)}; quote it"
-            self.fault(path, missing)
+        if value is _ABSENT:
+            self.fault(path, "is missing")
             return ""
+        if not isinstance(value, str):
+            self.fault(
+                path, f"must be text, not {_kind(value)}" + ("; quote it" if value is not None else "")
+            )
+            return ""
+        if pattern is None and not value.strip():
+            self.fault(path, "is empty")
         if pattern is not None and not pattern.fullmatch(value):
-            self.fault(path, f"{value!r} is no {what}")
+            self.fault(path, f"{_shown(value)} is no {what}")
             return ""
         return value
 
@@ -148,33 +182,34 @@ class _Reader:
         for item_path, item in self.items(value, path):
             text = self.text(item, item_path, pattern, what)
             if text in found:
-                self.fault(item_path, f"{text!r} is there twice")
+                self.fault(item_path, f"{_shown(text)} is there twice")
             elif text:
                 found.append(text)
         return tuple(found)
 
     def one_of(self, value: Any, path: str, known: list[str], what: str) -> str:
         """A name that is defined elsewhere in the file, "" if absent or wrong."""
-        if value is None:
+        if value is _ABSENT:
             return ""
         name = self.text(value, path)
         if name and name not in known:
-            self.fault(path, f"no {what} {name!r}; known are {', '.join(known) or 'none'}")
+            self.fault(path, f"no {what} {_shown(name)}; known are {', '.join(known) or 'none'}")
             return ""
         return name
 
 
 def _policy(document: Any, reader: _Reader) -> Policy:
-    if document is None:
-        reader.fault("document", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
+    if document is None or document == {}:
+        reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
+        document = {}
     fields = ("apiVersion", "kind", "gate", "gatePrefix", "gpuResources", "gpuModels", "tiers", "namespaces")
     root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels"))
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
             if root.get(key) != wanted:
-                reader.fault(key, f"must be {wanted}, not {root.get(key)!r}")
-    tiers = _tiers(root.get("tiers"), reader)
-    models = _models(root.get("gpuModels"), reader)
+                reader.fault(key, f"must be {wanted}, not {_shown(root.get(key))}")
+    tiers = _tiers(root.get("tiers", _ABSENT), reader)
+    models = _models(root.get("gpuModels", _ABSENT), reader)
 
     def or_default(
         key: str, default: tuple[str, ...], pattern: re.Pattern[str], what: str
@@ -185,40 +220,50 @@ def _policy(document: Any, reader: _Reader) -> Policy:
     if not resources:
         reader.fault("gpuResources", "must name at least one resource")
     levels = or_default("topologyLevels", keys.LEVEL_NAMES, _TIER_NAME, "level name")
-    excluded = or_default("excludedNamespaces", DEFAULT_EXCLUDED_NAMESPACES, _DNS_NAME, "namespace name")
+    if not levels:
+        reader.fault("topologyLevels", "must name at least one level")
+    excluded = reader.texts(
+        root.get("excludedNamespaces", _ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
+    )
+    gate, prefix = _gate(root, reader)
     return Policy(
-        gate=_gate(root, reader),
+        gate=gate,
+        gate_prefix=prefix,
         gpu_resources=resources,
         gpu_models=models,
         tiers=tiers,
-        namespaces=_namespaces(root.get("namespaces"), tiers, models, reader),
-        excluded_namespaces=frozenset(excluded),
+        namespaces=_namespaces(root.get("namespaces", _ABSENT), tiers, models, reader),
+        excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *excluded)),
         topology_levels=levels,
     )
 
 
-def _gate(root: dict[str, Any], reader: _Reader) -> str:
+def _gate(root: dict[str, Any], reader: _Reader) -> tuple[str, str]:
     """gate: the one that pods are given; gatePrefix: of the gates that the sweeper serves (its --gate)."""
     given = root.get("gatePrefix", keys.GATE_PREFIX)
     prefix = reader.text(given, "gatePrefix", _GATE_PREFIX, "beginning of a gate's name")
     if "gate" not in root:
-        return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX)
+        return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX), prefix
     gate = reader.text(root["gate"], "gate", _QUALIFIED_NAME, "qualified name")
     if gate and prefix and not gate.startswith(prefix):
-        reader.fault("gate", f"{gate!r} must start with {prefix} (gatePrefix): no sweeper removes another")
-    return gate
+        reader.fault(
+            "gate", f"{_shown(gate)} must start with {prefix} (gatePrefix): no sweeper removes another"
+        )
+    return gate, prefix
 
 
 def _tiers(value: Any, reader: _Reader) -> tuple[Tier, ...]:
     tiers: list[Tier] = []
     for path, item in reader.items(value, "tiers"):
         fields = reader.mapping(item, path, ("name", "priorityClassName"))
-        name = reader.text(fields.get("name"), f"{path}.name", _TIER_NAME, "tier name")
+        name = reader.text(fields.get("name", _ABSENT), f"{path}.name", _TIER_NAME, "tier name")
         class_path = f"{path}.priorityClassName"
-        class_name = reader.text(fields.get("priorityClassName"), class_path, _DNS_NAME, "object name")
+        class_name = reader.text(
+            fields.get("priorityClassName", _ABSENT), class_path, _DNS_NAME, "object name"
+        )
         if class_name.startswith("system-"):
             reader.fault(class_path, f"{class_name!r} is for the cluster's own pods")
-        if any(tier.name == name for tier in tiers):
+        if name and any(tier.name == name for tier in tiers):
             reader.fault(f"{path}.name", f"tier {name!r} is there twice")
         if class_name and any(tier.priority_class_name == class_name for tier in tiers):
             reader.fault(class_path, f"{class_name!r} already stands for another tier")
@@ -231,23 +276,25 @@ def _models(value: Any, reader: _Reader) -> tuple[GpuModel, ...]:
     taken: dict[str, str] = {}
     for path, item in reader.items(value, "gpuModels"):
         fields = reader.mapping(item, path, ("name", "aliases", "labels", "resources"))
-        name = reader.text(fields.get("name"), f"{path}.name")
-        aliases = reader.texts(fields.get("aliases"), f"{path}.aliases")
+        name = reader.text(fields.get("name", _ABSENT), f"{path}.name")
+        aliases = reader.texts(fields.get("aliases", _ABSENT), f"{path}.aliases")
         named = [(f"{path}.name", name)] if name else []
         for name_path, text in [*named, *((f"{path}.aliases", alias) for alias in aliases)]:
             normal = normal_model_name(text)
-            if not normal:
-                reader.fault(name_path, f"{text!r} has neither letters nor digits")
+            if len(text) > LONGEST_MODEL_NAME:
+                reader.fault(name_path, f"{_shown(text)} has more than {LONGEST_MODEL_NAME} characters")
+            elif text.strip() and not normal:
+                reader.fault(name_path, f"{_shown(text)} has neither letters nor digits")
             elif normal in taken:
-                reader.fault(name_path, f"{text!r} is the same name as {taken[normal]!r}")
+                reader.fault(name_path, f"{_shown(text)} is the same name as {_shown(taken[normal])}")
             taken[normal] = text
         models.append(
             GpuModel(
                 name=name,
                 aliases=aliases,
-                labels=_labels(fields.get("labels"), f"{path}.labels", reader),
+                labels=_labels(fields.get("labels", _ABSENT), f"{path}.labels", reader),
                 resources=reader.texts(
-                    fields.get("resources"), f"{path}.resources", _RESOURCE_PATTERN, _PATTERN_WORDS
+                    fields.get("resources", _ABSENT), f"{path}.resources", _RESOURCE_PATTERN, _PATTERN_WORDS
                 ),
             )
         )
@@ -260,7 +307,7 @@ def _labels(value: Any, path: str, reader: _Reader) -> dict[str, str]:
         reader.fault(path, "must name at least one node label")
     for key, text in labels.items():
         if not _QUALIFIED_NAME.fullmatch(key):
-            reader.fault(path, f"{key!r} is no label key")
+            reader.fault(path, f"{_shown(key)} is no label key")
         reader.text(text, f"{path}[{key}]", _LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 
@@ -274,20 +321,32 @@ def _namespaces(
     rules: dict[str, NamespaceRules] = {}
     for namespace, item in reader.mapping(value, "namespaces", None).items():
         path = f"namespaces.{namespace}"
-        if namespace != ANY_NAMESPACE and not _DNS_NAME.fullmatch(namespace):
-            reader.fault(path, f'{namespace!r} is no namespace name; "*" stands for all others')
+        if namespace != ANY_NAMESPACE and not _NAMESPACE_NAME.fullmatch(namespace):
+            reader.fault(path, f'{_shown(namespace)} is no namespace name; "*" stands for all others')
         fields = reader.mapping(item, path, ("defaultTier", "maximumTier", "defaultGpuModel"))
-        default = reader.one_of(fields.get("defaultTier"), f"{path}.defaultTier", tier_names, "tier")
-        maximum = reader.one_of(fields.get("maximumTier"), f"{path}.maximumTier", tier_names, "tier")
+        default = reader.one_of(fields.get("defaultTier", _ABSENT), f"{path}.defaultTier", tier_names, "tier")
+        maximum = reader.one_of(fields.get("maximumTier", _ABSENT), f"{path}.maximumTier", tier_names, "tier")
         if default and maximum and tier_names.index(default) > tier_names.index(maximum):
             reader.fault(f"{path}.defaultTier", f"{default!r} is above maximumTier {maximum!r}")
-        model = fields.get("defaultGpuModel")
-        if isinstance(model, str):
+        model = fields.get("defaultGpuModel", _ABSENT)
+        if isinstance(model, str) and model:
             model = find(model) or model
         known = [item.name for item in models]
         model = reader.one_of(model, f"{path}.defaultGpuModel", known, "GPU model")
         rules[namespace] = NamespaceRules(default, maximum, model)
     return rules
+
+
+def _instead(value: Any, empty: str) -> str:
+    return f"; leave the key out, or write {empty}" if value is None else ""
+
+
+def _shown(value: Any) -> str:
+    """A value for a fault's sentence: what it is, if it is too long or no plain one."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
+    is_short = isinstance(value, float | type(None)) or (isinstance(value, int) and abs(value) < 10**20)
+    return repr(value) if is_short else _kind(value)
 
 
 def _kind(value: Any) -> str:

@@ -4,7 +4,7 @@ The rules of the exchange are those of k8s.io/api/admission/v1. A field that is 
 is None here, because a patch must know whether a parent is there.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -50,6 +50,10 @@ class Gate(Struct, frozen=True):
     name: str = ""
 
 
+class SchedulingGroup(Struct, frozen=True):
+    """Only whether there is one matters."""
+
+
 class PodSpec(Struct, frozen=True):
     """What is read of a pod's spec."""
 
@@ -58,7 +62,7 @@ class PodSpec(Struct, frozen=True):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     scheduling_gates: list[Gate] | None = None
-    scheduling_group: dict[str, Any] | None = None
+    scheduling_group: SchedulingGroup | None = None
     priority_class_name: str | None = None
 
 
@@ -87,15 +91,14 @@ class Resource(Struct, frozen=True):
     resource: str = ""
 
 
-class Request(Struct, frozen=True):
-    """One request for admission; `object` is None where it is no pod."""
+class Envelope(Struct, frozen=True):
+    """One request for admission without its object."""
 
     uid: str = ""
     resource: Resource = Resource()
     sub_resource: str = ""
     namespace: str = ""
     operation: str = ""
-    object: Pod | None = None
 
     @property
     def is_pod_creation(self) -> bool:
@@ -107,6 +110,12 @@ class Request(Struct, frozen=True):
             and not resource.group
             and not self.sub_resource
         )
+
+
+class Request(Envelope, frozen=True):
+    """One request for admission; `object` is None where it is no pod."""
+
+    object: Pod | None = None
 
 
 class Status(Struct, frozen=True):
@@ -132,14 +141,10 @@ class _ReviewIn(Struct, frozen=True):
     request: Request | None = None
 
 
-class _Untyped(Request, frozen=True):
-    object: Any = None  # whatever it is
-
-
-class _UntypedReview(Struct, frozen=True):
+class _EnvelopeIn(Struct, frozen=True):
     api_version: str = ""
     kind: str = ""
-    request: _Untyped | None = None
+    request: Envelope | None = None
 
 
 class _ReviewOut(Struct, frozen=True):
@@ -153,7 +158,7 @@ class ReviewError(Exception):
 
 
 _review_decoder: Final = msgspec.json.Decoder(_ReviewIn)
-_untyped_decoder: Final = msgspec.json.Decoder(_UntypedReview)
+_envelope_decoder: Final = msgspec.json.Decoder(_EnvelopeIn)
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -163,7 +168,7 @@ def decode_request(body: bytes) -> Request:
     Raises ReviewError. Never returns a request without a uid, nor a pod's creation without the pod.
     """
     try:
-        review: _ReviewIn | _UntypedReview = _review_decoder.decode(body)
+        review = _review_decoder.decode(body)
     except msgspec.ValidationError as error:
         review = _without_pod(body, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -177,15 +182,16 @@ def decode_request(body: bytes) -> Request:
     return review.request
 
 
-def _without_pod(body: bytes, error: msgspec.ValidationError) -> _UntypedReview:
+def _without_pod(body: bytes, error: msgspec.ValidationError) -> _ReviewIn:
     """A review whose object cannot be read as a pod, which is right for anything but a pod's creation."""
     try:
-        review = _untyped_decoder.decode(body)
+        review = _envelope_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as worse:
         raise ReviewError(f"body is no AdmissionReview: {_without_content(worse)}") from None
     if review.request is not None and review.request.is_pod_creation:
         raise ReviewError(f"request.object is no pod: {_without_content(error)}") from None
-    return review
+    request = None if review.request is None else Request(**msgspec.structs.asdict(review.request))
+    return _ReviewIn(api_version=review.api_version, kind=review.kind, request=request)
 
 
 def encode_response(

@@ -6,6 +6,7 @@ handshake otherwise), and it drains on SIGTERM. More load is for more replicas.
 
 import argparse
 import logging
+import resource
 import ssl
 import sys
 from pathlib import Path
@@ -13,27 +14,27 @@ from typing import Any, Final
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
-from gunicorn.workers import gthread
 
 from webhook import logs
 from webhook.admission.app import Dependencies, create_app
 from webhook.admission.policy_file import PolicyError, load_policy
-from webhook.admission.store import Certificate, PolicyStore, watch_files
+from webhook.admission.store import PolicyStore, watch_files
 from webhook.admission.tls import ContextCache
+from webhook.admission.worker import Worker
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
 
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
-KEEP_ALIVE_SECONDS: Final = 120
+KEEP_ALIVE_SECONDS: int = 120
 """Above the 90 s after which the API server closes an idle connection, so that it never meets a
 connection that we are just closing."""
 THREADS: Final = 16
+CONNECTIONS: int = 1000
+"""Open at once; beyond, idle ones are closed."""
+OTHER_FILES: Final = 100
+"""Left for all else: a worker that cannot accept for want of a file descriptor ends."""
 GRACE_SECONDS: Final = 15
-FIRST_BYTE_SECONDS: Final = 0.1
-"""How long a thread waits on a new connection before it is left to the poller. gunicorn's own 5 s would
-let as many silent connections as there are threads hold up everybody for that long."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -53,8 +54,9 @@ class Server(BaseApplication):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "bind": self._arguments.bind,
             "workers": 1,
-            "worker_class": "gthread",
+            "worker_class": Worker,
             "threads": THREADS,
+            "worker_connections": connections(),
             "keepalive": KEEP_ALIVE_SECONDS,
             "graceful_timeout": GRACE_SECONDS,
             "certfile": str(self._certificate),
@@ -70,20 +72,30 @@ class Server(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         """Start what the app reads from, and make the app."""
-        gthread.DEFAULT_WORKER_DATA_TIMEOUT = FIRST_BYTE_SECONDS  # gunicorn has no setting for it
         store = PolicyStore(self._arguments.policy)
-        certificate = Certificate(self._certificate)
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
         informer.start()
-        watch_files([store.refresh, certificate.refresh])
+        watch_files([store.refresh, self._contexts.refresh])
         return create_app(
             Dependencies(
                 store=store,
-                certificate=certificate,
+                certificate=self._contexts,
                 classes=informer.items,
                 classes_synced=lambda: informer.synced,
+                classes_silence=lambda: informer.silence_seconds,
             )
         )
+
+
+def connections() -> int:
+    """How many connections the limit of open files allows, which is raised as far as may be needed."""
+    wanted = CONNECTIONS + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return CONNECTIONS
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return max(2 * THREADS, raised - OTHER_FILES)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
-"""Files that change under a running process: the policy and the serving certificate.
+"""The policy file under a running process, and the thread that looks after files.
 
-Both are read again whenever their bytes change. A new version that cannot be used leaves the old
+The policy is read again whenever its bytes change. A new version that cannot be used leaves the old
 one in force, and stays visible as a fault until a good one comes.
 """
 
@@ -8,11 +8,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-
-from cryptography import x509
 
 from webhook.admission.policy import Policy
 from webhook.admission.policy_file import PolicyError, parse_policy
@@ -43,68 +40,26 @@ class PolicyStore:
             self._bytes = content
             policy = parse_policy(content, str(self._path))
         except PolicyError as error:
-            if error.faults != self.faults:
-                self.faults = error.faults
-                logger.error(
-                    "policy_rejected file=%s generation_in_force=%d faults=%r",
-                    self._path,
-                    self.generation,
-                    error.faults,
-                )
+            self._reject(error.faults)
             if not self._path.exists():
                 self._bytes = b""  # whatever comes back is new
+            return
+        except Exception as error:  # a defect of ours must not look like a policy that was taken up
+            logger.exception("policy_unreadable file=%s", self._path)
+            self._reject([f"cannot be read: {type(error).__name__}; the log names the place"])
             return
         self.policy, self.faults = policy, []
         self.generation += 1
         self.loaded_at = time.time()
         logger.info("policy_loaded file=%s generation=%d", self._path, self.generation)
 
-
-class Certificate:
-    """The certificate on disk, for readiness and metrics; the TLS context reads it for itself."""
-
-    def __init__(self, path: Path) -> None:
-        """Read it once; a bad file is a fault, not an exception."""
-        self._path = path
-        self._bytes = b""
-        self._not_before = self._not_after = datetime.fromtimestamp(0, UTC)
-        self._unreadable = ""
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the file again if it has changed."""
-        try:
-            content = self._path.read_bytes()
-            if content == self._bytes:
-                return
-            certificate = x509.load_pem_x509_certificate(content)
-        except (OSError, ValueError) as error:
-            reason = f"{self._path}: no certificate: {error}"
-            if reason != self._unreadable:
-                logger.error("certificate_unreadable file=%s error=%r", self._path, str(error))
-            self._unreadable = reason
+    def _reject(self, faults: list[str]) -> None:
+        if faults == self.faults:
             return
-        self._bytes, self._unreadable = content, ""
-        self._not_before = certificate.not_valid_before_utc
-        self._not_after = certificate.not_valid_after_utc
-        logger.info("certificate_loaded file=%s expires=%s", self._path, self._not_after.isoformat())
-
-    @property
-    def expires_at(self) -> float:
-        """When it expires, in seconds since the epoch; 0 if none was ever read."""
-        return self._not_after.timestamp()
-
-    @property
-    def fault(self) -> str:
-        """Why no client would accept it, "" if nothing is wrong."""
-        now = datetime.now(UTC)
-        if not self._bytes:
-            return self._unreadable
-        if now > self._not_after:
-            return f"certificate expired at {self._not_after.isoformat()}"
-        if now < self._not_before:
-            return f"certificate is not valid before {self._not_before.isoformat()}"
-        return ""
+        self.faults = faults
+        logger.error(
+            "policy_rejected file=%s generation_in_force=%d faults=%r", self._path, self.generation, faults
+        )
 
 
 def watch_files(refreshers: list[Callable[[], None]], poll_seconds: float = POLL_SECONDS) -> threading.Event:

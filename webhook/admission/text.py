@@ -10,9 +10,12 @@ _LONGEST_QUOTE: Final = 40
 _LONGEST_LIST: Final = 30
 
 
-def quote(value: str) -> str:
+LONGEST_LABEL_VALUE: Final = 63
+
+
+def quote(value: str, longest: int = _LONGEST_QUOTE) -> str:
     """A value in quotation marks, with everything unprintable escaped and a long tail cut off."""
-    cut = value if len(value) <= _LONGEST_QUOTE else value[: _LONGEST_QUOTE - 3] + "..."
+    cut = value if len(value) <= longest else value[: longest - 3] + "..."
     return '"' + one_line(cut).replace('"', "'") + '"'
 
 

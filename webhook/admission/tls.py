@@ -7,42 +7,47 @@ handshake nor for a request that never ends, so the sockets have.
 
 import errno
 import logging
+import math
 import ssl
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from cryptography import x509
+
 HANDSHAKE_SECONDS: Final = 3.0
 """For a whole handshake; the API server gives up after 10 s."""
-STALL_SECONDS: Final = 3.0
-"""For the next bytes of a request that has begun: as long as the API server waits for the whole answer."""
+ANSWER_SECONDS: Final = 3.0
+"""For a client to take a whole answer."""
 LINGER_SECONDS: Final = 0.05
 """For a client to close after us. gunicorn waits in the thread that all connections go through, and would
 wait 2 s there for each client that does not close."""
+RETRY_SECONDS: Final = 1.0
+
+_State = tuple[tuple[int, int, int], ...]
 
 logger = logging.getLogger(__name__)
 
 
 class ImpatientSocket(ssl.SSLSocket):
-    """A server's TLS socket that gives up on a client that stalls.
+    """A server's TLS socket that gives up on a client that stalls, or sends drop by drop.
 
-    The errors are those of a client that went away: gunicorn takes them quietly and ends the
-    connection, whereas a time-out would be logged with a traceback.
+    deadline: by when all that is received now must be there, in monotonic seconds; the worker sets it for
+    each request. The errors are those of a client that went away: gunicorn takes them quietly and ends
+    the connection, whereas a time-out would be logged with a traceback.
     """
 
+    deadline = math.inf
     _is_closing = False
 
     def do_handshake(self, block: bool = False) -> None:
-        """Shake hands within HANDSHAKE_SECONDS."""
-        super().settimeout(HANDSHAKE_SECONDS)
+        """Shake hands within HANDSHAKE_SECONDS, and before the deadline."""
+        self._wait_until(min(time.monotonic() + HANDSHAKE_SECONDS, self.deadline))
         try:
             super().do_handshake(block)
         except TimeoutError:
             raise ConnectionResetError(errno.ECONNRESET, "TLS handshake took too long") from None
-        super().settimeout(STALL_SECONDS)
-
-    def setblocking(self, flag: bool) -> None:
-        """Where "blocking" is asked for, wait for STALL_SECONDS at most."""
-        super().settimeout(STALL_SECONDS if flag else 0.0)
 
     def shutdown(self, how: int) -> None:
         """Say that no more will be sent; from now on the client is waited for LINGER_SECONDS at most."""
@@ -54,45 +59,92 @@ class ImpatientSocket(ssl.SSLSocket):
         super().settimeout(LINGER_SECONDS if self._is_closing and value != 0 else value)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """Receive, taking a stalled client for one that is gone."""
+        """Receive before the deadline, taking a slow client for one that is gone."""
+        if not self._is_closing:
+            self._wait_until(self.deadline)
         try:
             return super().recv(buflen, flags)
         except TimeoutError:
             raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send, taking a client that does not read for one that is gone."""
-        try:
-            super().sendall(data, flags)
-        except TimeoutError:
-            raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
+        """Send within ANSWER_SECONDS, taking a client that does not read for one that is gone."""
+        until = time.monotonic() + ANSWER_SECONDS
+        rest = memoryview(data).cast("B")
+        while rest:
+            self._wait_until(until)
+            try:
+                rest = rest[self.send(rest, flags) :]
+            except TimeoutError:
+                raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
+
+    def _wait_until(self, moment: float) -> None:
+        """Let the next operation last until then. Raises ConnectionResetError if that is past."""
+        remaining = moment - time.monotonic()
+        if remaining <= 0:
+            raise ConnectionResetError(errno.ECONNRESET, "client stalled")
+        super().settimeout(None if remaining == math.inf else remaining)
 
 
 class ContextCache:
-    """The TLS context of a certificate and a key on disk, made anew whenever either changes."""
+    """The TLS context of a certificate and a key on disk, made anew whenever either changes.
+
+    not_before, not_after: of the certificate that is served, whatever the files hold by now. error: why
+    what they hold is not served, "" if it is.
+    """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read both now. Raises OSError or ssl.SSLError if they cannot be used."""
         self._files = (certificate, key)
+        self._failed: _State | None = None
+        self._retry_at = 0.0
+        self.error = ""
+        self.not_before = self.not_after = datetime.fromtimestamp(0, UTC)
         self._state = self._stat()
         self._context = self._build()
+
+    @property
+    def fault(self) -> str:
+        """Why no client would accept what is served, "" if nothing is wrong."""
+        now = datetime.now(UTC)
+        if now > self.not_after:
+            return f"certificate expired at {self.not_after.isoformat()}"
+        if now < self.not_before:
+            return f"certificate is not valid before {self.not_before.isoformat()}"
+        return ""
 
     def context(self) -> ssl.SSLContext:
         """The context for the next connection.
 
-        A pair that cannot be used (half of a rotation, say) leaves the one before in force.
+        A pair that cannot be used (half of a rotation, say) leaves the one before in force, and is tried
+        again when it has changed, or after RETRY_SECONDS.
         """
+        state: _State | None = None
         try:
             state = self._stat()
+            if state == self._failed and time.monotonic() < self._retry_at:
+                return self._context
             if state != self._state:
                 self._context = self._build()
                 self._state = state
-                logger.info("tls_context_renewed certificate=%s", self._files[0])
+                logger.info(
+                    "tls_context_renewed certificate=%s expires=%s",
+                    self._files[0],
+                    self.not_after.isoformat(),
+                )
+            self._failed, self.error = None, ""
         except (OSError, ssl.SSLError) as error:
-            logger.warning("tls_pair_unusable certificate=%s error=%r", self._files[0], str(error))
+            self._failed, self._retry_at = state, time.monotonic() + RETRY_SECONDS
+            if str(error) != self.error:
+                self.error = str(error)
+                logger.warning("tls_pair_unusable certificate=%s error=%r", self._files[0], self.error)
         return self._context
 
-    def _stat(self) -> tuple[tuple[int, int, int], ...]:
+    def refresh(self) -> None:
+        """Take up new files although nobody connects, so that what is said of the certificate is true."""
+        self.context()
+
+    def _stat(self) -> _State:
         facts = [path.stat() for path in self._files]
         return tuple((fact.st_mtime_ns, fact.st_ino, fact.st_size) for fact in facts)
 
@@ -101,6 +153,14 @@ class ContextCache:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
+        text = certificate.read_bytes()
         context.load_cert_chain(certificate, key)
+        if certificate.read_bytes() != text:
+            raise OSError("it changed while it was read")
         context.sslsocket_class = ImpatientSocket
+        try:
+            leaf = x509.load_pem_x509_certificate(text)
+        except ValueError as error:
+            raise OSError(f"no certificate: {error}") from None
+        self.not_before, self.not_after = leaf.not_valid_before_utc, leaf.not_valid_after_utc
         return context

@@ -22,7 +22,7 @@ MOST_WARNINGS: Final = 16
 
 _MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
 _LONGEST_QUANTITY: Final = 40
-_CARD: Final = re.compile(r"card\d+")
+_CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
 _LEVEL_KEYS: Final = frozenset(
     ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
@@ -66,10 +66,8 @@ def warnings(pod: Pod, policy: Policy) -> list[str]:
     if pod.annotations:
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
-    for container in pod.spec.containers or ():
-        asked = asked_of(container)
-        if any(name.startswith(keys.INTEL_PREFIX) for name in asked):
-            found += _fractions(container.name, asked)
+    if any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each)):
+        found += _intel(pod)
     if any(key.startswith("gas-") for key in pod.annotations):
         found += [*_cards(pod.annotations), *_same_gpu(pod), *_xelink(pod)]
     return found
@@ -132,21 +130,53 @@ def _slices(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
         yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} {level} lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
 
 
-def _fractions(container: str, asked: Quantities) -> Iterator[str]:
+def _intel(pod: Pod) -> Iterator[str]:
+    """Amounts of Intel GPUs, each container for itself and all together."""
+    cards: dict[str, Quantities] = {}
+    for word, containers in (
+        ("init container", pod.spec.init_containers),
+        ("container", pod.spec.containers),
+    ):
+        for container in containers or ():
+            asked = _intel_amounts(container)
+            if not asked:
+                continue
+            where = f"{word} {quote(container.name)}"
+            yield from _fractions(where, asked)
+            if any(amount(asked.get(name, 0)) for name in keys.PLUGIN_RESOURCES):
+                cards[where] = asked
+    kinds = {name for asked in cards.values() for name in _plugins(asked)}
+    if len(kinds) > 1 and all(len(_plugins(asked)) == 1 for asked in cards.values()):
+        yield f"containers ask for {keys.I915} and {keys.XE}; no node offers both, ask for one"
+    beside = {where: asked for where, asked in cards.items() if where.startswith("container")}
+    without = [where for where, asked in beside.items() if not amount(asked.get(keys.TILES, 0))]
+    if without and len(without) < len(beside):
+        yield f"{without[0]} asks for a GPU without tiles beside others with; ask for tiles in all or none"
+
+
+def _intel_amounts(container: Container) -> Quantities:
+    return {name: value for name, value in asked_of(container).items() if name.startswith(keys.INTEL_PREFIX)}
+
+
+def _plugins(asked: Quantities) -> list[str]:
+    return [name for name in keys.PLUGIN_RESOURCES if amount(asked.get(name, 0))]
+
+
+def _fractions(where: str, asked: Quantities) -> Iterator[str]:
     """Shares of Intel GPUs: the container's amounts are spread evenly over its cards."""
-    intel = {name: value for name, value in asked.items() if name.startswith(keys.INTEL_PREFIX)}
-    where = f"container {quote(container)}"
-    cards = {name: amount(intel.get(name, 0)) or 0 for name in keys.PLUGIN_RESOURCES}
-    if all(cards.values()):
+    plugins = _plugins(asked)
+    if len(plugins) > 1:
         yield f"{where}: asks for {keys.I915} and {keys.XE}; no node offers both, ask for one"
-    count = next((value for value in cards.values() if value), 0)
-    shares = {name: v for name, v in intel.items() if name not in (*keys.PLUGIN_RESOURCES, *_MONITORING)}
-    for name, quantity in shares.items():
+    count = amount(asked[plugins[0]]) or 0 if plugins else 0
+    for name, quantity in asked.items():
+        if name in keys.PLUGIN_RESOURCES:
+            continue
         whole = amount(quantity)
         if whole is None:
             yield f"{where}: {name} {quote(str(quantity))} is no whole number"
         elif whole and not count:
-            yield f"{where}: {name} without {keys.I915} or {keys.XE} gets no GPU"
+            if name not in _MONITORING:  # asked for alone, it shows all GPUs and takes none
+                yield f"{where}: {name} without {keys.I915} or {keys.XE} gets no GPU"
         elif name == keys.TILES and 0 < whole < count:
             yield f"{where}: {whole} tiles for {count} GPUs; ask for at least one tile a GPU"
         elif count and whole % count:
@@ -193,7 +223,7 @@ def _xelink(pod: Pod) -> Iterator[str]:
         return
     for container in pod.spec.containers or ():
         asked = asked_of(container)
-        count = next((amount(asked[name]) or 0 for name in keys.PLUGIN_RESOURCES if asked.get(name)), 0)
+        count = next((amount(asked[name]) or 0 for name in _plugins(asked)), 0)
         if count % 2:
             where = f"{keys.GAS_XELINK_ANNOTATION}: container {quote(container.name)}"
             yield f"{where} asks for {count} GPUs; links join pairs"

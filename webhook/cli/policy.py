@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from webhook.admission.policy import Policy
-from webhook.admission.policy_file import PolicyError, parse_policy
+from webhook.admission.policy_file import PolicyError, parse_policy, read_yaml
 
 _KEY = "policy.yaml"
 
@@ -43,15 +41,13 @@ def _policy_text(path: Path) -> bytes | str:
         text = path.read_bytes()
     except OSError as error:
         raise PolicyError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return text  # the policy's own reader says what is wrong, and where
+    document = read_yaml(text, str(path))
     if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
         return text
-    inner = (document.get("data") or {}).get(_KEY)
+    data = document.get("data")
+    inner = data.get(_KEY) if isinstance(data, dict) else None
     if not isinstance(inner, str):
-        raise PolicyError(str(path), [f"data: the ConfigMap has no {_KEY}"])
+        raise PolicyError(str(path), [f"data: the ConfigMap has no {_KEY} with a text"])
     return inner
 
 

@@ -1,0 +1,202 @@
+"""What the webhook says of its certificate and of its PriorityClasses is what it serves and knows."""
+
+import base64
+import contextlib
+import http.client
+import http.server
+import json
+import re
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
+from tests.admission.reviews import review
+from tests.admission.test_serving import post, served_serial, serving
+from tests.admission.test_slow_clients import Impatient
+from webhook.admission import app, certificates
+from webhook.admission.store import PolicyStore
+from webhook.admission.tls import ContextCache
+
+EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[Webhook]:
+    with serving(tmp_path) as made:
+        yield made
+
+
+def readiness(webhook: Webhook) -> Any:
+    """Asked whatever the certificate is worth."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", "/readyz")
+        return json.loads(connection.getresponse().read())
+
+
+def _other_certificate(webhook: Webhook) -> bytes:
+    return certificates.issue(HOSTS).certificate
+
+
+def _garbage(webhook: Webhook) -> bytes:
+    return b"garbage"
+
+
+@pytest.mark.parametrize("content", [_other_certificate, _garbage], ids=lambda f: f.__name__)
+def test_a_certificate_that_cannot_be_served_is_told_and_that_which_is_served_is_described(
+    webhook: Webhook, content: Callable[[Webhook], bytes]
+) -> None:
+    before, expiry = served_serial(webhook), webhook.pair.lifetime[1].timestamp()
+    good = (webhook.folder / "tls.crt").read_bytes()
+    (webhook.folder / "tls.crt").write_bytes(content(webhook))
+    webhook.wait(lambda: readiness(webhook)["certificateRejected"], "the refusal")
+    assert readiness(webhook)["certificate"] == "valid"
+    assert served_serial(webhook) == before
+    assert webhook.metric(EXPIRY) == expiry
+    assert webhook.metric("topogate_certificate_rejected") == 1
+    (webhook.folder / "tls.crt").write_bytes(good)
+    webhook.wait(lambda: readiness(webhook)["certificateRejected"] is None, "the mended pair")
+    assert webhook.metric("topogate_certificate_rejected") == 0
+
+
+def test_an_unusable_pair_is_logged_once_and_not_at_every_connection(webhook: Webhook) -> None:
+    (webhook.folder / "tls.crt").write_bytes(b"garbage")
+    for _ in range(20):
+        served_serial(webhook)
+    assert webhook.log.count("tls_pair_unusable") == 1
+
+
+def test_a_served_certificate_that_expires_beside_a_good_one_without_its_key_is_named(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as webhook:
+        authority = webhook.pair
+        webhook.write_pair(short_lived(2))
+        webhook.pair = authority
+        served_serial(webhook)
+        (tmp_path / "tls.crt").write_bytes(certificates.issue(HOSTS).certificate)
+        webhook.wait(lambda: "certificate expired at" in readiness(webhook)["certificate"], "the expiry")
+        assert readiness(webhook)["ready"] is False
+
+
+def test_a_certificate_of_tomorrow_makes_it_unready_and_is_named(webhook: Webhook) -> None:
+    authority = webhook.pair
+    webhook.write_pair(certificates.issue(HOSTS, now=datetime.now(UTC) + timedelta(days=1)))
+    webhook.pair = authority
+    webhook.wait(lambda: "not valid before" in readiness(webhook)["certificate"], "the date to be named")
+
+
+# --- what else is claimed ---------------------------------------------------------------------------
+
+
+def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, runtime, folder = (tmp_path / name for name in ("home", "runtime", "webhook"))
+    for path in (home, runtime, folder):
+        path.mkdir()
+    for variables in ({"HOME": str(home)}, {"HOME": str(home), "XDG_RUNTIME_DIR": str(runtime)}):
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with serving(folder):
+            assert not [*home.rglob("*"), *runtime.rglob("*")]
+
+
+def test_the_latency_histogram_tells_decisions_of_tenths_of_a_millisecond_from_a_second(
+    webhook: Webhook,
+) -> None:
+    post(webhook, review(gpu_pod("a")))
+    text = webhook.get("/metrics")[1].decode()
+    found = re.findall(r'topogate_admission_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
+    bounds = [float(bound) for bound, _ in found]
+    assert len([bound for bound in bounds if bound < 0.001]) >= 3
+    assert len([bound for bound in bounds if 0.001 <= bound <= 1]) >= 6
+    counts = [float(count) for _, count in found]
+    assert counts == sorted(counts)
+    assert counts[-1] == 1
+
+
+def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(pod: Any, *_: Any, **__: Any) -> None:
+        raise ValueError(f"unforeseen: {pod}")
+
+    (tmp_path / "policy.yaml").write_text(shipped_policy())
+    pair = certificates.issue(HOSTS)
+    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (tmp_path / name).write_bytes(content)
+    dependencies = app.Dependencies(
+        store=PolicyStore(tmp_path / "policy.yaml"),
+        certificate=ContextCache(tmp_path / "tls.crt", tmp_path / "tls.key"),
+        classes=dict,
+        classes_synced=lambda: True,
+        classes_silence=lambda: 0.0,
+    )
+    client = app.create_app(dependencies).test_client()
+    monkeypatch.setattr("webhook.admission.app.decide", fail)
+    answer = client.post("/mutate", json=review(gpu_pod("a", annotations={"token": "hunter2"})))
+    assert answer.status_code == 500
+    assert "hunter2" not in answer.text + caplog.text
+    assert "error=ValueError at=" in caplog.text
+    assert "test_serving_state.py" in caplog.text
+
+
+# --- PriorityClasses --------------------------------------------------------------------------------
+
+
+class _Classes(http.server.BaseHTTPRequestHandler):
+    """An API server that lists one PriorityClass and watches nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        status, body = 200, json.dumps({"kind": "PriorityClassList", **_LIST}).encode()
+        if "watch=1" in self.path:
+            status, body = 503, b"{}"
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+_LIST: dict[str, Any] = {
+    "metadata": {"resourceVersion": "1"},
+    "items": [{"metadata": {"name": "gpu-high-priority", "resourceVersion": "1"}, "value": 100}],
+}
+
+
+def test_no_class_is_injected_from_a_copy_that_is_old_and_it_is_said(tmp_path: Path) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Classes)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    pod = gpu_pod("a", annotations={keys.PRIORITY_ANNOTATION: "high"})
+    with serving(tmp_path, Impatient, f"http://127.0.0.1:{server.server_address[1]}") as webhook:
+        try:
+            webhook.wait(lambda: readiness(webhook)["priorityClasses"] == "synced", "the classes")
+            assert b"gpu-high-priority" in patch_of(webhook, pod)
+        finally:
+            server.shutdown()
+            server.server_close()
+        webhook.wait(lambda: readiness(webhook)["priorityClasses"].startswith("stale: "), "the silence", 40)
+        assert readiness(webhook)["ready"] is True, "a gate without a class is better than none"
+        assert b"gpu-high-priority" not in patch_of(webhook, pod)
+        assert keys.GATE.encode() in patch_of(webhook, pod)
+        assert webhook.metric("topogate_priority_classes_silence_seconds") > 2
+
+
+def patch_of(webhook: Webhook, pod: Any) -> bytes:
+    return base64.b64decode(json.loads(post(webhook, review(pod))[1])["response"]["patch"])

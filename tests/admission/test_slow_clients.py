@@ -1,0 +1,219 @@
+"""Clients that hold connections, threads or memory: what they cost the others, over a real server."""
+
+import contextlib
+import http.client
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.admission import impatient
+from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
+from tests.admission.reviews import review
+from tests.admission.test_serving import (
+    post,
+    serving,
+    stalled_after,
+    stalled_in_handshake,
+    unreachable_kubeconfig,
+    worker_pid,
+)
+from webhook.admission import certificates, serve, tls
+from webhook.admission.app import LARGE_BODY_BYTES
+from webhook.admission.worker import Worker
+from webhook.kube.client import Api
+
+HEADERS = b"POST /mutate HTTP/1.1\r\nX-A: "
+BODY = (
+    b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{"
+)
+
+
+class Impatient(Webhook):
+    """With the time-outs of `impatient`."""
+
+    module = "tests.admission.impatient"
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[Webhook]:
+    with serving(tmp_path, Impatient) as made:
+        yield made
+
+
+def seconds_for_a_review(webhook: Webhook) -> float:
+    started = time.monotonic()
+    assert post(webhook, review(gpu_pod("a")))[0] == 200
+    return time.monotonic() - started
+
+
+def is_closed(client: socket.socket, seconds: float) -> bool:
+    client.settimeout(seconds)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_more_silent_connections_than_the_server_takes_keep_nobody_out(webhook: Webhook) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
+        assert seconds_for_a_review(webhook) < impatient.FIRST_BYTE_SECONDS
+
+
+def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(webhook: Webhook) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            idle = stack.enter_context(stalled_after(webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
+            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+        assert seconds_for_a_review(webhook) < impatient.FIRST_BYTE_SECONDS
+
+
+def test_a_connection_that_sends_nothing_is_closed_long_before_one_that_is_kept_alive(
+    webhook: Webhook,
+) -> None:
+    with socket.create_connection(("127.0.0.1", webhook.port)) as client:
+        assert is_closed(client, impatient.FIRST_BYTE_SECONDS + 2)
+
+
+@pytest.mark.parametrize("first", [HEADERS, BODY], ids=["headers", "body"])
+def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
+    webhook: Webhook, first: bytes
+) -> None:
+    started = time.monotonic()
+    with stalled_after(webhook, first) as client:
+        client.settimeout(0.3)
+        while time.monotonic() - started < 4 * impatient.REQUEST_SECONDS:
+            try:
+                client.sendall(b"a")
+                if client.recv(1000) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        else:
+            pytest.fail("it was still served")
+    assert time.monotonic() - started > impatient.REQUEST_SECONDS - 0.2
+    assert "Traceback" not in webhook.log
+
+
+def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(webhook: Webhook) -> None:
+    with contextlib.closing(_connection(webhook)) as connection:
+        assert _call(connection) == 200
+        kept = connection.sock
+        time.sleep(max(impatient.REQUEST_SECONDS, impatient.FIRST_BYTE_SECONDS) + 0.5)
+        assert _call(connection) == 200
+        assert connection.sock is kept
+        assert is_closed(kept, impatient.KEEP_ALIVE_SECONDS + 2), "keepalive is not in force"
+
+
+def test_clients_that_never_finish_a_request_do_not_delay_connections_that_are_kept(tmp_path: Path) -> None:
+    with serving(tmp_path) as webhook, contextlib.closing(_connection(webhook)) as connection:
+        assert _call(connection) == 200
+        with contextlib.ExitStack() as stack:
+            for _ in range(2 * serve.THREADS):
+                stack.enter_context(stalled_in_handshake(webhook))
+            time.sleep(0.5)  # until they hold all the threads that they get
+            started = time.monotonic()
+            assert _call(connection) == 200
+            assert time.monotonic() - started < tls.HANDSHAKE_SECONDS / 2
+
+
+def _connection(webhook: Webhook) -> http.client.HTTPSConnection:
+    return http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=10)
+
+
+def _call(connection: http.client.HTTPSConnection) -> int:
+    body = json.dumps(review(gpu_pod("a")))
+    connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
+    with connection.getresponse() as response:
+        response.read()
+        return response.status
+
+
+def of_empty_containers(size: int) -> bytes:
+    """A review of about so many bytes that decodes into as much as any."""
+    pod: dict[str, Any] = {"metadata": {}, "spec": {"containers": ["HERE"]}}
+    head, tail = json.dumps(review(pod)).encode().split(b'"HERE"')
+    return head + b",".join([b"{}"] * ((size - len(head) - len(tail)) // 3)) + tail
+
+
+def memory_limit() -> int:
+    """Of the shipped Deployment, in bytes."""
+    items = yaml.safe_load_all((MANIFESTS / "webhook.yaml").read_text())
+    (deployment,) = [item for item in items if item["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    text = container["resources"]["limits"]["memory"]
+    assert text.endswith("Mi")
+    return int(text.removesuffix("Mi")) * 1024 * 1024
+
+
+def peak_memory(webhook: Webhook) -> int:
+    """Of the worker since it started, in bytes."""
+    status = Path(f"/proc/{worker_pid(webhook)}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+def test_many_bodies_of_the_worst_kind_at_once_stay_below_the_memory_limit(tmp_path: Path) -> None:
+    bodies = [of_empty_containers(8 * 1024 * 1024)] * 4 + [of_empty_containers(LARGE_BODY_BYTES)] * 24
+    statuses: list[int] = []
+    with serving(tmp_path) as webhook:
+
+        def call(body: bytes) -> None:
+            with contextlib.suppress(OSError):  # too late for its deadline
+                statuses.append(post(webhook, body)[0])
+
+        clients = [threading.Thread(target=call, args=(body,)) for body in bodies]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        assert statuses.count(200) > len(bodies) / 2, statuses
+        assert set(statuses) <= {200, 503}
+        assert peak_memory(webhook) < memory_limit()
+
+
+def test_the_shipped_server_has_the_time_outs_of_an_api_server_in_mind(tmp_path: Path) -> None:
+    pair = certificates.issue(["localhost"])
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    arguments = serve.parser().parse_args(["--cert-dir", str(tmp_path)])
+    config = serve.Server(arguments, Api.connect(unreachable_kubeconfig(tmp_path), user_agent="test")).cfg
+    assert config.keepalive > 90
+    assert config.worker_class is Worker
+    assert config.is_ssl
+    assert config.control_socket_disable
+    assert config.worker_connections > 100
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "connections"),
+    [
+        (1024, 4096, 1100, 1000),
+        (1024, resource.RLIM_INFINITY, 1100, 1000),
+        (256, 512, 512, 412),
+        (4096, 4096, None, 1000),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 1000),
+    ],
+    ids=["raised", "raised without an end", "too low", "enough", "without an end"],
+)
+def test_there_are_never_more_connections_than_files_may_be_open(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, connections: int
+) -> None:
+    made: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _what, limits: made.append(limits))
+    assert serve.connections() == connections
+    assert made == ([] if raised is None else [(raised, hard)])
