@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.placement import Mode
+from webhook.placement import Mode, Options
 from webhook.sweeper.settings import Settings, SettingsError, load
 
 
@@ -22,11 +22,13 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         "settle_seconds: 2\nrepair: false\nignored_namespaces: [a, b]\nmode: balanced\n"
-        "gate_prefix: example.com/wait-\n"
+        "gate_prefix: example.com/wait-\nweights: {cpu: 0, nvidia.com/gpu: 5}\nmost_allocated: true\n"
         "levels: {pod: [example.com/pod], rack: [example.com/rack]}\n",
     )
     assert (found.settle_seconds, found.repair, found.ignored_namespaces) == (2.0, False, frozenset("ab"))
-    assert found.options.mode is Mode.BALANCED
+    assert found.options == Options(
+        mode=Mode.BALANCED, weights={"cpu": 0, "nvidia.com/gpu": 5}, most_allocated=True
+    )
     assert found.gate_prefix == "example.com/wait-"
     assert found.topology.level_names == ("pod", "rack")
     assert found.topology.families == (("example.com/pod", "example.com/rack"),)
@@ -42,6 +44,10 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         ("repair: 'no'", "repair: 'no' is not true or false"),
         ("ignored_namespaces: a", "ignored_namespaces: 'a' is not a list of names"),
         ("mode: widest", "mode: 'widest' is none of best-fit, least-free, balanced"),
+        ("weights: {cpu: 0.5}", "weights: must map resource names to whole numbers"),
+        ("weights: {cpu: -1}", "weights: must map resource names to whole numbers"),
+        ("weights: cpu", "weights: must map resource names to whole numbers"),
+        ("most_allocated: fully", "most_allocated: 'fully' is not true or false"),
         ("levels: {a: [x, y], b: [z]}", "levels: each level needs one label key for each family"),
         ("- a", "must be a mapping of settings"),
         ("a: [", "cannot be read"),

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -231,7 +231,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         "patience_seconds": options.patience,
         "interval_seconds": options.interval,
         "ignored_namespaces": frozenset(options.ignored_namespace) if options.ignored_namespace else None,
-        "options": Options(mode=Mode(options.mode)) if options.mode else None,
+        "options": replace(chosen.get("options", Options()), mode=Mode(options.mode))
+        if options.mode
+        else None,
     }
     return Settings(**chosen | {name: value for name, value in flags.items() if value is not None})
 

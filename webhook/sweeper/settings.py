@@ -1,5 +1,6 @@
 """What an operator can set of the sweeper: by file, by flags, flags last."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +50,8 @@ class Settings:
     repair_owners: the kinds of controllers that do make a deleted pod again, as "Kind" or "Kind.group"; a
     workflow engine, for one, takes the deletion for a failure of the step.
     preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
+    topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
+    a file `mode`, `weights` and `most_allocated`; see placement.Options.
     """
 
     gate_prefix: str = keys.GATE_PREFIX
@@ -82,17 +85,18 @@ def load(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: must be a mapping of settings")
     kinds = {each.name: each.type for each in fields(Settings) if each.name not in _NESTED}
     found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in document.items():
         if name == "levels":
             found["topology"] = _topology(path, value)
-        elif name == "mode":
-            found["options"] = Options(mode=_mode(path, value))
+        elif name in _OPTIONS:
+            options[name] = _OPTIONS[name](path, value)
         elif name in kinds:
             found[name] = _value(path, name, value)
         else:
-            known = ", ".join(sorted([*kinds, "levels", "mode"]))
+            known = ", ".join(sorted([*kinds, *_OPTIONS, "levels"]))
             raise SettingsError(f"{path}: {name} is no setting; there are {known}")
-    return found
+    return found | ({"options": Options(**options)} if options else {})
 
 
 def _value(path: Path, name: str, value: Any) -> Any:
@@ -128,6 +132,32 @@ def _mode(path: Path, value: Any) -> Mode:
         return Mode(value)
     except ValueError as error:
         raise SettingsError(f"{path}: mode: {value!r} is none of {', '.join(Mode)}") from error
+
+
+def _weights(path: Path, value: Any) -> dict[str, int]:
+    """weights: how much each resource that stays free counts, between nodes that are equally good else."""
+    if (
+        not isinstance(value, dict)
+        or not all(isinstance(name, str) and name for name in value)
+        or not all(type(weight) is int and 0 <= weight <= 1000 for weight in value.values())
+    ):
+        raise SettingsError(f"{path}: weights: must map resource names to whole numbers from 0 to 1000")
+    return dict(value)
+
+
+def _most_allocated(path: Path, value: Any) -> bool:
+    """most_allocated: prefer the fullest node that will do, not the emptiest."""
+    if not isinstance(value, bool):
+        raise SettingsError(f"{path}: most_allocated: {value!r} is not true or false")
+    return value
+
+
+_OPTIONS: Final[dict[str, Callable[[Path, Any], Any]]] = {
+    "mode": _mode,
+    "weights": _weights,
+    "most_allocated": _most_allocated,
+}
+"""What the placement core can be told, and how each is read."""
 
 
 def _topology(path: Path, value: Any) -> Topology:
