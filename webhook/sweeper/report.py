@@ -18,7 +18,7 @@ from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import View
+from webhook.sweeper.view import Converted, View
 
 REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""
@@ -61,6 +61,9 @@ class Reporter:
         self._may_act = may_act
         self._reasons: dict[GangKey, str] = {}
         self._settling: set[GangKey] = set()
+        self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
+            lambda pod, _own: _gang_of_pod(pod)
+        )
         self._failed: dict[str, str] = {}
         self._is_away = False
 
@@ -136,14 +139,16 @@ class Reporter:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
         unfinished = {_gang_of(each) for each in view.placements.values() if not each.is_complete}
         namespaces = {namespace for namespace, _, _ in unfinished}
-        keys = (
-            key_of(pod)
+        gangs = (
+            self._gang_of_pod.get(pod)
             for pod in view.others
             if pod.spec.node_name
             and pod.metadata.namespace in namespaces
             and pod.metadata.uid not in view.in_a_plan
         )
-        return Counter((key.namespace, f"{key.kind}/{key.name}", key.id) for key in keys)
+        counts = Counter(gang for gang in gangs if gang in unfinished)
+        self._gang_of_pod.end_round()
+        return counts
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
@@ -247,3 +252,8 @@ def _gang_of(placement: Placement) -> tuple[str, str, str]:
 
 def _name(placement: Placement) -> str:
     return f"{placement.metadata.namespace}/{placement.metadata.name}"
+
+
+def _gang_of_pod(pod: Pod) -> tuple[str, str, str]:
+    key = key_of(pod)
+    return key.namespace, f"{key.kind}/{key.name}", key.id
