@@ -62,9 +62,14 @@ class Ledger:
     _suspects: list[tuple[str, dict[str, Take]]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def plan(self, kind: str, placement: Json) -> None:
-        """A version of a Placement."""
-        version, spec = int(placement["metadata"]["resourceVersion"]), placement.get("spec", {})
+    def plan(self, kind: str, placement: Json, *, in_order: bool = True) -> None:
+        """A version of a Placement. in_order: whether it came by a watch, not by a list after a gap.
+
+        A list shows the last version alone, which a change of the status may have made after the release: it
+        tells that there was a plan, not since when.
+        """
+        version = int(placement["metadata"]["resourceVersion"]) if in_order else 0
+        spec = placement.get("spec", {})
         if kind == "DELETED":
             return
         with self._lock:
@@ -209,7 +214,7 @@ class Reader(threading.Thread):
         if self._path == PODS:
             self._ledger.pod(kind, item, in_order=in_order)
         else:
-            self._ledger.plan(kind, item)
+            self._ledger.plan(kind, item, in_order=in_order)
 
 
 def pinned_to(pod: Json) -> str:

@@ -108,3 +108,14 @@ def test_the_ledger_names_what_is_wrong(pods: list[dict[str, Any]], fault: str |
         assert ledger.faults == []
     else:
         assert any(fault in found for found in ledger.faults)
+
+
+@pytest.mark.parametrize(("in_order", "faults"), [(True, 1), (False, 0)], ids=["a watch", "a list"])
+def test_the_ledger_blames_nobody_for_a_plan_of_which_it_saw_only_a_later_version(
+    in_order: bool, faults: int
+) -> None:
+    ledger = Ledger(frozenset({OURS}))
+    ledger.pod("ADDED", pod("a", "n", 5, {GPUS: 1}), in_order=False)
+    ledger.plan("ADDED", plan(9, a="n"), in_order=in_order)
+    ledger.settle()
+    assert len(ledger.faults) == faults
