@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from flask import Flask, Response, request
@@ -36,6 +36,8 @@ CLASSES_STALE_SECONDS: float = 300.0
 """Of silence, after which no PriorityClass is injected: it may have another value by now, or be gone."""
 
 Classes = Callable[[], Mapping[str, PriorityClass]]
+Environ = Mapping[str, Any]
+"""Of WSGI (PEP 3333)."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +71,8 @@ def create_app(dependencies: Dependencies) -> Flask:
     large_body = threading.Lock()
     _export_state(metrics, dependencies)
 
-    def answered() -> Response:
-        body = _body()
+    def answered(environ: Environ, length: int | None) -> Response:
+        body = _body(environ, length)
         started = time.perf_counter()
         response = _answer(body, dependencies, metrics)
         metrics.latency.observe(time.perf_counter() - started)
@@ -78,14 +80,16 @@ def create_app(dependencies: Dependencies) -> Flask:
 
     @app.post("/mutate")
     def mutate() -> Response:
-        if request.environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
+        environ = request.environ  # once: each look through Flask's proxy costs as much as a warning
+        if environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
             metrics.count(ERROR, "content-type")
             return _text(415, f"Content-Type must be {JSON}")
-        length = request.environ.get("CONTENT_LENGTH", "")
-        if length.isdecimal() and int(length) <= LARGE_BODY_BYTES:
-            return answered()
+        text = environ.get("CONTENT_LENGTH", "")
+        length = int(text) if text.isdecimal() else None
+        if length is not None and length <= LARGE_BODY_BYTES:
+            return answered(environ, length)
         with _alone(large_body):
-            return answered()
+            return answered(environ, length)
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -120,19 +124,18 @@ def _alone(lock: threading.Lock) -> Iterator[None]:
         lock.release()
 
 
-def _body() -> bytes:
+def _body(environ: Environ, length: int | None) -> bytes:
     """The whole body, at most LARGEST_BODY_BYTES; what the API server sends has a length."""
-    length = request.environ.get("CONTENT_LENGTH", "")
     try:
-        if not length.isdecimal():
+        if length is None:
             body = request.get_data(cache=False)  # chunked: Flask stops reading at the cap
             if len(body) >= LARGEST_BODY_BYTES:
                 raise RequestEntityTooLarge
             return body
-        if int(length) > LARGEST_BODY_BYTES:
+        if length > LARGEST_BODY_BYTES:
             raise RequestEntityTooLarge
         # Straight from gunicorn: Flask's stream in between costs as much as decoding the review.
-        body = request.environ["wsgi.input"].read(int(length))
+        body = environ["wsgi.input"].read(length)
     except (OSError, ParseException):  # the client stalled or left, or its chunks are none
         raise ClientDisconnected from None
     return bytes(body)

@@ -5,6 +5,7 @@ handshake otherwise), and it drains on SIGTERM. More load is for more replicas.
 """
 
 import argparse
+import gc
 import logging
 import resource
 import ssl
@@ -76,6 +77,9 @@ class Server(BaseApplication):  # type: ignore[misc]
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
         informer.start()
         watch_files([store.refresh, self._contexts.refresh])
+        # What has been loaded by now stays: the garbage collector need not look through it again and again.
+        gc.collect()
+        gc.freeze()
         return create_app(
             Dependencies(
                 store=store,

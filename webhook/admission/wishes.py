@@ -20,6 +20,7 @@ LONGEST_WARNING: Final = 120
 """What the API documentation recommends as the length of one warning."""
 MOST_WARNINGS: Final = 16
 
+_OURS: Final = "topogate.io/"
 _MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
 _LONGEST_QUANTITY: Final = 40
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
@@ -63,7 +64,7 @@ def gpu_resources(pod: Pod, policy: Policy) -> tuple[str, ...]:
 def warnings(pod: Pod, policy: Policy) -> list[str]:
     """Everything about a pod's wishes that its author should hear."""
     found: list[str] = []
-    if pod.annotations:
+    if any(key.startswith(_OURS) for key in pod.annotations):
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
     if any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each)):
