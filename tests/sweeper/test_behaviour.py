@@ -28,13 +28,18 @@ def two_nodes(cluster: Cluster) -> Cluster:
     """Two labelled nodes of 8 GPUs, and PriorityClasses."""
     install_definitions(cluster)
     nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
+    create_priority_classes(cluster)
+    return cluster
+
+
+def create_priority_classes(cluster: Cluster) -> None:
+    """Make the classes "low" and "high"."""
     for name, value in (("low", 1), ("high", 100)):
         cluster.api().request(
             "POST",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             body={"metadata": {"name": name}, "value": value},
         )
-    return cluster
 
 
 def template(

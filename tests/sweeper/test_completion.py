@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.sweeper.completion import Completion
 from webhook.sweeper.gangs import OwnerSays, PodGang, gather
@@ -9,15 +10,6 @@ from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
 OPEN, STAGED, OF_THREE = OwnerSays(None), OwnerSays(3, staged=True), OwnerSays(3)
-
-
-class Clock:
-    """A clock that stands until it is moved."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Case:

@@ -10,7 +10,17 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import install_definitions, wait_for_pods
-from tests.sweeper.test_behaviour import GPU, Pods, create_job, is_gated, named, run_all, sweep, template
+from tests.sweeper.test_behaviour import (
+    GPU,
+    Pods,
+    create_job,
+    create_priority_classes,
+    is_gated,
+    named,
+    run_all,
+    sweep,
+    template,
+)
 from webhook.sweeper.settings import Settings
 
 
@@ -20,12 +30,7 @@ def small(cluster: Cluster) -> Cluster:
     install_definitions(cluster)
     shape = nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)
     nodes.register(cluster.api(), nodes.grid(shape))
-    for name, value in (("low", 1), ("high", 100)):
-        cluster.api().request(
-            "POST",
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            body={"metadata": {"name": name}, "value": value},
-        )
+    create_priority_classes(cluster)
     return cluster
 
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
@@ -14,15 +15,6 @@ from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-class Clock:
-    """A clock that stands until it is moved."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def node(name: str = "n1", *, ready: str = "True", **spec: Any) -> dict[str, Node]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
@@ -14,15 +15,6 @@ from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import Looker
 
 GPU = "nvidia.com/gpu"
-
-
-class Clock:
-    """A clock that stands until it is moved."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class TwoNodes:

@@ -66,7 +66,7 @@ class Reservations:
             return
         if _age_seconds(gang) < self._settings.reserve_seconds:
             return
-        stays = lasting(view) | endless(view)
+        stays = view.lasting | view.endless
         claimed = claims.claim(
             asked.gang, snapshot, self._settings.options, lambda use: use.name not in stays
         )
@@ -74,27 +74,6 @@ class Reservations:
         if claimed is not None:
             self._held[gang.key] = _Held(claimed.nodes, now)
             logger.info("reserves gang=%s nodes=%d", gang.key, len(claimed.nodes))
-
-
-def lasting(view: View) -> frozenset[str]:
-    """Names of pods that come again where they are: those of DaemonSets and of nodes, and the system's."""
-    return frozenset(
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in view.others
-        if pod.metadata.namespace == "kube-system"
-        or ((owner := pod.metadata.controller) is not None and owner.kind in ("DaemonSet", "Node"))
-    )
-
-
-def endless(view: View) -> frozenset[str]:
-    """Names of pods that a controller keeps running, so that no node becomes free by their end."""
-    return frozenset(
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in view.others
-        if (owner := pod.metadata.controller) is not None
-        and owner.kind in ("ReplicaSet", "ReplicationController", "StatefulSet")
-        and not pod.metadata.deletion_timestamp
-    )
 
 
 def _age_seconds(gang: PodGang) -> float:

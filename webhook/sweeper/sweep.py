@@ -25,7 +25,7 @@ from webhook.sweeper.gangs import GangKey, PodGang, gather
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.rescue import Rescuer
-from webhook.sweeper.reservations import Reservations, lasting
+from webhook.sweeper.reservations import Reservations
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import Looker, View
 
@@ -250,7 +250,7 @@ class Sweeper:
         # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
         # would stay behind, pinned to a node that is full; gangs placed earlier in this pass are at least as
         # important, but stand there without priority.
-        staying = lasting(view) | _unbound(view) | self._assumed
+        staying = view.lasting | view.unbound | self._assumed
 
         def may_go(use: Usage) -> bool:
             return use.priority < lowest and use.name not in staying
@@ -286,15 +286,6 @@ def _replaces(gang: PodGang, view: View) -> bool:
     if placement is None or not gang.released:
         return False
     return len(gang.pods) <= max(placement.spec.size, len(placement.spec.pods))
-
-
-def _unbound(view: View) -> frozenset[str]:
-    """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
-    return frozenset(
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in (*view.gated, *view.others)
-        if not pod.spec.node_name
-    )
 
 
 def _wanted(pod: Pod, view: View) -> frozenset[str]:

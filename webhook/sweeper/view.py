@@ -7,6 +7,7 @@ over a cluster in which little has changed converts little.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Generic, Protocol, TypeVar
 
 from labeler.contract import keys
@@ -118,6 +119,30 @@ class View:
         """The node on which a pod counts; see occupied_node."""
         return occupied_node(pod, self.gate_prefix)
 
+    @cached_property
+    def lasting(self) -> frozenset[str]:
+        """Names of pods that come again where they are: of DaemonSets, of nodes, the system's."""
+        return frozenset(
+            _name(pod)
+            for pod in self.others
+            if pod.metadata.namespace == "kube-system" or _kind_of_owner(pod) in ("DaemonSet", "Node")
+        )
+
+    @cached_property
+    def endless(self) -> frozenset[str]:
+        """Names of pods that a controller keeps running, so that no node becomes free by their end."""
+        return frozenset(
+            _name(pod)
+            for pod in self.others
+            if _kind_of_owner(pod) in ("ReplicaSet", "ReplicationController", "StatefulSet")
+            and not pod.metadata.deletion_timestamp
+        )
+
+    @cached_property
+    def unbound(self) -> frozenset[str]:
+        """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
+        return frozenset(_name(pod) for pod in (*self.gated, *self.others) if not pod.spec.node_name)
+
     def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
         """uid -> node of those pods that have one, released or only planned."""
         found: dict[str, str] = {}
@@ -131,6 +156,16 @@ class View:
     def class_of(self, pod: Pod) -> PodClass:
         """What a pod that waits asks for, and beside which pods it cannot be."""
         return self.conflicts.pod_class(pod, convert.pod_class_of(pod))
+
+
+def _name(pod: Pod) -> str:
+    """As the pod's Usage is named."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _kind_of_owner(pod: Pod) -> str:
+    owner = pod.metadata.controller
+    return owner.kind if owner is not None else ""
 
 
 class Looker:
