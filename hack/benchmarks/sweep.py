@@ -29,7 +29,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
-from hack.local.observer import WAIT_SECONDS, Observer, Run, cpu_seconds
+from hack.observing.observer import WAIT_SECONDS, Observer, Run, cpu_seconds
 from labeler.contract import keys
 from tests.support import create_namespace
 from webhook.kube.client import JSON_PATCH, ApiError

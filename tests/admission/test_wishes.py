@@ -13,7 +13,7 @@ from tests.admission.shapes import container, pod
 from tests.admission.test_decide import decided
 from webhook.admission.wishes import amount
 from webhook.kube import objects
-from webhook.kube.convert import pod_class_of
+from webhook.scheduling.convert import pod_class_of
 
 I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
 

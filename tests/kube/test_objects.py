@@ -9,10 +9,11 @@ import pytest
 
 from labeler.contract import annotations, keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube import convert, sharing
+from webhook.kube import sharing
 from webhook.kube.annotated import is_too_long, most_characters
 from webhook.kube.objects import Node, Pod
 from webhook.placement import PlacementError
+from webhook.scheduling import convert
 from webhook.sweeper import patches, plan
 from webhook.sweeper.gangs import OwnerSays, PodGang, gather, key_of
 

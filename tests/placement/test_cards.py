@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from webhook.kube import convert, objects
+from webhook.kube import objects
 from webhook.placement import CardWish, PodClass, Snapshot
 from webhook.placement.cards import POLISH, CardState, card_state, choose, doubts, fits, room, tile_run
 from webhook.placement.model import Card
+from webhook.scheduling import convert
 
 MILLI, PLUGIN = keys.MILLICORES, keys.I915
 

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from webhook.kube import convert, objects
+from webhook.kube import objects
 from webhook.placement import Assignment, Gang, Member, Node, NoFit, Snapshot, Usage, check, place
+from webhook.scheduling import convert
 
 GPU = "nvidia.com/gpu"
 GCE, PRERELEASE = keys.GCE_TOPOLOGY, keys.PRERELEASE_TOPOLOGY

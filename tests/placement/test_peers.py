@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.placement.small import Tree, gang_of, node, pod_class, snapshot_of, taken
-from webhook.kube import convert, objects
+from webhook.kube import objects
 from webhook.placement import (
     Anchor,
     Assignment,
@@ -30,6 +30,7 @@ from webhook.placement import (
     place,
     vector,
 )
+from webhook.scheduling import convert
 
 GPU = "nvidia.com/gpu"
 BALANCED = Options(mode=Mode.BALANCED)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube import convert
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
+from webhook.scheduling import convert
 from webhook.sweeper import plan
 from webhook.sweeper.gangs import OwnerSays, PodGang, gather
 

@@ -1,4 +1,4 @@
-"""The short form of hack/soak; the invariants are those of hack/local/ledger.py.
+"""The short form of hack/soak; the invariants are those of hack/soaks/ledger.py.
 
 The choices are the same in every run, so that a fault found here is met again; other seeds are for hack/soak.
 """
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
-from hack.local.crowd import OURS
-from hack.local.ledger import GPUS, Ledger
-from hack.local.soak import Plan, Soak
+from hack.soaks.crowd import OURS
+from hack.soaks.ledger import GPUS, Ledger
+from hack.soaks.soak import Plan, Soak
 from labeler.contract import keys
 
 SECONDS = 60.0

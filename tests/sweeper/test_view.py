@@ -7,10 +7,10 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube import conflicts
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Snapshot
+from webhook.scheduling import conflicts
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.view import Looker
 

@@ -16,15 +16,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from labeler.contract import keys
-from webhook.kube import placements, unmodelled
+from webhook.kube import placements
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.objects import Node, ObjectList, Pod
-from webhook.kube.owners import Owners
 from webhook.kube.placements import Placement
 from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
+from webhook.scheduling import unmodelled
 from webhook.sweeper import claims, patches, plan
 from webhook.sweeper.cache import NODES, PODS, UNFINISHED, occupied_node, owner_says
 from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.owners import Owners
 from webhook.sweeper.settings import Settings, SettingsError, load
 from webhook.sweeper.view import Looker, View
 

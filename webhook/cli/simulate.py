@@ -15,9 +15,10 @@ import msgspec
 import yaml
 
 from labeler.contract import keys
+from labeler.contract.quantities import QuantityError
 from webhook.cli import defaults
 from webhook.cli.manifest import InputError, name_of, pods_of
-from webhook.kube import antiaffinity, conflicts, convert, objects, unmodelled
+from webhook.kube import objects
 from webhook.placement import (
     Assignment,
     Gang,
@@ -32,7 +33,7 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.cards import natural
-from webhook.placement.quantities import QuantityError
+from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.sweeper.gangs import slices_of
 
 T = TypeVar("T", bound=msgspec.Struct)

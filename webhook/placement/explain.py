@@ -6,9 +6,9 @@ from dataclasses import replace
 from webhook.placement import capacity
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.requests import WHOLE, is_made_up
 from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import NodeState, Snapshot, place_of
+from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Question, Vertex
 
 
@@ -57,7 +57,9 @@ def _cause(question: Question, state: NodeState) -> str:
 
 def _shortage(pod_class: PodClass, state: NodeState) -> str:
     """What is short; a rule about pods that may not be together only where nothing real is."""
-    real = replace(pod_class, requests=tuple(pair for pair in pod_class.requests if not is_made_up(pair[0])))
+    real = replace(
+        pod_class, requests=tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
+    )
     short = capacity.shortage(real, state)
     if short or real.requests == pod_class.requests:
         return short
@@ -71,7 +73,7 @@ def _alone(question: Question) -> list[str]:
             resource.removesuffix(" in use")
             for pod_class, count in zip(question.classes, question.counts, strict=True)
             for resource, amount in pod_class.requests
-            if count > 1 and is_made_up(resource) and amount == WHOLE
+            if count > 1 and is_synthetic(resource) and amount == WHOLE
         }
     )
 

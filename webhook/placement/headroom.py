@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from webhook.placement.model import Options, PodClass
-from webhook.placement.requests import is_made_up
 from webhook.placement.snapshot import NodeState
+from webhook.placement.synthetic import is_synthetic
 
 
 class Score:
@@ -20,7 +20,7 @@ class Score:
     def __init__(self, pod_class: PodClass, options: Options, largest: Callable[[str], int]) -> None:
         """largest: the largest allocatable amount of a resource on any node of the snapshot."""
         wanted = dict(pod_class.requests)
-        weights = {r: 1 for r in wanted if "/" in r and not is_made_up(r)} | dict(options.weights)
+        weights = {r: 1 for r in wanted if "/" in r and not is_synthetic(r)} | dict(options.weights)
         most = {r: largest(r) for r, weight in weights.items() if weight > 0}
         self.parts = tuple((r, weights[r], wanted.get(r, 0), most[r]) for r in sorted(most) if most[r] > 0)
         self.most_allocated = options.most_allocated

@@ -15,10 +15,10 @@ from labeler.contract import keys
 from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
-from webhook.kube.owners import Owners
 from webhook.kube.placements import Placement
 from webhook.sweeper import patches
 from webhook.sweeper.gangs import GangKey, OwnerSays
+from webhook.sweeper.owners import Owners
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"

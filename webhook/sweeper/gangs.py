@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from labeler.contract import keys
-from webhook.kube import unmodelled
 from webhook.kube.annotated import is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
+from webhook.scheduling import unmodelled
 from webhook.sweeper.ranks import COUNT, mark, ranks_by_uid
 
 _QUOTED: Final = 40

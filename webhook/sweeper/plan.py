@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from labeler.contract import annotations, keys
-from webhook.kube import convert
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Anchor, Assignment, Gang, Member, Placed, PlacementError, Topology
 from webhook.placement.model import PodClass
+from webhook.scheduling import convert
 from webhook.sweeper import slices
 from webhook.sweeper.gangs import PodGang
 

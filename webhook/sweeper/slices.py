@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webhook.kube import convert
 from webhook.placement import Gang, Member, Slice
+from webhook.scheduling import convert
 from webhook.sweeper.gangs import PodGang
 
 

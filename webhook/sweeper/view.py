@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import Final, Generic, Protocol, TypeVar
 
 from labeler.contract import keys
-from webhook.kube import antiaffinity, conflicts, convert
-from webhook.kube.antiaffinity import Term
-from webhook.kube.conflicts import Conflicts
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import Node as PlacementNode
 from webhook.placement import PodClass, Snapshot, Usage
+from webhook.scheduling import antiaffinity, conflicts, convert
+from webhook.scheduling.antiaffinity import Term
+from webhook.scheduling.conflicts import Conflicts
 from webhook.sweeper import patches
 from webhook.sweeper.cache import occupied_node
 from webhook.sweeper.settings import Settings

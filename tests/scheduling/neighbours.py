@@ -6,8 +6,8 @@ Nothing of the code under test is used here, except by `is_mixed`, which tells w
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webhook.kube import antiaffinity
 from webhook.kube.objects import Pod
+from webhook.scheduling import antiaffinity
 
 Body = dict[str, Any]
 Namespaces = Mapping[str, Mapping[str, str]]

@@ -10,9 +10,9 @@ from typing import Any
 
 from hack.local import nodes
 from hack.local.cluster import Cluster, ClusterError
-from hack.local.crowd import OURS, UNFINISHED
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
+from hack.soaks.crowd import OURS, UNFINISHED
 from webhook.kube.client import MERGE_PATCH, ApiError
 
 

@@ -11,12 +11,13 @@ import time
 from collections import Counter
 from typing import Any
 
-from hack.local import nodes, workload
+from hack.demos import workload
+from hack.demos.workload import Seen
+from hack.local import nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import Shape
-from hack.local.workload import Seen
 from labeler.contract import keys
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod

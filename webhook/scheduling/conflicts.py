@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Final
 
 from webhook.kube import objects
-from webhook.kube.antiaffinity import Index, Term, terms_of
 from webhook.placement.model import Node, PodClass, Usage, vector
-from webhook.placement.requests import WHOLE
+from webhook.placement.synthetic import WHOLE
+from webhook.scheduling.antiaffinity import Index, Term, terms_of
 
 ANY_ADDRESS: Final = "0.0.0.0"
 SPARE: Final = 16

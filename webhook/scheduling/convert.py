@@ -14,11 +14,11 @@ from labeler.contract import keys
 from labeler.contract.annotations import Slot, decode_allocation
 from labeler.contract.errors import ContractError
 from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
+from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
 from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, vector
-from webhook.placement.quantities import QuantityError, in_units, parse_all
-from webhook.placement.requests import ContainerAmounts, pod_requests
+from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
 _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
 _FINISHED: Final = ("Succeeded", "Failed")

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from webhook.kube.builtin_owners import Owner
 from webhook.kube.objects import Struct
+from webhook.workloads.builtin import Owner
 
 
 class ReplicaSpec(Struct, frozen=True):

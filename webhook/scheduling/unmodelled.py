@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from labeler.contract import keys
 from webhook.kube import objects
-from webhook.kube.antiaffinity import selected_names
+from webhook.scheduling.antiaffinity import selected_names
 
 
 def notes(pods: Iterable[objects.Pod]) -> list[str]:

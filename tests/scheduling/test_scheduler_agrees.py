@@ -14,9 +14,10 @@ import pytest
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from tests.support import delete, wait_for_pods
-from webhook.kube import convert, objects
+from webhook.kube import objects
 from webhook.kube.client import Api, ApiError
 from webhook.placement import Snapshot, capacity
+from webhook.scheduling import convert
 
 PAIRS = 400
 LABELS = {

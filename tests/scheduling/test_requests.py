@@ -2,9 +2,10 @@
 
 import pytest
 
-from webhook.kube import convert, objects
-from webhook.placement.quantities import QuantityError, in_units, parse
-from webhook.placement.requests import ContainerAmounts, pod_requests
+from labeler.contract.quantities import QuantityError, in_units, parse
+from webhook.kube import objects
+from webhook.scheduling import convert
+from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
 QUANTITIES = [
     ("500m", 500),

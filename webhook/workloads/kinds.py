@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from webhook.kube import builtin_owners as builtin
-from webhook.kube import set_owners as sets
-from webhook.kube import training_owners as training
-from webhook.kube.builtin_owners import Owner
+from webhook.workloads import builtin as builtin
+from webhook.workloads import sets as sets
+from webhook.workloads import training as training
+from webhook.workloads.builtin import Owner
 
 T = TypeVar("T", bound=Owner)
 

@@ -14,13 +14,14 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.kube.neighbours import HOSTNAME, REQUIRED, Body, Namespaces, is_mixed, may_share
-from tests.placement.test_scheduler_agrees import decoded, steady, verdict
+from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, Namespaces, is_mixed, may_share
+from tests.scheduling.test_scheduler_agrees import decoded, steady, verdict
 from tests.support import create_namespace, delete_namespace, wait_for_pods
-from webhook.kube import antiaffinity, conflicts, convert, objects
-from webhook.kube.conflicts import Conflicts
+from webhook.kube import objects
 from webhook.placement import Gang, Member, NoFit, Snapshot, check, place
-from webhook.placement.requests import WHOLE
+from webhook.placement.synthetic import WHOLE
+from webhook.scheduling import antiaffinity, conflicts, convert
+from webhook.scheduling.conflicts import Conflicts
 
 PAIRS = 200
 WORLDS = 40

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.unmodelled import notes, volume_note
+from webhook.scheduling.unmodelled import notes, volume_note
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR = {"matchLabels": {"app": "x"}}

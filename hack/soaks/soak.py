@@ -28,11 +28,11 @@ from hack.local import nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
-from hack.local.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
-from hack.local.ledger import PLACEMENTS, PODS, Ledger, Reader
-from hack.local.trouble import Trouble
+from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
+from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, Reader
+from hack.soaks.trouble import Trouble
 from webhook.kube.client import Api, ApiError
 
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.kube.builtin_owners import job_failures_left
-from webhook.kube.workloads import WORKLOADS, Workload
+from webhook.workloads.builtin import job_failures_left
+from webhook.workloads.kinds import WORKLOADS, Workload
 
 BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
 JOB = "jobs.batch"

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.kube.builtin_owners import Job, Owner, job_failures_left
 from webhook.kube.client import Api, ApiError
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.objects import Struct
-from webhook.kube.workloads import WORKLOADS, Workload
+from webhook.workloads.builtin import Job, Owner, job_failures_left
+from webhook.workloads.kinds import WORKLOADS, Workload
 
 CHECK_SECONDS: Final = 180.0
 """How often it is asked anew what the cluster serves."""

@@ -8,12 +8,8 @@ pages; overhead comes on top.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-from webhook.placement.quantities import CPU, PODS, in_units
-
-WHOLE: Final = 1_000_000
-"""All that a node has of a made-up resource: more than the pods of any node, each taking 1 of it."""
+from labeler.contract.quantities import CPU, PODS, in_units
 
 Amounts = Mapping[str, int]
 """Resource name -> thousandths of its unit."""
@@ -87,11 +83,3 @@ def _add(total: dict[str, int], amounts: Amounts) -> None:
 def _raise_to(total: dict[str, int], amounts: Amounts) -> None:
     for resource, amount in amounts.items():
         total[resource] = max(total.get(resource, 0), amount)
-
-
-def is_made_up(resource: str) -> bool:
-    """Whether it stands for a rule about pods that may not be together: its name is a phrase.
-
-    A node has WHOLE of it. No resource of a node has a blank in its name.
-    """
-    return " " in resource

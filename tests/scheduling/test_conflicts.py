@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from tests.kube.neighbours import is_mixed, may_share
+from tests.scheduling.neighbours import is_mixed, may_share
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube import antiaffinity, conflicts, convert, objects
-from webhook.kube.conflicts import Conflicts
+from webhook.kube import objects
 from webhook.placement import Gang, Member, Node, NoFit, Snapshot, place
-from webhook.placement.requests import WHOLE
+from webhook.placement.synthetic import WHOLE
+from webhook.scheduling import antiaffinity, conflicts, convert
+from webhook.scheduling.conflicts import Conflicts
 
 Body = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"

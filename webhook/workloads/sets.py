@@ -3,8 +3,8 @@
 import msgspec
 
 from labeler.contract import keys
-from webhook.kube.builtin_owners import JobSpec, Owner, at_once
 from webhook.kube.objects import Struct
+from webhook.workloads.builtin import JobSpec, Owner, at_once
 
 
 class _Annotated(Struct, frozen=True):

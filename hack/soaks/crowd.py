@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import Any, Final
 
-from hack.local.ledger import GPUS, PODS
+from hack.soaks.ledger import GPUS, PODS
 from labeler.contract import keys
 from webhook.kube.client import Api
 

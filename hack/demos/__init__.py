@@ -1,0 +1,1 @@
+"""hack/demo: a gang goes from kubectl to placed."""

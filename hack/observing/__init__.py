@@ -1,0 +1,1 @@
+"""What benchmarks see of a cluster while they load it."""

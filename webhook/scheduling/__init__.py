@@ -1,0 +1,1 @@
+"""What kube-scheduler heeds, turned into the values that placement computes with."""
