@@ -18,8 +18,8 @@ from hack.local import nodes
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
+from webhook.sweeper.observe.view import Looker
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker
 
 GANG: Final = 64
 NAMESPACES: Final = 50

@@ -28,7 +28,7 @@ from tests.support import create_namespace, delete
 from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
-from webhook.sweeper.patches import release_patch
+from webhook.sweeper.apply.patches import release_patch
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
 OTHER_GATE: Final = "kueue.x-k8s.io/admission"

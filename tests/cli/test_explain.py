@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.explain import Cluster, ExplainError, explain
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 
 GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))

@@ -14,8 +14,9 @@ from webhook.kube.annotated import is_too_long, most_characters
 from webhook.kube.objects import Node, Pod
 from webhook.placement import PlacementError
 from webhook.scheduling import convert
-from webhook.sweeper import patches, plan
-from webhook.sweeper.gangs import OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.apply import patches
+from webhook.sweeper.decide import plan
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather, key_of
 
 QUARTER = 256 * 1024
 """Bytes that the API server takes of all annotations of an object together."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.kube.client import Api
-from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.report import Reporter, Silent
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper

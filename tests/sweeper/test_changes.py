@@ -8,10 +8,10 @@ import pytest
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.explain import Cluster
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.cache import EXPECTED_SECONDS, Changes
-from webhook.sweeper.gangs import OwnerSays
+from webhook.sweeper.observe.cache import EXPECTED_SECONDS, Changes
+from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.view import Looker
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker
 
 
 def bound(node: str = "n1", phase: str = "Running") -> Pod:

@@ -4,8 +4,8 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
-from webhook.sweeper.completion import Completion
-from webhook.sweeper.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)

@@ -21,13 +21,14 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Snapshot, place
-from webhook.sweeper import patches, plan
-from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.apply import patches
+from webhook.sweeper.apply.release import Outcome, Releaser
+from webhook.sweeper.decide import plan
 from webhook.sweeper.main import _parser, _settings
 from webhook.sweeper.metrics import Metrics, serve
-from webhook.sweeper.release import Outcome, Releaser
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.observe.view import Looker
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker
 
 GPU = "nvidia.com/gpu"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -7,8 +7,8 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
-from webhook.sweeper.ranks import rank_of
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.observe.ranks import rank_of
 
 
 def no_size(_key: GangKey) -> OwnerSays:

@@ -11,7 +11,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from webhook.sweeper import patches
+from webhook.sweeper.apply import patches
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}

@@ -13,11 +13,11 @@ from webhook.cli.explain import Cluster
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Topology, place
-from webhook.sweeper import plan
-from webhook.sweeper.gangs import OwnerSays, gather
-from webhook.sweeper.plan import Timestamps
+from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.plan import Timestamps
+from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.view import Looker
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker
 
 NOW = 1_764_000_000_000_000_000
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.ranks import ranks_by_uid
+from webhook.sweeper.observe.ranks import ranks_by_uid
 
 ROLES = st.sampled_from([*keys.ROLES, "alien", "other"])
 

@@ -10,7 +10,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.repair import UNTRIED, Watchman, can_come_again, delete
+from webhook.sweeper.repair.lost import UNTRIED, Watchman, can_come_again, delete
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)

@@ -9,11 +9,11 @@ from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
-from webhook.sweeper.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter, Silent
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import View
 
 AWAY = ApiError(0, "Unreachable", "no answer from port 40001")
 AWAY_AGAIN = ApiError(0, "Unreachable", "no answer from port 40002")

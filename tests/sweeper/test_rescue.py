@@ -12,13 +12,13 @@ from tests.sweeper.pods import decode, job_pod
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.commit import Avoided
+from webhook.sweeper.apply.commit import Avoided
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.evict import Rescuer
 from webhook.sweeper.report import Reporter
-from webhook.sweeper.rescue import Rescuer
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import View
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

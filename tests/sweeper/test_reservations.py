@@ -8,11 +8,11 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper import plan
-from webhook.sweeper.gangs import OwnerSays, gather
-from webhook.sweeper.reservations import RESERVATION_SECONDS, Reservations
+from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.reservations import RESERVATION_SECONDS, Reservations
+from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.view import Looker
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker
 
 GPU = "nvidia.com/gpu"
 

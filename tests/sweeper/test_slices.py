@@ -12,8 +12,8 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
 from webhook.scheduling import convert
-from webhook.sweeper import plan
-from webhook.sweeper.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.decide import plan
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 
 LEVEL, SIZE = keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION
 PAIRS = {LEVEL: "subblock", SIZE: "2"}

@@ -11,8 +11,8 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Snapshot
 from webhook.scheduling import conflicts
+from webhook.sweeper.observe.view import Looker
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker
 
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -11,7 +11,7 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.support import delete, exists
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper.owners import Owners
+from webhook.sweeper.observe.owners import Owners
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

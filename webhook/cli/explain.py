@@ -22,12 +22,14 @@ from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
 from webhook.scheduling import unmodelled
-from webhook.sweeper import claims, patches, plan
-from webhook.sweeper.cache import NODES, PODS, UNFINISHED, occupied_node, owner_says
-from webhook.sweeper.gangs import GangKey, OwnerSays, PodGang, gather, key_of
-from webhook.sweeper.owners import Owners
+from webhook.sweeper import claims
+from webhook.sweeper.apply import patches
+from webhook.sweeper.decide import plan
+from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, occupied_node, owner_says
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.observe.owners import Owners
+from webhook.sweeper.observe.view import Looker, View
 from webhook.sweeper.settings import Settings, SettingsError, load
-from webhook.sweeper.view import Looker, View
 
 PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0

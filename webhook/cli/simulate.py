@@ -34,7 +34,7 @@ from webhook.placement import (
 )
 from webhook.placement.cards import natural
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
-from webhook.sweeper.gangs import slices_of
+from webhook.sweeper.observe.gangs import slices_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -21,8 +21,8 @@ from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
 from webhook.placement import Mode, Options
-from webhook.sweeper.cache import ClusterCache
 from webhook.sweeper.metrics import Metrics, serve
+from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings, SettingsError, load
 from webhook.sweeper.sweep import Sweeper

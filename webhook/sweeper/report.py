@@ -13,12 +13,13 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
-from webhook.sweeper import patches, plan
-from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.apply import patches
+from webhook.sweeper.decide import plan
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.observe.view import Converted, View
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Converted, View
 
 REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""

@@ -17,17 +17,18 @@ from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
 from webhook.placement.cards import overbooked_cards
-from webhook.sweeper import claims, plan
-from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.commit import Avoided, Commit, Committer
-from webhook.sweeper.completion import Completion
-from webhook.sweeper.gangs import GangKey, PodGang, gather
+from webhook.sweeper import claims
+from webhook.sweeper.apply.commit import Avoided, Commit, Committer
+from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.decide.reservations import Reservations
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
+from webhook.sweeper.observe.view import Looker, View
+from webhook.sweeper.repair.evict import Rescuer
 from webhook.sweeper.report import Reporter
-from webhook.sweeper.rescue import Rescuer
-from webhook.sweeper.reservations import Reservations
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker, View
 
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""

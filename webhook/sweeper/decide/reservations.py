@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from webhook.placement import Snapshot
-from webhook.sweeper import claims, plan
-from webhook.sweeper.gangs import GangKey, PodGang
+from webhook.sweeper import claims
+from webhook.sweeper.decide import plan
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import View
 
 RESERVATION_SECONDS: Final = 1800.0
 """How long a reservation lasts, and how long its gang then goes without."""

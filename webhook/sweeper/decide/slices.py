@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from webhook.placement import Gang, Member, Slice
 from webhook.scheduling import convert
-from webhook.sweeper.gangs import PodGang
+from webhook.sweeper.observe.gangs import PodGang
 
 
 def asked_for(asked: Gang, gang: PodGang) -> Gang:

@@ -19,14 +19,14 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, check
-from webhook.sweeper import plan
-from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.apply.release import Outcome, Release, Releaser
+from webhook.sweeper.decide import plan
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.release import Outcome, Release, Releaser
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.observe.view import Looker, View
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import Looker, View
 
 AVOID_SECONDS: Final = 600.0
 """How long a gang does not go again to a node that did not take one of its pods."""

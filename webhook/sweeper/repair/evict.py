@@ -13,15 +13,14 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.client import Api
 from webhook.kube.objects import OwnerReference, Pod
-from webhook.sweeper import repair
-from webhook.sweeper.cache import ClusterCache
-from webhook.sweeper.commit import Avoided
-from webhook.sweeper.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.apply.commit import Avoided
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.repair import Lost
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.lost import UNTRIED, Lost, Watchman, can_come_again, delete
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import View
 
 _COUNTED_SECONDS: Final = 60.0
 """After this long a deletion of ours stands in its Job's status."""
@@ -60,7 +59,7 @@ class Rescuer:
         self._reporter = reporter
         self._metrics = metrics
         self._may_act = may_act
-        self._watchman = repair.Watchman(settings, clock)
+        self._watchman = Watchman(settings, clock)
         self._deletions: dict[str, list[float]] = {}
         self._halves: dict[GangKey, _Half] = {}
         self.taken: set[str] = set()
@@ -75,7 +74,7 @@ class Rescuer:
         emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
         by_owner: dict[str, list[Lost]] = {}
         for lost in self._watchman.lost(released, view.nodes, emptying):
-            if lost.cause == repair.UNTRIED:
+            if lost.cause == UNTRIED:
                 self._reporter.warn(lost.pod, "NotScheduled", lost.reason)
                 continue
             if lost.cause == "not-bound":
@@ -146,7 +145,7 @@ class Rescuer:
         """Why these pods of one gang are not to be deleted, "" if they may be."""
         if not self._settings.repair:
             return "repair is switched off"
-        if not all(repair.can_come_again(pod, self._settings.repair_owners) for pod in pods):
+        if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
         by_job: dict[str, list[Pod]] = {}
         for pod in pods:
@@ -173,7 +172,7 @@ class Rescuer:
         return ""
 
     def _take_back(self, pod: Pod, cause: str, reason: str) -> bool:
-        if not self._may_act() or not repair.delete(self._api, pod):
+        if not self._may_act() or not delete(self._api, pod):
             return False
         metadata = pod.metadata
         self.taken.add(metadata.uid)

@@ -15,7 +15,7 @@ from labeler.contract import keys
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
-from webhook.sweeper import patches
+from webhook.sweeper.apply import patches
 
 PARALLEL: Final = 8
 """More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""

@@ -12,8 +12,8 @@ from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Anchor, Assignment, Gang, Member, Placed, PlacementError, Topology
 from webhook.placement.model import PodClass
 from webhook.scheduling import convert
-from webhook.sweeper import slices
-from webhook.sweeper.gangs import PodGang
+from webhook.sweeper.decide import slices
+from webhook.sweeper.observe.gangs import PodGang
 
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
 _AHEAD_NS: Final = 24 * 3600 * 10**9

@@ -16,9 +16,9 @@ from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
-from webhook.sweeper import patches
-from webhook.sweeper.gangs import GangKey, OwnerSays
-from webhook.sweeper.owners import Owners
+from webhook.sweeper.apply import patches
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.owners import Owners
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from webhook.sweeper.gangs import GangKey, PodGang
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.settings import Settings
 
 

@@ -17,7 +17,7 @@ from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
 from webhook.scheduling import unmodelled
-from webhook.sweeper.ranks import COUNT, mark, ranks_by_uid
+from webhook.sweeper.observe.ranks import COUNT, mark, ranks_by_uid
 
 _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""

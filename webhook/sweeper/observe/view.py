@@ -18,8 +18,8 @@ from webhook.placement import PodClass, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import Term
 from webhook.scheduling.conflicts import Conflicts
-from webhook.sweeper import patches
-from webhook.sweeper.cache import occupied_node
+from webhook.sweeper.apply import patches
+from webhook.sweeper.observe.cache import occupied_node
 from webhook.sweeper.settings import Settings
 
 AMOUNTS: Final = 320_000

@@ -13,9 +13,9 @@ from typing import Final
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.cache import occupied_node
+from webhook.sweeper.observe.cache import occupied_node
+from webhook.sweeper.observe.view import is_ready, is_usable
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.view import is_ready, is_usable
 
 NODE_GONE_SECONDS: Final = 10.0
 UNTRIED: Final = "no-scheduler"

@@ -1,0 +1,1 @@
+"""How it is done: one write of the plan, then one guarded patch for each pod."""

@@ -1,0 +1,1 @@
+"""What is done about released pods that do not come to run: found, judged, and deleted to come again."""
