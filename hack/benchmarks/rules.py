@@ -18,7 +18,7 @@ from hack.local import nodes
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.observe.view import Looker
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 GANG: Final = 64
@@ -88,19 +88,19 @@ def gang(number: int, *, repels: bool = False, port: int = 0) -> list[Pod]:
 
 def passes(cluster: Cluster, newcomer: list[Pod], repeats: int) -> tuple[float, float]:
     """Milliseconds of CPU time of a steady pass, and of the one in which the newcomer is seen first."""
-    looker = Looker(cluster, Settings())
-    once(looker)
-    steady = statistics.median(once(looker) for _ in range(repeats))
+    snapshotter = Snapshotter(cluster, Settings())
+    once(snapshotter)
+    steady = statistics.median(once(snapshotter) for _ in range(repeats))
     cluster.pods = [*cluster.pods, *newcomer]
-    return steady, once(looker)
+    return steady, once(snapshotter)
 
 
-def once(looker: Looker) -> float:
+def once(snapshotter: Snapshotter) -> float:
     """Milliseconds of CPU time of one pass."""
     gc.disable()
     try:
         began = time.process_time()
-        looker.snapshot(looker.look())
+        snapshotter.snapshot(snapshotter.view())
         return (time.process_time() - began) * 1000
     finally:
         gc.enable()

@@ -15,7 +15,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.placement import PlacementError
 from webhook.scheduling import convert
 from webhook.sweeper.apply import patches
-from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather, key_of
 
 QUARTER = 256 * 1024
@@ -90,7 +90,7 @@ def test_an_allocation_that_is_too_long_books_no_cards_like_any_that_cannot_be_r
 def test_a_wish_that_is_too_long_is_told_and_not_passed_over(key: str) -> None:
     gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
     with pytest.raises(PlacementError) as told:
-        plan.question(gang, gang.gated, {})
+        question(gang, gang.gated, {})
     assert f"annotation {key} of pod p is longer than topogate reads" in str(told.value)
     assert f"of at most {most_characters(key)} characters" in str(told.value)
     assert len(str(told.value)) < 300

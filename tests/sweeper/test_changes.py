@@ -8,9 +8,9 @@ import pytest
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.explain import Cluster
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.cache import EXPECTED_SECONDS, Changes
+from webhook.sweeper.observe.changes import EXPECTED_SECONDS, Changes
 from webhook.sweeper.observe.gangs import OwnerSays
-from webhook.sweeper.observe.view import Looker
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 
@@ -121,7 +121,7 @@ def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str,
     changes.saw_pod(None, pinned(gate))
     assert changes.usage_version == counts
     cluster = Cluster((pinned(gate),), {}, {}, lambda _: OwnerSays())
-    view = Looker(cluster, Settings(gate_prefix="example.com/wait-")).look()
+    view = Snapshotter(cluster, Settings(gate_prefix="example.com/wait-")).view()
     assert view.placed_on(cluster.pods) == ({"uid-p": "n1"} if counts else {})
 
 

@@ -23,11 +23,12 @@ from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Snapshot, place
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import Outcome, Releaser
-from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.question import question
 from webhook.sweeper.main import _parser, _settings
 from webhook.sweeper.metrics import Metrics, serve
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
-from webhook.sweeper.observe.view import Looker
+from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
@@ -87,7 +88,7 @@ def test_4_a_gangs_controller_tells_its_size() -> None:
 
 def test_4_pods_that_come_late_are_placed_in_relation_to_their_siblings() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0)], no_size)
-    asked = plan.question(gang, gang.gated, {"ns-train-0": "n1"}, in_a_plan={"ns-train-0"}).gang
+    asked = question(gang, gang.gated, {"ns-train-0": "n1"}, in_a_plan={"ns-train-0"}).gang
     assert [(anchor.node, anchor.rank) for anchor in asked.anchors] == [("n1", 0)]
 
 
@@ -144,11 +145,11 @@ def test_24_what_the_author_wrote_of_affinity_stays() -> None:
 
 def test_25_a_pod_is_pinned_to_its_nodes_name_whatever_the_hostname_label_says() -> None:
     pod = job_pod(0)
-    looker = Looker(
+    snapshotter = Snapshotter(
         Cluster((pod,), {"n1": node("n1", **{keys.HOSTNAME_LABEL: "other"})}, {}, no_size), Settings()
     )
     (gang,) = gather_all(pod)
-    found = place(plan.question(gang, [pod], {}).gang, looker.snapshot(looker.look()))
+    found = place(question(gang, [pod], {}).gang, snapshotter.snapshot(snapshotter.view()))
     assert isinstance(found, Assignment)
     after = released(pod_json(), found.nodes[pod.metadata.uid])
     (term,) = after["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
@@ -232,7 +233,7 @@ def refuse(*names: str) -> Callable[[str], None]:
 def test_27_a_pod_that_has_no_gates_any_more_is_no_error_and_stops_nobody() -> None:
     free = pod_json("a")
     del free["spec"]["schedulingGates"]
-    assert not patches.is_gated(decode(free))
+    assert not is_gated(decode(free))
     api = Answers(refuse("a"), {"a": free})
     assert outcomes(api, pod_json("a"), pod_json("b")) == {"a": Outcome.GONE, "b": Outcome.RELEASED}
 
@@ -245,7 +246,7 @@ def test_28_a_pod_in_the_middle_that_is_refused_leaves_none_of_the_others_unrele
 
 def test_28_what_is_planned_and_not_released_is_there_for_the_next_pass() -> None:
     waiting = job_pod(1)
-    view = Looker(_planned(waiting), Settings()).look()
+    view = Snapshotter(_planned(waiting), Settings()).view()
     assert view.planned[waiting.metadata.uid].node == "n1"
 
 
@@ -266,8 +267,8 @@ def test_29_a_pod_whose_gate_somebody_else_removed_takes_no_room_where_it_was_pl
 ) -> None:
     container = {"name": "c", "image": "x", "resources": {"requests": {GPU: "8"}}}
     free = decode(pod_json("a", schedulingGates=[], containers=[container], **spec))
-    looker = Looker(_planned(free), Settings())
-    assert used(looker.snapshot(looker.look())) == taken
+    snapshotter = Snapshotter(_planned(free), Settings())
+    assert used(snapshotter.snapshot(snapshotter.view())) == taken
 
 
 def used(snapshot: Snapshot) -> dict[str, int]:
@@ -280,7 +281,7 @@ def used(snapshot: Snapshot) -> dict[str, int]:
 def test_31_an_ignored_namespace_is_left_alone() -> None:
     pods = (job_pod(0, namespace="theirs"), job_pod(0, namespace="ours"))
     settings = _settings(_parser().parse_args(["--ignored-namespace", "theirs"]))
-    view = Looker(Cluster(pods, {}, {}, no_size), settings).look()
+    view = Snapshotter(Cluster(pods, {}, {}, no_size), settings).view()
     assert [pod.metadata.namespace for pod in view.gated] == ["ours"]
 
 
@@ -341,5 +342,5 @@ def test_36_a_pod_that_is_being_deleted_takes_room_until_it_is_gone() -> None:
     leaving = decode(
         pod_json("a", schedulingGates=[], containers=[container], nodeName="n1", metadata=metadata)
     )
-    looker = Looker(Cluster((leaving,), {"n1": node("n1")}, {}, no_size), Settings())
-    assert used(looker.snapshot(looker.look())) == {"n1": 8}
+    snapshotter = Snapshotter(Cluster((leaving,), {"n1": node("n1")}, {}, no_size), Settings())
+    assert used(snapshotter.snapshot(snapshotter.view())) == {"n1": 8}

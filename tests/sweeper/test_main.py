@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from webhook.kube.collection import SILENCE_SECONDS
-from webhook.sweeper.main import _Live, _refresh
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.process import _Live, _refresh
 from webhook.sweeper.settings import Settings
 
 

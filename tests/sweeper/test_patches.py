@@ -12,6 +12,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.sweeper.apply import patches
+from webhook.sweeper.observe.pins import pinned_node
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}
@@ -147,11 +148,9 @@ def test_a_pod_that_is_not_what_was_seen_is_not_touched(changed: dict[str, Any])
     ],
 )
 def test_where_a_released_pod_is_pinned_can_be_read_back(pod: dict[str, Any]) -> None:
-    assert patches.pinned_node(decode(pod)) is None
-    assert patches.pinned_node(decode(released(pod))) == "n1"
+    assert pinned_node(decode(pod)) is None
+    assert pinned_node(decode(released(pod))) == "n1"
 
 
 def test_a_pod_with_an_escape_beside_the_pin_is_not_taken_for_pinned() -> None:
-    assert (
-        patches.pinned_node(decode(with_terms({"matchFields": [PIN]}, {"matchExpressions": [SSD]}))) is None
-    )
+    assert pinned_node(decode(with_terms({"matchFields": [PIN]}, {"matchExpressions": [SSD]}))) is None

@@ -14,9 +14,10 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Topology, place
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.plan import Timestamps
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.observe.gangs import OwnerSays, gather
-from webhook.sweeper.observe.view import Looker
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 NOW = 1_764_000_000_000_000_000
@@ -161,12 +162,12 @@ def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[
     entries = [PlannedPod(name="other", uid="uid-other", node=planned_on)] if planned_on else []
     plans = {"ns/p": Placement(metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=entries))}
     workers = [member(f"w{index}", GPUS, **wish) for index in range(2)]
-    looker = Looker(Cluster((*workers, other), nodes, plans, lambda _: OwnerSays()), Settings())
-    view = looker.look()
+    snapshotter = Snapshotter(Cluster((*workers, other), nodes, plans, lambda _: OwnerSays()), Settings())
+    view = snapshotter.view()
     (gang,) = gather(view.gated, view.others, lambda _: OwnerSays())
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    asked = plan.question(gang, waiting, view.placed_on(gang.pods), in_a_plan=view.in_a_plan)
-    answer = place(asked.gang, looker.snapshot(view), Settings().options)
+    asked = question(gang, waiting, view.placed_on(gang.pods), in_a_plan=view.in_a_plan)
+    answer = place(asked.gang, snapshotter.snapshot(view), Settings().options)
     return dict(answer.nodes) if isinstance(answer, Assignment) else answer.sentence
 
 

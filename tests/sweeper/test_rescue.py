@@ -12,7 +12,7 @@ from tests.sweeper.pods import decode, job_pod
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
-from webhook.sweeper.apply.commit import Avoided
+from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View

@@ -8,10 +8,10 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.reservations import RESERVATION_SECONDS, Reservations
 from webhook.sweeper.observe.gangs import OwnerSays, gather
-from webhook.sweeper.observe.view import Looker
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
@@ -56,11 +56,11 @@ class Case:
     def __init__(self, *standing_pods: Pod) -> None:
         waiting = [with_gpu(job_pod(index)) for index in range(2)]
         settings = Settings(reserve_seconds=60)
-        looker = Looker(TwoNodes(*waiting, *standing_pods), settings)
-        self.view = looker.look()
-        self.snapshot = looker.snapshot(self.view)
+        snapshotter = Snapshotter(TwoNodes(*waiting, *standing_pods), settings)
+        self.view = snapshotter.view()
+        self.snapshot = snapshotter.snapshot(self.view)
         (self.gang,) = gather(self.view.gated, self.view.others, lambda _key: OwnerSays(2))
-        self.asked = plan.question(self.gang, waiting, {})
+        self.asked = question(self.gang, waiting, {})
         self.clock = Clock()
         self.reservations = Reservations(settings, self.clock)
 

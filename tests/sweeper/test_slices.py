@@ -12,7 +12,7 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
 from webhook.scheduling import convert
-from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 
 LEVEL, SIZE = keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION
@@ -55,7 +55,7 @@ def placed(gang: PodGang, nodes: list[Node], on: dict[int, str] | None = None) -
     """Pod -> node of the pods that have none yet, or why they have no place. on: rank -> node of the rest."""
     places = {f"uid-p{rank}": node for rank, node in (on or {}).items()}
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in places]
-    asked = plan.question(gang, waiting, places).gang
+    asked = question(gang, waiting, places).gang
     usage = [
         (places[pod.metadata.uid], convert.usage_of(pod)) for pod in gang.pods if pod.metadata.uid in places
     ]
@@ -233,7 +233,7 @@ def test_workers_that_come_after_their_leader_make_slices() -> None:
 def test_an_indexed_jobs_ranks_make_slices() -> None:
     pods = [job_pod(rank, annotations=PAIRS) for rank in range(4)]
     (gang,) = gather(pods, [], lambda _: OwnerSays(4))
-    assert plan.question(gang, pods, {}).gang.slices == gang.slices != ()
+    assert question(gang, pods, {}).gang.slices == gang.slices != ()
 
 
 # --- whatever is there -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Snapshot
 from webhook.scheduling import conflicts
-from webhook.sweeper.observe.view import Looker
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -52,9 +52,9 @@ def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0)
     return decode(pod_json(name, metadata={"labels": {"app": app}}, **spec))
 
 
-def look(looker: Looker) -> tuple[Snapshot, conflicts.Conflicts]:
-    view = looker.look()
-    return looker.snapshot(view), view.conflicts
+def look(snapshotter: Snapshotter) -> tuple[Snapshot, conflicts.Conflicts]:
+    view = snapshotter.view()
+    return snapshotter.snapshot(view), view.conflicts
 
 
 RULES = [{"away_from": "x"}, {"port": 80}]
@@ -63,9 +63,9 @@ IDS = ["anti-affinity", "host port"]
 
 @pytest.mark.parametrize("rule", [{}, *RULES], ids=["no rules", *IDS])
 def test_a_pass_in_which_nothing_changed_takes_every_state_from_the_one_before(rule: dict[str, Any]) -> None:
-    looker = Looker(Cluster(pod("w", "x", **rule), pod("a", "x", node="n1", **rule)), Settings())
-    before, rules = look(looker)
-    after, same_rules = look(looker)
+    snapshotter = Snapshotter(Cluster(pod("w", "x", **rule), pod("a", "x", node="n1", **rule)), Settings())
+    before, rules = look(snapshotter)
+    after, same_rules = look(snapshotter)
     assert same_rules is rules
     assert all(after.nodes[name] is before.nodes[name] for name in ("n1", "n2"))
     assert all(after.blocks[key] is block for key, block in before.blocks.items())
@@ -74,10 +74,10 @@ def test_a_pass_in_which_nothing_changed_takes_every_state_from_the_one_before(r
 @pytest.mark.parametrize("rule", RULES, ids=IDS)
 def test_a_rule_that_nobody_waits_under_any_more_costs_no_new_states(rule: dict[str, Any]) -> None:
     cluster = Cluster(pod("w", "x", **rule), pod("a", "x", node="n1"))
-    looker = Looker(cluster, Settings())
-    before, _ = look(looker)
+    snapshotter = Snapshotter(cluster, Settings())
+    before, _ = look(snapshotter)
     cluster.pods[0] = pod("v", "y")
-    after, _ = look(looker)
+    after, _ = look(snapshotter)
     assert all(after.nodes[name] is before.nodes[name] for name in ("n1", "n2"))
 
 
@@ -86,12 +86,12 @@ def test_a_node_where_a_pod_stands_in_the_way_has_nothing_left_for_one_that_wait
     rule: dict[str, Any],
 ) -> None:
     cluster = Cluster(pod("v", "y"), pod("a", "x", node="n1", port=80))
-    looker = Looker(cluster, Settings())
-    look(looker)
+    snapshotter = Snapshotter(cluster, Settings())
+    look(snapshotter)
     waiting = pod("w", "x", **rule)
     cluster.pods.append(waiting)
-    view = looker.look()
-    snapshot = looker.snapshot(view)
+    view = snapshotter.view()
+    snapshot = snapshotter.snapshot(view)
     wanted = dict(view.class_of(waiting).requests)
     fits = {
         name: all(state.free.get(each, 0) >= amount for each, amount in wanted.items())
@@ -102,17 +102,17 @@ def test_a_node_where_a_pod_stands_in_the_way_has_nothing_left_for_one_that_wait
 
 def test_a_pod_there_that_repels_one_that_waits_stands_in_its_way_though_that_one_has_no_rule() -> None:
     waiting = pod("w", "x")
-    looker = Looker(Cluster(waiting, pod("a", "y", away_from="x", node="n1")), Settings())
-    view = looker.look()
+    snapshotter = Snapshotter(Cluster(waiting, pod("a", "y", away_from="x", node="n1")), Settings())
+    view = snapshotter.view()
     name = "anti-affinity with pods app=x of namespace ns"
     assert dict(view.class_of(waiting).requests)[name] == 1
-    assert looker.snapshot(view).nodes["n1"].free[name] == 0
-    assert looker.snapshot(view).nodes["n2"].free[name] > 0
+    assert snapshotter.snapshot(view).nodes["n1"].free[name] == 0
+    assert snapshotter.snapshot(view).nodes["n2"].free[name] > 0
 
 
 def test_where_nobody_waits_rules_are_not_even_looked_for() -> None:
-    looker = Looker(Cluster(pod("a", "x", away_from="x", node="n1")), Settings())
-    assert looker.look().conflicts is conflicts.NONE
+    snapshotter = Snapshotter(Cluster(pod("a", "x", away_from="x", node="n1")), Settings())
+    assert snapshotter.view().conflicts is conflicts.NONE
 
 
 # --- whose word counts on a pod's cards ------------------------------------------------------------
@@ -144,7 +144,7 @@ def cards_taken(pod: Pod, *plans: Placement) -> set[str]:
     """Names of the cards that are booked on node n1."""
     cluster = Cluster(pod)
     cluster.placements = {str(number): plan for number, plan in enumerate(plans)}
-    snapshot, _ = look(Looker(cluster, Settings()))
+    snapshot, _ = look(Snapshotter(cluster, Settings()))
     return {name for usage in snapshot.nodes["n1"].usages for name in usage.cards}
 
 
@@ -173,21 +173,21 @@ def test_of_two_plans_for_a_pod_the_one_for_its_node_counts() -> None:
 
 def test_a_new_plan_for_a_pod_is_seen_though_the_pod_is_the_same() -> None:
     cluster = Cluster(with_cards({}))
-    looker = Looker(cluster, Settings())
+    snapshotter = Snapshotter(cluster, Settings())
     taken = []
     for cards in ("card0", "card1"):
         cluster.placements = {"p": plan_for(cards=cards)}
-        snapshot, _ = look(looker)
+        snapshot, _ = look(snapshotter)
         taken.append({name for usage in snapshot.nodes["n1"].usages for name in usage.cards})
     assert taken == [{"card0"}, {"card1"}]
 
 
 def test_a_plan_read_again_with_the_same_cards_costs_no_new_states() -> None:
     cluster = Cluster(with_cards({}))
-    looker = Looker(cluster, Settings())
+    snapshotter = Snapshotter(cluster, Settings())
     cluster.placements = {"p": plan_for()}
-    before, _ = look(looker)
+    before, _ = look(snapshotter)
     cluster.placements = {"p": plan_for()}
-    after, _ = look(looker)
+    after, _ = look(snapshotter)
     assert after.nodes["n1"].usages[0] is before.nodes["n1"].usages[0]
     assert after.nodes["n1"] is before.nodes["n1"]

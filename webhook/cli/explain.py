@@ -23,12 +23,13 @@ from webhook.kube.placements import Placement
 from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
 from webhook.scheduling import unmodelled
 from webhook.sweeper import claims
-from webhook.sweeper.apply import patches
-from webhook.sweeper.decide import plan
-from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, occupied_node, owner_says
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
 from webhook.sweeper.observe.owners import Owners
-from webhook.sweeper.observe.view import Looker, View
+from webhook.sweeper.observe.pins import is_gated, occupied_node
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings, SettingsError, load
 
 PAGE_SIZE: Final = 500
@@ -115,11 +116,11 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
     )
     if pod is None:
         raise ExplainError(f"there is no unfinished pod {name} in namespace {namespace}")
-    if not patches.is_gated(pod, settings.gate_prefix):
+    if not is_gated(pod, settings.gate_prefix):
         yield from _not_ours(pod, settings.gate_prefix)
         return
-    looker = Looker(cluster, settings)
-    view = looker.look()
+    snapshotter = Snapshotter(cluster, settings)
+    view = snapshotter.view()
     gang = next(each for each in gather(view.gated, view.others, cluster.size_of) if each.key == key_of(pod))
     others = [
         gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
@@ -146,14 +147,14 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
             f"It waits for {gang.size - len(gang.pods)} more pods of its gang; after "
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
-    yield from _try_now(gang, view, looker.snapshot(view), settings.options)
+    yield from _try_now(gang, view, snapshotter.snapshot(view), settings.options)
 
 
 def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
         places = view.placed_on(gang.pods)
-        asked = plan.question(gang, waiting, places, class_of=view.class_of, in_a_plan=view.in_a_plan).gang
+        asked = question(gang, waiting, places, class_of=view.class_of, in_a_plan=view.in_a_plan).gang
         answer = place(asked, snapshot, options)
     except PlacementError as error:
         yield f"Now: it cannot be placed: {error}."

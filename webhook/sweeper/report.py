@@ -13,12 +13,13 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
-from webhook.sweeper.apply import patches
 from webhook.sweeper.decide import plan
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
-from webhook.sweeper.observe.view import Converted, View
+from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 REASON_BYTES: Final = 4096
@@ -181,7 +182,7 @@ class Reporter:
         labels: Mapping[str, Mapping[str, str]],
         others: int,
     ) -> PlacementStatus:
-        released = [pod for pod in members if not patches.is_gated(pod, self._settings.gate_prefix)]
+        released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
         bound = sum(bool(pod.spec.node_name) for pod in released)
         count = max(len(members), len(gang.pods) if gang else 0)
         if bound == count:

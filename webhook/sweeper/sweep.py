@@ -18,14 +18,16 @@ from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
 from webhook.placement.cards import overbooked_cards
 from webhook.sweeper import claims
-from webhook.sweeper.apply.commit import Avoided, Commit, Committer
-from webhook.sweeper.decide import plan
+from webhook.sweeper.apply.commit import Commit, Committer
+from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.decide.question import Question, question
 from webhook.sweeper.decide.reservations import Reservations
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
-from webhook.sweeper.observe.view import Looker, View
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.evict import Rescuer
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
@@ -78,10 +80,10 @@ class Sweeper:
         self._settings = settings
         self._reporter = reporter
         self._metrics = metrics
-        self._looker = Looker(cache, settings)
+        self._snapshotter = Snapshotter(cache, settings)
         self._avoided = Avoided()
         self._committer = Committer(
-            api, cache, settings, self._looker, self._avoided, reporter, metrics, may_act, stopping
+            api, cache, settings, self._snapshotter, self._avoided, reporter, metrics, may_act, stopping
         )
         self._rescuer = Rescuer(api, cache, settings, self._avoided, reporter, metrics, may_act)
         self._reservations = Reservations(settings)
@@ -97,7 +99,7 @@ class Sweeper:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         version = self._cache.usage_version
         with self._timed("look"):
-            view = self._looker.look()
+            view = self._snapshotter.view()
         self._committer.begin(view, self._rescuer.stuck)
         with self._timed("snapshot"):
             snapshot = self._snapshot(view)
@@ -127,8 +129,8 @@ class Sweeper:
         """What gangs are placed on; None if nobody waits: in a large cluster it is most of a pass."""
         if not view.gated:
             return None
-        snapshot = self._looker.snapshot(view)
-        return self._looker.snapshot(view) if self._drop_overbooked(view, snapshot) else snapshot
+        snapshot = self._snapshotter.snapshot(view)
+        return self._snapshotter.snapshot(view) if self._drop_overbooked(view, snapshot) else snapshot
 
     def _drop_overbooked(self, view: View, snapshot: Snapshot) -> bool:
         """Unreleased parts of plans on nodes that others have filled meanwhile do not hold any more."""
@@ -212,7 +214,7 @@ class Sweeper:
         snapshot: Snapshot,
         held: frozenset[str],
         version: int,
-    ) -> tuple[plan.Question, Assignment, bool] | None:
+    ) -> tuple[Question, Assignment, bool] | None:
         avoid = self._avoided.of(gang.key)
         if not _replaces(gang, view):
             avoid |= held
@@ -221,7 +223,7 @@ class Sweeper:
         if record.no_fit is not None and record.no_fit.still_holds(failure):
             return None
         places = view.placed_on(gang.pods)
-        asked = plan.question(gang, waiting, places, avoid, view.class_of, view.in_a_plan)
+        asked = question(gang, waiting, places, avoid, view.class_of, view.in_a_plan)
         answer = place(asked.gang, snapshot, self._settings.options)
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)
@@ -240,7 +242,7 @@ class Sweeper:
         return None
 
     def _preemption(
-        self, gang: PodGang, asked: plan.Question, snapshot: Snapshot, view: View
+        self, gang: PodGang, asked: Question, snapshot: Snapshot, view: View
     ) -> claims.Claim | None:
         """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
         if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):

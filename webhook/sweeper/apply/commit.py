@@ -21,16 +21,17 @@ from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, check
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.question import Question
+from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
-from webhook.sweeper.observe.view import Looker, View
+from webhook.sweeper.observe.gangs import PodGang, key_of
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
-AVOID_SECONDS: Final = 600.0
-"""How long a gang does not go again to a node that did not take one of its pods."""
-LONGEST_PAUSE_SECONDS: Final = 300.0
 SEEN_SECONDS: Final = 300.0
 """How long a release that the watch does not show yet is believed to have happened."""
 _PARALLEL_COMMITS: Final = 8
@@ -39,51 +40,12 @@ Pair = tuple[Pod, PlannedPod]
 logger = logging.getLogger(__name__)
 
 
-class Avoided:
-    """Nodes that did not take a pod of some gang, and gangs that were refused altogether, for a while.
-
-    Losing this costs another try at most.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is avoided yet."""
-        self._clock = clock
-        self._until: dict[tuple[GangKey, str], float] = {}
-        self._pauses: dict[GangKey, tuple[float, float]] = {}
-
-    def pause(self, key: GangKey) -> None:
-        """Leave a gang alone for a while, each time twice as long as before, up to five minutes."""
-        _, seconds = self._pauses.get(key, (0.0, 1.0))
-        seconds = min(LONGEST_PAUSE_SECONDS, 2 * seconds)
-        self._pauses[key] = (self._clock() + seconds, seconds)
-
-    def paused_seconds(self, key: GangKey) -> float:
-        """How much longer a gang is to be left alone."""
-        until, seconds = self._pauses.get(key, (0.0, 0.0))
-        remaining = until - self._clock()
-        if seconds and remaining < -LONGEST_PAUSE_SECONDS:
-            del self._pauses[key]  # nothing was refused for long: it begins anew
-        return max(0.0, remaining)
-
-    def add(self, key: GangKey, node: str) -> None:
-        """This gang is not to go there for AVOID_SECONDS."""
-        self._until[key, node] = self._clock() + AVOID_SECONDS
-
-    def of(self, key: GangKey) -> frozenset[str]:
-        """Where a gang is not to go now."""
-        if not self._until:
-            return frozenset()
-        now = self._clock()
-        self._until = {each: until for each, until in self._until.items() if until > now}
-        return frozenset(node for owner, node in self._until if owner == key)
-
-
 @dataclass(frozen=True)
 class Commit:
     """A gang that has been given its place, by which state of the cluster (ClusterCache.usage_version)."""
 
     gang: PodGang
-    asked: plan.Question
+    asked: Question
     answer: Assignment
     preempts: bool
     usage_version: int
@@ -97,7 +59,7 @@ class Committer:
         api: Api,
         cache: ClusterCache,
         settings: Settings,
-        looker: Looker,
+        snapshotter: Snapshotter,
         avoided: Avoided,
         reporter: Reporter,
         metrics: Metrics,
@@ -107,13 +69,13 @@ class Committer:
         """may_act is asked before each write; stopping ends waits."""
         self._api = api
         self._cache = cache
-        self._looker = looker
+        self._snapshotter = snapshotter
         self._avoided = avoided
         self._reporter = reporter
         self._metrics = metrics
         self._may_act = may_act
         self._releaser = Releaser(api, stopping, may_act, settings.gate_prefix)
-        self._timestamps = plan.Timestamps()
+        self._timestamps = Timestamps()
         self._pool = ThreadPoolExecutor(_PARALLEL_COMMITS, thread_name_prefix="commit")
         self._fresh_lock = threading.Lock()
         self._turn_lock = threading.Lock()
@@ -237,14 +199,14 @@ class Committer:
         return []
 
     def _faults(self, commit: Commit) -> list[str]:
-        view = self._looker.look()
+        view = self._snapshotter.view()
         present = {pod.metadata.uid for pod in view.gated}
         gone = [pod.metadata.name for uid, pod in commit.asked.pods.items() if uid not in present]
         if gone:
             return [f"pod {gone[0]} is gone"]
         if commit.preempts:
             return []  # the pods in the way are still there, as they must be
-        return check(commit.answer, commit.asked.gang, self._looker.snapshot(view))
+        return check(commit.answer, commit.asked.gang, self._snapshotter.snapshot(view))
 
     def _write(self, commit: Commit, view: View) -> list[PlannedPod]:
         """Make the plan durable; returns its new entries."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube.objects import NodeSelectorTerm, Pod
+from webhook.sweeper.observe.pins import matches_something, required_terms
 
 Operation = dict[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -17,11 +18,6 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 class UnpinnableError(Exception):
     """This pod can be pinned to no node at all; the message says why."""
-
-
-def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
-    """Whether a pod waits for us (the condition SchedulingGated lags behind; only the spec counts)."""
-    return any(gate.name.startswith(prefix) for gate in pod.spec.scheduling_gates)
 
 
 def release_patch(
@@ -37,12 +33,6 @@ def release_patch(
         *_pin(pod, node),
         *_annotate(pod, annotations),
     ]
-
-
-def pinned_node(pod: Pod) -> str | None:
-    """The node that a released pod is pinned to, or None if it is not pinned to exactly one."""
-    names = {_pinned_by(term) for term in _terms(pod) if _matches_something(term)}
-    return names.pop() if len(names) == 1 else None
 
 
 def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:
@@ -62,7 +52,7 @@ def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:
 
 def _pin(pod: Pod, node: str) -> list[Operation]:
     requirement = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms = _terms(pod)
+    terms = required_terms(pod)
     if terms:
         # Terms are alternatives: one without the pin would be an escape. An empty one matches nothing
         # and may not be filled.
@@ -70,7 +60,7 @@ def _pin(pod: Pod, node: str) -> list[Operation]:
         pins = [
             _append(f"{path}/{index}", term, requirement)
             for index, term in enumerate(terms)
-            if _matches_something(term)
+            if matches_something(term)
         ]
         if not pins:
             raise UnpinnableError(
@@ -112,22 +102,3 @@ def _annotate(pod: Pod, annotations: dict[str, str]) -> list[Operation]:
 def escape(key: str) -> str:
     """A key as a part of a JSON Pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _terms(pod: Pod) -> list[NodeSelectorTerm]:
-    affinity = pod.spec.affinity
-    if affinity is None or affinity.node_affinity is None:
-        return []
-    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    return required.node_selector_terms if required else []
-
-
-def _matches_something(term: NodeSelectorTerm) -> bool:
-    return bool(term.match_expressions or term.match_fields)
-
-
-def _pinned_by(term: NodeSelectorTerm) -> str | None:
-    for field in term.match_fields:
-        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
-            return field.values[0]
-    return None

@@ -16,6 +16,7 @@ from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
 from webhook.sweeper.apply import patches
+from webhook.sweeper.observe.pins import is_gated, pinned_node
 
 PARALLEL: Final = 8
 """More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""
@@ -114,9 +115,9 @@ class Releaser:
                         continue
                     if fresh is None or fresh.metadata.uid != planned.uid:
                         return Release(planned, Outcome.GONE, detail)
-                    if not patches.is_gated(fresh, self._prefix):
+                    if not is_gated(fresh, self._prefix):
                         # An earlier try of ours did arrive, perhaps by an earlier plan.
-                        is_there = patches.pinned_node(fresh) == planned.node
+                        is_there = pinned_node(fresh) == planned.node
                         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
                     if _is_the_same(fresh, pod):
                         return Release(planned, Outcome.REFUSED, detail)

@@ -1,97 +1,17 @@
-"""What the sweeper sees at one moment, and the placement core's snapshot of it.
+"""What a pass sees of the cluster. Pure."""
 
-Converted objects are kept as long as the API server's object behind them is the same one, so that a pass
-over a cluster in which little has changed converts little.
-"""
-
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Generic, Protocol, TypeVar
 
 from labeler.contract import keys
-from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement, PlannedPod
-from webhook.placement import Node as PlacementNode
-from webhook.placement import PodClass, Snapshot, Usage
-from webhook.scheduling import antiaffinity, conflicts, convert
-from webhook.scheduling.antiaffinity import Term
+from webhook.placement import PodClass
+from webhook.scheduling import conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
-from webhook.sweeper.apply import patches
-from webhook.sweeper.observe.cache import occupied_node
-from webhook.sweeper.settings import Settings
-
-AMOUNTS: Final = 320_000
-"""Nodes times rules between pods that are held in memory, at about 80 bytes each."""
-
-FEWEST_RULES: Final = 16
-"""Rules between pods that are told apart however large the cluster is."""
-
-logger = logging.getLogger(__name__)
-
-
-class Objects(Protocol):
-    """Where the API server's objects come from: the live cache, or one reading of the cluster."""
-
-    def pod_items(self) -> Iterable[Pod]:
-        """All unfinished pods."""
-
-    def node_items(self) -> Mapping[str, Node]:
-        """Nodes by name."""
-
-    def current_placements(self) -> Mapping[str, Placement]:
-        """Placements by "namespace/name"."""
-
-
-class _HasMetadata(Protocol):
-    @property
-    def metadata(self) -> Metadata: ...
-
-
-A = TypeVar("A", bound=_HasMetadata)
-B = TypeVar("B")
-
-
-Texts = Mapping[str, str]
-
-
-class Converted(Generic[A, B]):
-    """Results of a conversion, by uid, for as long as the object is the very same.
-
-    A conversion may read other annotations than the object's own; its result counts while they are equal.
-
-    A result may be completed by something that holds for all of them; when that changes, it is completed
-    anew, but not converted anew.
-    """
-
-    def __init__(self, convert_one: Callable[[A, Texts | None], B]) -> None:
-        """convert_one must depend on nothing but its arguments."""
-        self._convert = convert_one
-        self._complete: Callable[[A, B], B] | None = None
-        self._by: object = None
-        self._known: dict[str, tuple[A, Texts | None, B, object, B]] = {}
-        self._used: dict[str, tuple[A, Texts | None, B, object, B]] = {}
-
-    def complete_by(self, by: object, complete: Callable[[A, B], B] | None) -> None:
-        """How results are completed from now on (None: they are complete); `by` is its identity."""
-        self._by, self._complete = by, complete
-
-    def get(self, item: A, annotations: Texts | None = None) -> B:
-        """The conversion of an object; annotations: read instead of its own."""
-        uid = item.metadata.uid
-        known = self._known.get(uid)
-        is_same = known is not None and known[0] is item and known[1] == annotations
-        if known is None or not is_same or known[3] is not self._by:
-            plain = known[2] if known is not None and is_same else self._convert(item, annotations)
-            complete = self._complete(item, plain) if self._complete else plain
-            known = (item, annotations, plain, self._by, complete)
-        self._used[uid] = known
-        return known[4]
-
-    def end_round(self) -> None:
-        """Forget what was not asked for since the last round."""
-        self._known, self._used = self._used, {}
+from webhook.sweeper.observe.converted import Texts
+from webhook.sweeper.observe.pins import occupied_node
 
 
 @dataclass
@@ -166,111 +86,6 @@ def _name(pod: Pod) -> str:
 def _kind_of_owner(pod: Pod) -> str:
     owner = pod.metadata.controller
     return owner.kind if owner is not None else ""
-
-
-class Looker:
-    """Makes views and snapshots of a cache."""
-
-    def __init__(self, objects: Objects, settings: Settings) -> None:
-        """Nothing is looked at yet."""
-        self._objects = objects
-        self._settings = settings
-        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: convert.node_of(node))
-        self._usages: Converted[Pod, Usage] = Converted(
-            lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
-        )
-        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(lambda pod, _: antiaffinity.terms_of(pod))
-        self._conflicts = conflicts.NONE
-        self._capacity = conflicts.NONE.capacity
-        self._snapshot: Snapshot | None = None
-
-    def look(self) -> View:
-        """The cluster now. A plan for a node that cannot take pods any more does not hold."""
-        ignored, prefix = self._settings.ignored_namespaces, self._settings.gate_prefix
-        gated: list[Pod] = []
-        others: list[Pod] = []
-        for pod in self._objects.pod_items():
-            mine = patches.is_gated(pod, prefix) and pod.metadata.namespace not in ignored
-            (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
-        nodes = dict(self._objects.node_items())
-        view = View(gated, others, nodes, dict(self._objects.current_placements()), gate_prefix=prefix)
-        waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
-        for placement in view.placements.values():
-            for planned in placement.spec.pods:
-                view.in_a_plan.add(planned.uid)
-                view.cards[placement.metadata.namespace, planned.uid, planned.node] = planned.annotations
-                node = nodes.get(planned.node)
-                # A plan speaks for pods of its own namespace alone, whoever wrote it.
-                is_its_own = waiting.get(planned.uid) == placement.metadata.namespace
-                if is_its_own and node is not None and is_usable(node):
-                    view.planned[planned.uid] = planned
-        if gated:
-            view.conflicts = self._conflicts_of(view)
-        return view
-
-    def _conflicts_of(self, view: View) -> Conflicts:
-        """The same as before if those say all that is needed: so nothing has to be completed anew."""
-        carriers = [pod for pod in view.others if pod.spec.affinity is not None]
-        terms = [self._terms.get(pod) for pod in carriers if view.occupied(pod) is not None]
-        most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
-        needed = conflicts.between(view.gated, terms, most, self._terms_of)
-        self._terms.end_round()
-        if not self._conflicts.serves(needed):
-            self._conflicts = needed
-        return self._conflicts
-
-    def _terms_of(self, pod: Pod) -> tuple[Term, ...]:
-        return self._terms.get(pod) if pod.spec.affinity is not None else ()
-
-    def snapshot(self, view: View) -> Snapshot:
-        """Nodes, and what bound, pinned and planned pods take on them.
-
-        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one. The
-        cards of a pod that we placed are those of its plan, as its author may change the annotations at any
-        time; other pods count by their own.
-        """
-        rules = view.conflicts
-        if rules.capacity != self._capacity:
-            self._capacity = rules.capacity
-        self._nodes.complete_by(self._capacity, rules.node if rules else None)
-        self._usages.complete_by(rules, rules.usage if rules else None)
-        usage: list[tuple[str, Usage]] = []
-        for pod in view.others:
-            name = view.occupied(pod)
-            if name in view.nodes and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan):
-                cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
-                usage.append((name, self._usage(pod, view.nodes[name], cards)))
-        for pod in view.gated:
-            planned = view.planned.get(pod.metadata.uid)
-            if planned is not None:
-                use = self._usage(pod, view.nodes[planned.node], planned.annotations)
-                usage.append((planned.node, use))
-        nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
-        self._snapshot = Snapshot.build(nodes, usage, self._settings.topology, previous=self._snapshot)
-        self._nodes.end_round()
-        self._usages.end_round()
-        return self._snapshot
-
-    def _usage(self, pod: Pod, node: Node, annotations: Texts | None) -> Usage:
-        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked.
-
-        annotations: read instead of its own, if not None.
-        """
-        try:
-            return self._usages.get(pod, annotations)
-        except ValueError as error:
-            logger.warning(
-                "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
-            )
-            made = self._node(node)
-            return Usage(dict(made.allocatable) if made is not None else {})
-
-    def _node(self, node: Node) -> PlacementNode | None:
-        try:
-            return self._nodes.get(node)
-        except ValueError as error:
-            logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
-            return None
 
 
 def is_ready(node: Node) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.client import Api
 from webhook.kube.objects import OwnerReference, Pod
-from webhook.sweeper.apply.commit import Avoided
+from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of

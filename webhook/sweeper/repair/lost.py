@@ -13,7 +13,7 @@ from typing import Final
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.cache import occupied_node
+from webhook.sweeper.observe.pins import occupied_node
 from webhook.sweeper.observe.view import is_ready, is_usable
 from webhook.sweeper.settings import Settings
 

@@ -1,0 +1,35 @@
+"""gas-ts, the time by which the device plugin tells whose turn it is. Pure: the clock is passed in."""
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from labeler.contract import keys
+
+_TIME: Final = re.compile(r"[1-9][0-9]{18}")
+_AHEAD_NS: Final = 24 * 3600 * 10**9
+"""A time further ahead than a clock may be wrong was not written by us."""
+
+
+class Timestamps:
+    """gas-ts: 19 digits that only grow, also over restarts and when the clock is set back."""
+
+    def __init__(self) -> None:
+        """Nothing has been seen yet."""
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def saw(self, annotations: Iterable[Mapping[str, str]], now_ns: int) -> None:
+        """Never go below what is written among these pods' annotations, if it can be a time of ours."""
+        for each in annotations:
+            value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+            if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
+                with self._lock:
+                    self._last = max(self._last, int(value))
+
+    def next(self, now_ns: int) -> int:
+        """The next one, not before now_ns (nanoseconds since 1970)."""
+        with self._lock:
+            self._last = max(self._last + 1, now_ns)
+            return self._last
