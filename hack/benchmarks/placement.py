@@ -117,7 +117,7 @@ def span(seconds: Sequence[float]) -> str:
 def load() -> None:
     """What the first gang of a process pays once."""
     start = time.process_time()
-    importlib.import_module("webhook.placement.layers")
+    importlib.import_module("webhook.placement.alike.layers")
     print(f"loading numpy, once in a process: {(time.process_time() - start) * 1e3:.0f} ms")
 
 

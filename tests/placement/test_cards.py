@@ -14,7 +14,7 @@ import pytest
 from labeler.contract import keys
 from webhook.kube import objects
 from webhook.placement import CardWish, PodClass, Snapshot
-from webhook.placement.cards import POLISH, CardState, card_state, choose, doubts, fits, room, tile_run
+from webhook.placement.cards.choose import POLISH, CardState, card_state, choose, doubts, fits, room, tile_run
 from webhook.placement.model import Card
 from webhook.scheduling import convert
 

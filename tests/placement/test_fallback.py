@@ -19,14 +19,13 @@ from webhook.placement import (
     Snapshot,
     Usage,
     check,
-    filling,
-    fitting,
     place,
 )
-from webhook.placement.filling import Filling
-from webhook.placement.fitting import Fitting
 from webhook.placement.question import ask
 from webhook.placement.tree import Vertex, build
+from webhook.placement.unlike import filling, fitting
+from webhook.placement.unlike.filling import Filling
+from webhook.placement.unlike.fitting import Fitting
 
 
 def unlike(dice: random.Random, count: int) -> Gang:

@@ -7,13 +7,14 @@ import sys
 import pytest
 
 from tests.placement.small import gang_of, node
-from webhook.placement import Anchor, Mode, Node, Options, Snapshot, Usage, narrow
+from webhook.placement import Anchor, Mode, Node, Options, Snapshot, Usage
+from webhook.placement.alike import packed_cost as narrow
+from webhook.placement.alike.knapsack import Knapsack, Solution
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import evaluate
-from webhook.placement.knapsack import Knapsack, Solution
 from webhook.placement.question import ask
-from webhook.placement.search import Search
 from webhook.placement.tree import build
+from webhook.placement.unlike.frontier import Search
 
 
 def cluster(dice: random.Random, nodes: int, slots: int, shared_hosts: bool) -> Snapshot:

@@ -3,7 +3,7 @@
 import pytest
 
 from labeler.contract import keys
-from webhook.placement.cards import overbooked_cards
+from webhook.placement.cards.state import overbooked_cards
 from webhook.placement.model import Card, Node, Usage
 
 MILLI, PLUGIN = keys.MILLICORES, keys.I915

@@ -23,10 +23,10 @@ from webhook.placement import (
     Snapshot,
     Usage,
     check,
-    packing,
     place,
 )
-from webhook.placement.cards import CardState, card_state, choose, doubts, fits, room
+from webhook.placement.cards import packing
+from webhook.placement.cards.choose import CardState, card_state, choose, doubts, fits, room
 
 MILLI, PLUGIN, MEMORY = keys.MILLICORES, keys.I915, keys.MEMORY_MAX
 CAPACITY = {PLUGIN: 10, MILLI: 1000, MEMORY: 16_000}

@@ -21,8 +21,8 @@ from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
+from webhook.placement import victims as claims
 from webhook.scheduling import unmodelled
-from webhook.sweeper import claims
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of

@@ -32,7 +32,7 @@ from webhook.placement import (
     check,
     place,
 )
-from webhook.placement.cards import natural
+from webhook.placement.cards.state import natural
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.sweeper.observe.gangs import slices_of
 

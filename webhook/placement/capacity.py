@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from webhook.placement import cards
+from webhook.placement.cards import choose as cards
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState

@@ -6,10 +6,10 @@ from dataclasses import replace
 from webhook.placement import capacity
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import NodeState, Snapshot, place_of
 from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Question, Vertex
+from webhook.placement.unlike.frontier import OutOfSteps, Search
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from webhook.placement import cards, fallback, leastfree
+from webhook.placement.alike import least_free as leastfree
+from webhook.placement.alike.items import Pick
+from webhook.placement.alike.knapsack import Knapsack
+from webhook.placement.cards import choose as cards
+from webhook.placement.cards.state import natural
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import class_room, cost_of, evaluate
 from webhook.placement.explain import no_fit, refused
-from webhook.placement.knapsack import Knapsack
 from webhook.placement.model import (
     Assignment,
     Gang,
@@ -25,12 +28,12 @@ from webhook.placement.model import (
     PlacementError,
     Slots,
 )
-from webhook.placement.parts import Pick
 from webhook.placement.question import Impossible, ask
-from webhook.placement.search import OutOfSteps, Search
 from webhook.placement.snapshot import Snapshot, place_of
-from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex, build, is_usable
+from webhook.placement.unlike import fallback
+from webhook.placement.unlike.frontier import OutOfSteps, Search
+from webhook.placement.unlike.node_options import State
 
 NEIGHBOURS: Final = 64
 """Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""
@@ -182,7 +185,7 @@ def _assign(
 
 def _along(question: Question, snapshot: Snapshot, name: str) -> tuple[object, ...]:
     key = (*place_of(snapshot.nodes[name], question.levels), name)
-    return tuple(cards.natural(part) for part in key)
+    return tuple(natural(part) for part in key)
 
 
 def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[Slots]:

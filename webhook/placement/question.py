@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from webhook.placement.cards import natural
+from webhook.placement.cards.state import natural
 from webhook.placement.model import Gang, Member, Options, PlacementError, PodClass
 from webhook.placement.snapshot import Snapshot, place_of
 from webhook.placement.tree import Question

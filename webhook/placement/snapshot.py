@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from webhook.placement.cards import CardState, card_state, natural
+from webhook.placement.cards.state import CardState, card_state, natural
 from webhook.placement.model import Assignment, Gang, Node, Placed, PlacementError, PodClass, Topology, Usage
 
 Path = tuple[str, ...]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from webhook.placement import capacity
-from webhook.placement.cards import natural
+from webhook.placement.cards.state import natural
 from webhook.placement.costs import Costs
 from webhook.placement.headroom import Score
 from webhook.placement.model import Options, PodClass

@@ -16,8 +16,8 @@ from webhook.kube.client import Api
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
-from webhook.placement.cards import overbooked_cards
-from webhook.sweeper import claims
+from webhook.placement import victims as claims
+from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.apply.commit import Commit, Committer
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion

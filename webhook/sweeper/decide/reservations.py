@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from webhook.placement import Snapshot
-from webhook.sweeper import claims
+from webhook.placement import victims as claims
 from webhook.sweeper.decide.question import Question
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Final
 
-from webhook.placement.cardstate import CardState, Choice, Demand, natural, tile_run, usable, without
+from webhook.placement.cards.state import CardState, Choice, Demand, natural, tile_run, usable, without
 from webhook.placement.model import CardShare, CardWish, PodClass, Slots
 
 POLISH: Final = 3000

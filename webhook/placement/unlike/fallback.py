@@ -7,11 +7,12 @@ decreasing). Where no rule finds a place, fitting and filling search for one whe
 
 from collections.abc import Iterator, Sequence
 
-from webhook.placement import capacity, filling, fitting
-from webhook.placement.filling import Filling
-from webhook.placement.fitting import Fitting, OutOfLimit
-from webhook.placement.takes import State
+from webhook.placement import capacity
 from webhook.placement.tree import Question, Vertex
+from webhook.placement.unlike import filling, fitting
+from webhook.placement.unlike.filling import Filling
+from webhook.placement.unlike.fitting import Fitting, OutOfLimit
+from webhook.placement.unlike.node_options import State
 
 
 def first_found(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:

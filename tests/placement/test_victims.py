@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.placement import Gang, Member, Node, NoFit, Options, PodClass, Snapshot, Usage, place
-from webhook.sweeper.claims import claim
+from webhook.placement.victims import claim
 
 OPTIONS = Options()
 

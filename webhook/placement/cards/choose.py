@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from webhook.placement import packing
-from webhook.placement.cardsearch import POLISH, STEPS, Search, first_the_hard_ones
-from webhook.placement.cardstate import (
+from webhook.placement.cards import packing
+from webhook.placement.cards.search import POLISH, STEPS, Search, first_the_hard_ones
+from webhook.placement.cards.state import (
     CardState,
     Choice,
     Demand,

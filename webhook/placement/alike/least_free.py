@@ -7,8 +7,8 @@ a place. For identical pods alone; what "smallest" means to unlike pods is not d
 
 from collections.abc import Iterator
 
-from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
+from webhook.placement.unlike.node_options import State
 
 
 def distribute(question: Question, root: Vertex) -> dict[str, State] | None:

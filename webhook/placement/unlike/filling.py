@@ -10,9 +10,9 @@ sets come first, and what was left at a node without success is remembered. One 
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.fitting import DEEPEST, Kind, OutOfLimit, kinds_of, needs_of
-from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
+from webhook.placement.unlike.fitting import DEEPEST, Kind, OutOfLimit, kinds_of, needs_of
+from webhook.placement.unlike.node_options import State
 
 LIMIT = 200_000
 """Steps of one search, about a second."""

@@ -19,8 +19,8 @@ from typing import Final
 
 from webhook.placement.costs import Costs
 from webhook.placement.model import Mode
-from webhook.placement.takes import State, node_options
 from webhook.placement.tree import Question, Vertex
+from webhook.placement.unlike.node_options import State, node_options
 
 _DOMINANCE: Final = 64
 """Above so many states of several classes, looking for dominated ones costs more than it saves."""

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from webhook.placement.alike.items import Inside, Pick, Ranges, child_rooms
+from webhook.placement.alike.packed_cost import Narrow
+from webhook.placement.alike.rooms import census, discords_of, rooms_below, shape
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
 from webhook.placement.model import Mode
-from webhook.placement.narrow import Narrow
-from webhook.placement.parts import Inside, Pick, Ranges, child_rooms
-from webhook.placement.rooms import census, discords_of, rooms_below, shape
 from webhook.placement.tree import Question, Vertex
 
 if TYPE_CHECKING:
-    from webhook.placement.layers import Array
+    from webhook.placement.alike.layers import Array
 
 
 SCREENED = 100_000
@@ -96,7 +96,7 @@ class Home:
 
         With the ranges that they hold then, in pods. {} where that is not worth working out.
         """
-        from webhook.placement.layers import priced, screen
+        from webhook.placement.alike.layers import priced, screen
 
         first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
         if not self.vertex.parts or not {first, second} <= set(self.levels):
@@ -199,7 +199,7 @@ class Home:
         return found
 
     def _curve(self, vertex: Vertex, most: int) -> "Array":
-        from webhook.placement.layers import sorted_nodes
+        from webhook.placement.alike.layers import sorted_nodes
 
         own = self.counts.pack(vertex.own)
         if vertex.leaves is not None:

@@ -10,8 +10,8 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Leaves, Vertex
 
 if TYPE_CHECKING:
-    from webhook.placement.home import Home
-    from webhook.placement.layers import Part
+    from webhook.placement.alike.covering import Home
+    from webhook.placement.alike.layers import Part
 
 Pick = tuple[NodeState, int, int]
 """A node that is used, the pods that it may take, and its cost."""
@@ -25,7 +25,7 @@ class Inside:
 
     def __init__(self, home: "Home", vertex: Vertex, numbers: Sequence[int] | None = None) -> None:
         """numbers: of the children that matter; None for all."""
-        from webhook.placement.layers import Layers  # see there why it is not imported with this module
+        from webhook.placement.alike.layers import Layers  # see there why it is not imported with this module
 
         self.things: list[Alike | Inner] = _things(home, vertex, numbers)
         parts = [thing.part() for thing in self.things]
@@ -64,7 +64,7 @@ class Alike:
 
     def part(self) -> "Part":
         """What the layers see of it."""
-        from webhook.placement.layers import of_domain, of_nodes, sorted_nodes
+        from webhook.placement.alike.layers import of_domain, of_nodes, sorted_nodes
 
         home = self.home
         if home.balanced:
@@ -142,7 +142,7 @@ class Inner:
 
     def part(self) -> "Part":
         """What the layers see of it."""
-        from webhook.placement.layers import of_domain, of_nodes
+        from webhook.placement.alike.layers import of_domain, of_nodes
 
         home, vertex = self.home, self.vertex
         room = vertex.room // home.unit

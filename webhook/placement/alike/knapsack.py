@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from webhook.placement.alike.covering import Home
+from webhook.placement.alike.items import Pick, child_rooms, node
+from webhook.placement.alike.rooms import room_sums
 from webhook.placement.costs import Costs
-from webhook.placement.home import Home
 from webhook.placement.model import Mode
-from webhook.placement.parts import Pick, child_rooms, node
-from webhook.placement.rooms import room_sums
 from webhook.placement.tree import Question, Vertex
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from webhook.placement import capacity
 from webhook.placement.snapshot import NodeState
-from webhook.placement.takes import State
 from webhook.placement.tree import Question, Vertex
+from webhook.placement.unlike.node_options import State
 
 LIMIT = 3_000
 """Steps of one search, a fraction of a second."""
