@@ -21,6 +21,7 @@ from hack.local.nodes import Shape
 from labeler.contract import keys
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
+from webhook.workloads import marks
 
 SHAPE = Shape(nodes=64, blocks=4, subblocks=2, gpus=8, intel=4)
 DEADLINE_SECONDS = 90.0
@@ -88,7 +89,7 @@ class Demo:
             self.running.setdefault(name, now)
         if (
             self.kill_sweeper
-            and keys.JOB_NAME_LABEL in after.metadata.labels
+            and marks.JOB_NAME_LABEL in after.metadata.labels
             and not after.spec.scheduling_gates
         ):
             program = self.installation.programs["sweeper"]

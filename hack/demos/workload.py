@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
+from webhook.workloads import marks
 
 NAMESPACE: Final = "demo"
 FOREIGN_NAMESPACE: Final = "others"
@@ -49,7 +50,7 @@ class Seen:
     @property
     def rank(self) -> str:
         """Its rank in its gang, "" without one."""
-        return str(self.annotations.get(keys.JOB_INDEX_KEY, ""))
+        return str(self.annotations.get(marks.JOB_INDEX_KEY, ""))
 
 
 def foreign_pods() -> Objects:

@@ -22,6 +22,20 @@ SLICE_SIZE_ANNOTATION: Final = "topogate.io/slice-size"
 """Each so many consecutive ranks in one domain of the level that the annotation before names. Of topology
 wishes only those under our own names count: pods that carry Kueue's are placed by Kueue."""
 
+WISH_ANNOTATIONS: Final = frozenset(
+    {
+        GPU_MODEL_ANNOTATION,
+        PRIORITY_ANNOTATION,
+        GANG_ANNOTATION,
+        GANG_SIZE_ANNOTATION,
+        REQUIRED_TOPOLOGY_ANNOTATION,
+        PREFERRED_TOPOLOGY_ANNOTATION,
+        SLICE_TOPOLOGY_ANNOTATION,
+        SLICE_SIZE_ANNOTATION,
+    }
+)
+"""What a user may wish of topogate; a pod with one of them asks to be served, with or without GPUs."""
+
 # --- the gate -----------------------------------------------------------------------------------
 
 GATE_PREFIX: Final = "gke.io/topology-aware-auto-"
@@ -105,134 +119,10 @@ TAS_DESCHEDULE_TILE: Final = "gas-tile-deschedule-"
 TAS_PCI_GROUP: Final = "PCI_GROUP"
 """Value of a disable label that means the card's whole PCI group."""
 
-# --- well-known keys of Kubernetes and of workload controllers -----------------------------------
+# --- well-known keys of Kubernetes ----------------------------------------------------------------
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
-JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
-LEGACY_JOB_NAME_LABEL: Final = "job-name"
-JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
-"""Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
-
-# --- how workload controllers mark the pods of one gang -------------------------------------------
-
-JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
-"""Written by the Job controller where each index has a limit of its own."""
-
-GANG_LABELS: Final = (
-    # (kind for people, key of the name, key of what tells two of that name apart)
-    ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
-    ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-key"),
-    ("PodGroup", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-name"),
-    ("PodGroup", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"),
-    ("PodGroup", "scheduling.volcano.sh/group-name", "scheduling.volcano.sh/group-name"),
-    ("PodGroup", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-name"),
-    ("TrainingJob", "training.kubeflow.org/job-name", "training.kubeflow.org/job-name"),
-    ("RayCluster", "ray.io/cluster", "ray.io/cluster"),
-    ("Job", JOB_NAME_LABEL, "batch.kubernetes.io/controller-uid"),
-    ("Job", "job-name", "controller-uid"),
-)
-"""Labels or annotations, outermost owner first: a JobSet's pods carry their child Job's labels as well."""
-
-LOOSE_OWNERS: Final = ("ReplicaSet", "DaemonSet", "Node")
-"""Controllers whose pods do not wait for one another: each of their pods is a gang of its own."""
-
-GANG_SIZE_KEYS: Final = (
-    GANG_SIZE_ANNOTATION,
-    "leaderworkerset.sigs.k8s.io/size",
-    "kueue.x-k8s.io/pod-group-total-count",
-)
-"""Annotations that say how many pods a gang has; the first that is there counts."""
-
-RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
-    # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
-    ((), ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY)),
-    ((), (JOB_INDEX_KEY,)),
-    ((), ("leaderworkerset.sigs.k8s.io/worker-index",)),
-    ((), ("kueue.x-k8s.io/pod-group-pod-index",)),
-    (("training.kubeflow.org/replica-type",), ("training.kubeflow.org/replica-index",)),
-    (
-        ("ray.io/node-type", "ray.io/group"),
-        ("ray.io/worker-group-replica-index", "ray.io/replica-host-index"),
-    ),
-    (("ray.io/node-type", "ray.io/group"), ("ray.io/replica-host-index",)),
-    (("volcano.sh/task-spec",), ("volcano.sh/task-index",)),
-    ((), ("apps.kubernetes.io/pod-index",)),
-)
-"""Labels or annotations that number the pods of a gang; several together count from the outside in. The
-first entry counts of which all numbers are there."""
-
-LEADER_KEYS: Final = (
-    "training.kubeflow.org/replica-type",
-    "training.kubeflow.org/job-role",
-    "ray.io/node-type",
-    "volcano.sh/task-spec",
-)
-"""Labels or annotations that tell a leader: there is one, and some controllers do not number it."""
-
-LEADER_ROLES: Final = ("master", "chief", "launcher", "head")
-ROLES: Final = (*LEADER_ROLES, "ps", "evaluator", "worker")
-"""Roles in the order of rank: master, chief and launcher have rank 0 of their framework. Letter case does not
-matter; roles that are not listed come last, by name."""
-
-JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
-LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
-LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
-"""Annotations by which those controllers make some pods only after their leader has a node."""
-
-# --- of all annotations of an object, those that the sweeper reads ---------------------------------
-
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """On the bookmark that ends a list which came as a stream (KEP-3157)."""
-
-SHORT_ANNOTATIONS: Final = frozenset(
-    {
-        INJECT_ANNOTATION,
-        GPU_MODEL_ANNOTATION,
-        PRIORITY_ANNOTATION,
-        GANG_ANNOTATION,
-        REQUIRED_TOPOLOGY_ANNOTATION,
-        PREFERRED_TOPOLOGY_ANNOTATION,
-        SLICE_TOPOLOGY_ANNOTATION,
-        SLICE_SIZE_ANNOTATION,
-        GAS_TIMESTAMP_ANNOTATION,
-        GAS_ALLOW_ANNOTATION,
-        GAS_DENY_ANNOTATION,
-        GAS_SAME_GPU_ANNOTATION,
-        GAS_XELINK_ANNOTATION,
-        GAS_SINGLE_NUMA_ANNOTATION,
-        JOB_INDEX_FAILURES_ANNOTATION,
-        JOBSET_EXCLUSIVE,
-        JOBSET_NODE_SELECTOR,
-        LWS_EXCLUSIVE,
-        LWS_SUBGROUP_EXCLUSIVE,
-        INITIAL_EVENTS_END,
-        *GANG_SIZE_KEYS,
-        *LEADER_KEYS,
-        *(key for _, *two in GANG_LABELS for key in two),
-        *(key for roles, numbers in RANK_KEYS for key in (*roles, *numbers)),
-    }
-)
-"""Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
-
-LONG_ANNOTATIONS: Final = frozenset({GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION})
-"""Those that grow with the containers of a pod and the cards of a node."""
-
-WISH_ANNOTATIONS: Final = frozenset(
-    {
-        GANG_ANNOTATION,
-        REQUIRED_TOPOLOGY_ANNOTATION,
-        PREFERRED_TOPOLOGY_ANNOTATION,
-        SLICE_TOPOLOGY_ANNOTATION,
-        SLICE_SIZE_ANNOTATION,
-        GAS_ALLOW_ANNOTATION,
-        GAS_DENY_ANNOTATION,
-        GAS_SAME_GPU_ANNOTATION,
-        *(key for _, *two in GANG_LABELS for key in two),
-    }
-)
-"""Those without whose value a pod cannot be placed as its author meant it."""

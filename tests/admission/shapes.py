@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.workloads import marks
 
 OPEN, CAPPED, STEERED, INTEL = "open", "capped", "steered", "intel"
 """Namespaces of the policy: no rules; default medium and at most medium; default model; Intel's."""
@@ -406,7 +407,7 @@ TIERS: Final = [
 _JOBSET: Final = {
     "jobset.sigs.k8s.io/jobset-name": "train",
     "jobset.sigs.k8s.io/job-index": "0",
-    keys.JOB_NAME_LABEL: "train-workers-0",
+    marks.JOB_NAME_LABEL: "train-workers-0",
 }
 _LWS: Final = {"leaderworkerset.sigs.k8s.io/name": "serve", "leaderworkerset.sigs.k8s.io/group-index": "0"}
 
@@ -415,7 +416,7 @@ CONTROLLERS: Final = [
         "jobset worker",
         pod(
             metadata=owned("Job", "batch/v1", labels=_JOBSET),
-            annotations={keys.JOB_INDEX_KEY: "3", "jobset.sigs.k8s.io/jobset-name": "train"},
+            annotations={marks.JOB_INDEX_KEY: "3", "jobset.sigs.k8s.io/jobset-name": "train"},
             restartPolicy="Never",
         ),
     ),

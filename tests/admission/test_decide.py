@@ -14,7 +14,7 @@ from tests.admission import shapes
 from tests.admission.harness import ROOT, gpu_pod
 from tests.admission.reviews import pods
 from webhook.admission import patch
-from webhook.admission.decide import WISH_ANNOTATIONS, Decision, decide
+from webhook.admission.decide import Decision, decide
 from webhook.admission.policy import Policy
 from webhook.admission.policy_file import parse_policy
 from webhook.admission.review import Pod
@@ -126,8 +126,8 @@ def test_every_wish_of_the_readmes_table_makes_a_pod_ours() -> None:
     ]
     wishes = {key for row in rows for key in re.findall(r"`(topogate\.io/[a-z-]+)", row.split("|")[1])}
     assert len(wishes) >= 8
-    assert wishes - {keys.INJECT_ANNOTATION} == WISH_ANNOTATIONS
-    for wish in WISH_ANNOTATIONS:
+    assert wishes - {keys.INJECT_ANNOTATION} == keys.WISH_ANNOTATIONS
+    for wish in keys.WISH_ANNOTATIONS:
         assert decided({"metadata": {"annotations": {wish: "x"}}, "spec": {}}).outcome != "left-alone"
 
 

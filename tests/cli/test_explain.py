@@ -13,6 +13,7 @@ from webhook.cli.explain import Cluster, ExplainError, explain
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
 GPU = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
@@ -25,9 +26,9 @@ def job_pods(count: int, **metadata: Any) -> list[Pod]:
         own = {
             "uid": f"u{index}",
             "labels": {
-                keys.JOB_NAME_LABEL: "train",
+                marks.JOB_NAME_LABEL: "train",
                 "batch.kubernetes.io/controller-uid": "j",
-                keys.JOB_INDEX_KEY: str(index),
+                marks.JOB_INDEX_KEY: str(index),
             },
             "ownerReferences": [{"kind": "Job", "name": "train", "uid": "j", "controller": True}],
             **metadata,

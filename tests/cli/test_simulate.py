@@ -10,6 +10,7 @@ import yaml
 
 from labeler.contract import keys
 from webhook.cli import simulate
+from webhook.workloads import marks
 
 
 def node(name: str, block: str, gpus: int, **more: Any) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def nodes_of(printed: str) -> list[str]:
 def test_a_job_whose_pods_repel_each_other_by_its_name_gets_a_node_for_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = away_from({"matchLabels": {keys.JOB_NAME_LABEL: "train"}})
+    own = away_from({"matchLabels": {marks.JOB_NAME_LABEL: "train"}})
     nodes = cluster(node("a", "b0", 8), node("b", "b0", 8), node("c", "b0", 8))
     assert simulated(tmp_path, nodes, with_spec(job(3), **own)) == 0
     assert sorted(nodes_of(capsys.readouterr().out)) == ["a", "b", "c"]
@@ -187,7 +188,7 @@ def test_a_pod_of_the_dump_that_repels_or_is_repelled_keeps_its_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = away_from({"matchLabels": {"app": "x"}})
-    theirs = away_from({"matchLabels": {keys.JOB_NAME_LABEL: "train"}})
+    theirs = away_from({"matchLabels": {marks.JOB_NAME_LABEL: "train"}})
     nodes = [node(name, "b0", 4) for name in "abc"]
     dump = cluster(*nodes, resident("a"), resident("b", **theirs), resident("c", "elsewhere", **theirs))
     assert simulated(tmp_path, dump, with_spec(job(1), **own)) == 0

@@ -14,6 +14,7 @@ from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.kube.client import Api, ApiError
+from webhook.workloads import marks
 
 SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
 
@@ -81,7 +82,7 @@ def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(
     create_job(installed.api, opted_in, "train", 4, {"nvidia.com/gpu": 8})
     pods = wait_for_pods(installed.cluster, opted_in, all_run(4), "four running pods")
     assert blocks_of(pods) == {"b0"}
-    by_rank = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][keys.JOB_INDEX_KEY]))
+    by_rank = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][marks.JOB_INDEX_KEY]))
     assert [pod["spec"]["nodeName"] for pod in by_rank] == sorted(pod["spec"]["nodeName"] for pod in pods)
     assert all(not pod["spec"].get("schedulingGates") for pod in pods)
 

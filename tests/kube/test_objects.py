@@ -9,7 +9,7 @@ import pytest
 
 from labeler.contract import annotations, keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube import sharing
+from webhook.kube import annotated, sharing
 from webhook.kube.annotated import is_too_long, most_characters
 from webhook.kube.objects import Node, Pod
 from webhook.placement import PlacementError
@@ -17,6 +17,7 @@ from webhook.scheduling import convert
 from webhook.sweeper.apply import patches
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather, key_of
+from webhook.workloads import marks
 
 QUARTER = 256 * 1024
 """Bytes that the API server takes of all annotations of an object together."""
@@ -48,7 +49,7 @@ def test_annotations_that_nobody_reads_are_not_kept() -> None:
 
 
 def test_of_annotations_that_are_read_no_more_is_kept_than_makes_sense() -> None:
-    read = keys.SHORT_ANNOTATIONS | keys.LONG_ANNOTATIONS
+    read = annotated.SHORT | annotated.LONG
     hostile = dict.fromkeys(read, "x" * QUARTER)
     assert kept_bytes(pod(**hostile)) < 16 * 1024
     largest = {key: "x" * most_characters(key) for key in read}
@@ -67,7 +68,7 @@ def test_an_annotation_that_has_a_name_in_the_contract_is_kept(name: str) -> Non
 
 
 def test_a_value_that_is_read_is_kept_as_it_is() -> None:
-    texts = {key: "x" * most_characters(key) for key in keys.SHORT_ANNOTATIONS | keys.LONG_ANNOTATIONS}
+    texts = {key: "x" * most_characters(key) for key in annotated.SHORT | annotated.LONG}
     assert min(map(len, texts.values())) > 253, "the longest name of an object"
     assert pod(**texts, other="gone").metadata.annotations == texts
 
@@ -86,7 +87,7 @@ def test_an_allocation_that_is_too_long_books_no_cards_like_any_that_cannot_be_r
     assert convert.usage_of(long).cards == {}
 
 
-@pytest.mark.parametrize("key", sorted(keys.WISH_ANNOTATIONS))
+@pytest.mark.parametrize("key", sorted(annotated.NEEDED_WHOLE))
 def test_a_wish_that_is_too_long_is_told_and_not_passed_over(key: str) -> None:
     gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
     with pytest.raises(PlacementError) as told:
@@ -130,7 +131,7 @@ def test_what_stands_for_a_long_value_is_told_from_a_value() -> None:
 
 def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
     """A gang of 200 pods that contradict each other in every wish, with values as long as are read."""
-    wishes = (*keys.GANG_SIZE_KEYS, keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION)
+    wishes = (*marks.GANG_SIZE_KEYS, keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION)
     pods = [
         job_pod(number, annotations=dict.fromkeys(wishes, f"{number}" + "x" * 1000)) for number in range(200)
     ]

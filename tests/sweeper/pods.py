@@ -6,6 +6,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
+from webhook.workloads import marks
 
 _decoder = msgspec.json.Decoder(Pod)
 
@@ -38,9 +39,9 @@ def job_pod(index: int, job: str = "train", namespace: str = "ns", **metadata: A
                 "namespace": namespace,
                 "uid": f"{namespace}-{job}-{index}",
                 "labels": {
-                    keys.JOB_NAME_LABEL: job,
+                    marks.JOB_NAME_LABEL: job,
                     "batch.kubernetes.io/controller-uid": f"{namespace}-{job}",
-                    keys.JOB_INDEX_KEY: str(index),
+                    marks.JOB_INDEX_KEY: str(index),
                 },
                 "ownerReferences": [
                     {

@@ -16,6 +16,7 @@ from tests.support import delete, install_definitions, wait_for_pods
 from tests.sweeper.mortal import MortalApi, living
 from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 Pods = list[dict[str, Any]]
 GPU = "nvidia.com/gpu"
@@ -244,7 +245,7 @@ def test_a_member_that_never_went_through_us_is_not_taken_back(two_nodes: Cluste
     ("annotations", "quantity"),
     [
         pytest.param({keys.GANG_SIZE_ANNOTATION: "9" * 5000}, "1", id="a size of 5,000 digits"),
-        pytest.param({keys.JOB_INDEX_KEY: "9" * 5000}, "1", id="a rank of 5,000 digits"),
+        pytest.param({marks.JOB_INDEX_KEY: "9" * 5000}, "1", id="a rank of 5,000 digits"),
         pytest.param({keys.GAS_TIMESTAMP_ANNOTATION: "9" * 20}, "1", id="a time stamp out of reach"),
         pytest.param({}, "1e1002", id="more CPUs than there are atoms"),
     ],

@@ -30,6 +30,7 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, k
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 GPU = "nvidia.com/gpu"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -65,7 +66,7 @@ def test_3_the_jobs_of_a_jobset_are_one_gang() -> None:
     pods = []
     for job in ("leader", "workers"):
         labels = {
-            keys.JOB_NAME_LABEL: f"set-{job}",
+            marks.JOB_NAME_LABEL: f"set-{job}",
             "batch.kubernetes.io/controller-uid": job,
             "jobset.sigs.k8s.io/jobset-name": "set",
             "jobset.sigs.k8s.io/jobset-uid": "set-uid",
@@ -75,7 +76,7 @@ def test_3_the_jobs_of_a_jobset_are_one_gang() -> None:
     assert gang.key == GangKey("ns", "JobSet", "set", "set-uid")
 
 
-@pytest.mark.parametrize("annotation", keys.GANG_SIZE_KEYS)
+@pytest.mark.parametrize("annotation", marks.GANG_SIZE_KEYS)
 def test_4_a_gang_waits_for_the_number_of_pods_that_is_told_not_for_those_seen(annotation: str) -> None:
     (told,) = gather_all(job_pod(0, annotations={annotation: "8"}))
     assert told.size == 8
@@ -94,7 +95,7 @@ def test_4_pods_that_come_late_are_placed_in_relation_to_their_siblings() -> Non
 
 def test_5_a_mix_of_ranked_and_unranked_pods_is_said_and_placed_without_ranks() -> None:
     unranked = job_pod(
-        1, labels={keys.JOB_NAME_LABEL: "train", "batch.kubernetes.io/controller-uid": "ns-train"}
+        1, labels={marks.JOB_NAME_LABEL: "train", "batch.kubernetes.io/controller-uid": "ns-train"}
     )
     (gang,) = gather_all(job_pod(0), unranked)
     assert gang.ranks == {}

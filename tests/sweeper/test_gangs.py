@@ -8,7 +8,8 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
-from webhook.sweeper.observe.ranks import rank_of
+from webhook.workloads import marks
+from webhook.workloads.ranks import rank_of
 
 
 def no_size(_key: GangKey) -> OwnerSays:
@@ -21,9 +22,9 @@ def gather_all(*pods: Pod) -> list[PodGang]:
 
 def test_a_job_made_again_under_its_name_is_another_gang_with_another_placement() -> None:
     again = {
-        keys.JOB_NAME_LABEL: "train",
+        marks.JOB_NAME_LABEL: "train",
         "batch.kubernetes.io/controller-uid": "new",
-        keys.JOB_INDEX_KEY: "0",
+        marks.JOB_INDEX_KEY: "0",
     }
     first, second = gather_all(job_pod(0), job_pod(0, uid="other", labels=again))
     assert first.key.placement_name != second.key.placement_name
@@ -160,17 +161,17 @@ def test_two_leaders_without_a_number_have_the_same_rank() -> None:
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        ({"annotations": {keys.JOB_INDEX_KEY: "3"}}, (3,)),
-        ({"labels": {keys.JOB_INDEX_KEY: "3"}}, (3,)),
-        ({"labels": {"jobset.sigs.k8s.io/job-global-index": "2", keys.JOB_INDEX_KEY: "3"}}, (2, 3)),
+        ({"annotations": {marks.JOB_INDEX_KEY: "3"}}, (3,)),
+        ({"labels": {marks.JOB_INDEX_KEY: "3"}}, (3,)),
+        ({"labels": {"jobset.sigs.k8s.io/job-global-index": "2", marks.JOB_INDEX_KEY: "3"}}, (2, 3)),
         ({"labels": {"leaderworkerset.sigs.k8s.io/worker-index": "0"}}, (0,)),
         ({"labels": {"training.kubeflow.org/replica-index": "7"}}, (7,)),
         ({"labels": kubeflow("Worker", 7)}, ("worker", 7)),
         ({"labels": {"volcano.sh/task-index": "2"}, "annotations": {TASK: "mpi"}}, ("mpi", 2)),
         ({"labels": ray("worker", "g", 1, 0)}, ("worker", "g", 1, 0)),
         ({"labels": {"apps.kubernetes.io/pod-index": "4"}}, (4,)),
-        ({"labels": {keys.JOB_INDEX_KEY: "-1"}}, None),
-        ({"labels": {keys.JOB_INDEX_KEY: "many"}}, None),
+        ({"labels": {marks.JOB_INDEX_KEY: "-1"}}, None),
+        ({"labels": {marks.JOB_INDEX_KEY: "many"}}, None),
         ({}, None),
     ],
     ids=str,

@@ -7,7 +7,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
@@ -19,6 +18,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.evict import Rescuer
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -103,5 +103,5 @@ def test_no_pod_of_a_job_that_cannot_be_read_is_taken_back() -> None:
     ids=["none allowed", "the first of one", "the second of one", "the third of three"],
 )
 def test_an_index_is_not_brought_to_its_own_limit(limit: int, failed: str, names: list[str]) -> None:
-    metadata = {"annotations": {keys.JOB_INDEX_FAILURES_ANNOTATION: failed}} if failed else {}
+    metadata = {"annotations": {marks.JOB_INDEX_FAILURES_ANNOTATION: failed}} if failed else {}
     assert repaired([lost_pod(0, **metadata)], left=100, index_limit=limit)[0] == names

@@ -14,6 +14,7 @@ from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check
 from webhook.scheduling import convert
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.workloads import marks
 
 LEVEL, SIZE = keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION
 PAIRS = {LEVEL: "subblock", SIZE: "2"}
@@ -21,7 +22,7 @@ PAIRS = {LEVEL: "subblock", SIZE: "2"}
 
 def worker(rank: int, wish: dict[str, str], cpu: str = "1", ranked: bool = True) -> Pod:
     """A gated pod of a gang; cpu: what it asks for."""
-    labels = {keys.JOB_INDEX_KEY: str(rank)} if ranked else {}
+    labels = {marks.JOB_INDEX_KEY: str(rank)} if ranked else {}
     container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
     annotations = {keys.GANG_ANNOTATION: "g", **wish}
     return decode(

@@ -10,6 +10,7 @@ from labeler.contract import keys
 from tests.support import delete, install_definitions
 from tests.sweeper.test_behaviour import Pods, create_pod, sweep, template
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def create(cluster: Cluster, namespace: str, rank: int, name: str) -> None:
         keys.GANG_SIZE_ANNOTATION: "4",
         keys.SLICE_TOPOLOGY_ANNOTATION: "subblock",
         keys.SLICE_SIZE_ANNOTATION: "2",
-        keys.JOB_INDEX_KEY: str(rank),
+        marks.JOB_INDEX_KEY: str(rank),
     }
     create_pod(cluster.api(), namespace, name, template(8, annotations=annotations))
 
@@ -37,7 +38,7 @@ def four_run(pods: Pods) -> bool:
 
 def subblocks(pods: Pods) -> list[str]:
     """The subblock of each rank; nodes are called node-b<block>-s<subblock>-h<host>."""
-    by_rank = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][keys.JOB_INDEX_KEY]))
+    by_rank = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][marks.JOB_INDEX_KEY]))
     return [re.sub(r"-h\d+$", "", pod["spec"]["nodeName"]) for pod in by_rank]
 
 

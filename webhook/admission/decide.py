@@ -18,19 +18,6 @@ from webhook.admission.review import Pod
 from webhook.admission.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.kube.objects import PriorityClass
 
-WISH_ANNOTATIONS: Final = frozenset(
-    (
-        keys.GPU_MODEL_ANNOTATION,
-        keys.PRIORITY_ANNOTATION,
-        keys.GANG_ANNOTATION,
-        keys.GANG_SIZE_ANNOTATION,
-        keys.REQUIRED_TOPOLOGY_ANNOTATION,
-        keys.PREFERRED_TOPOLOGY_ANNOTATION,
-        keys.SLICE_TOPOLOGY_ANNOTATION,
-        keys.SLICE_SIZE_ANNOTATION,
-    )
-)
-
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"
 LEFT_ALONE: Final = "left-alone"
@@ -113,7 +100,7 @@ def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
 
 def _has_own_marks(pod: Pod, policy: Policy) -> bool:
     """Whether a pod without GPUs asks for us all the same."""
-    return not WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
+    return not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
 
 
 def _has_gate(pod: Pod, policy: Policy) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from labeler.contract import keys
+from webhook.workloads import marks
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -43,12 +43,12 @@ def labelled(template: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str
 
 def job_labels(name: str) -> dict[str, str]:
     """What the Job controller adds and is known before."""
-    return {keys.JOB_NAME_LABEL: name, keys.LEGACY_JOB_NAME_LABEL: name}
+    return {marks.JOB_NAME_LABEL: name, marks.LEGACY_JOB_NAME_LABEL: name}
 
 
 def jobset_labels(name: str, part: str) -> dict[str, str]:
     """What the JobSet controller adds and is known before; part: the replicated job."""
-    return {keys.JOBSET_NAME_LABEL: name, keys.REPLICATED_JOB_LABEL: part}
+    return {marks.JOBSET_NAME_LABEL: name, marks.REPLICATED_JOB_LABEL: part}
 
 
 def _on_the_host(container: Any) -> Any:

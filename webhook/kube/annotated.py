@@ -8,6 +8,35 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.kube import sharing
+from webhook.workloads import marks
+
+SHORT: Final = marks.ALL | {
+    keys.INJECT_ANNOTATION,
+    *keys.WISH_ANNOTATIONS,
+    keys.GAS_TIMESTAMP_ANNOTATION,
+    keys.GAS_ALLOW_ANNOTATION,
+    keys.GAS_DENY_ANNOTATION,
+    keys.GAS_SAME_GPU_ANNOTATION,
+    keys.GAS_XELINK_ANNOTATION,
+    keys.GAS_SINGLE_NUMA_ANNOTATION,
+    keys.INITIAL_EVENTS_END,
+}
+"""Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
+
+LONG: Final = frozenset({keys.GAS_CARDS_ANNOTATION, keys.GAS_TILES_ANNOTATION})
+"""Those that grow with the containers of a pod and the cards of a node."""
+
+NEEDED_WHOLE: Final = marks.GANG_KEYS | {
+    keys.GANG_ANNOTATION,
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    keys.SLICE_TOPOLOGY_ANNOTATION,
+    keys.SLICE_SIZE_ANNOTATION,
+    keys.GAS_ALLOW_ANNOTATION,
+    keys.GAS_DENY_ANNOTATION,
+    keys.GAS_SAME_GPU_ANNOTATION,
+}
+"""Those without whose value a pod cannot be placed as its author meant it."""
 
 NAME_ANNOTATION: Final = 256
 """Characters that are read of what other controllers write: names of objects, which have 253, and numbers."""
@@ -39,9 +68,9 @@ def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
 
 def most_characters(key: str) -> int:
     """How much is read of the annotation with this key, 0 for one that is not read."""
-    if key in keys.LONG_ANNOTATIONS:
+    if key in LONG:
         return LONG_ANNOTATION
-    if key not in keys.SHORT_ANNOTATIONS:
+    if key not in SHORT:
         return 0
     return SHORT_ANNOTATION if key.startswith(("gas-", "topogate.io/")) else NAME_ANNOTATION
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from labeler.contract import keys
 from webhook.kube.objects import Struct
+from webhook.workloads import marks
 from webhook.workloads.builtin import JobSpec, Owner, at_once
 
 
@@ -77,8 +77,8 @@ def job_set_is_staged(owner: JobSet) -> bool:
     if policy is not None and policy.startup_policy_order == "InOrder":
         return True
     jobs = owner.spec.replicated_jobs
-    marks = [owner.metadata.annotations, *(each.template.metadata.annotations for each in jobs)]
-    if any(keys.JOBSET_EXCLUSIVE in each and keys.JOBSET_NODE_SELECTOR not in each for each in marks):
+    written = [owner.metadata.annotations, *(each.template.metadata.annotations for each in jobs)]
+    if any(marks.JOBSET_EXCLUSIVE in each and marks.JOBSET_NODE_SELECTOR not in each for each in written):
         return True
     return any(each.depends_on for each in jobs)
 
@@ -108,11 +108,11 @@ def leader_worker_set_size(owner: LeaderWorkerSet) -> int | None:
 
 def leader_worker_set_is_staged(owner: LeaderWorkerSet) -> bool:
     """The workers are made when the leader is Ready, or (exclusive topology) when it has a node."""
-    marks = owner.metadata.annotations
+    written = owner.metadata.annotations
     return (
         owner.spec.startup_policy == "LeaderReady"
-        or keys.LWS_EXCLUSIVE in marks
-        or keys.LWS_SUBGROUP_EXCLUSIVE in marks
+        or marks.LWS_EXCLUSIVE in written
+        or marks.LWS_SUBGROUP_EXCLUSIVE in written
     )
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from labeler.contract import keys
-from webhook.kube.annotated import is_too_long
+from webhook.kube.annotated import NEEDED_WHOLE, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
 from webhook.scheduling import unmodelled
-from webhook.sweeper.observe.ranks import COUNT, mark, ranks_by_uid
+from webhook.workloads import marks
+from webhook.workloads.ranks import COUNT, mark, ranks_by_uid
 
 _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""
@@ -103,12 +104,12 @@ def key_of(pod: Pod) -> GangKey:
     own = metadata.annotations.get(keys.GANG_ANNOTATION)
     if own:
         return GangKey(metadata.namespace, "Gang", own, own)
-    for kind, name_key, id_key in keys.GANG_LABELS:
+    for kind, name_key, id_key in marks.GANG_LABELS:
         name = mark(pod, name_key)
         if name:
             return GangKey(metadata.namespace, kind, name, mark(pod, id_key) or name)
     owner = metadata.controller
-    if owner is not None and owner.kind not in keys.LOOSE_OWNERS:
+    if owner is not None and owner.kind not in marks.LOOSE_OWNERS:
         return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
     return GangKey(metadata.namespace, "Pod", metadata.name, metadata.uid)
 
@@ -169,7 +170,7 @@ def _size(
     owner: OwnerSays,
     problems: list[str],
 ) -> int | None:
-    for annotation in keys.GANG_SIZE_KEYS:
+    for annotation in marks.GANG_SIZE_KEYS:
         value = _common(pods, annotation, problems)
         if value is None:
             continue
@@ -230,7 +231,7 @@ def _common(pods: list[Pod], annotation: str, problems: list[str]) -> str | None
 def _too_long(pod: Pod) -> str:
     """Which annotation of a pod that waits is too long to be heeded, "" if none is."""
     for key, value in pod.metadata.annotations.items():
-        if key in keys.WISH_ANNOTATIONS and is_too_long(value):
+        if key in NEEDED_WHOLE and is_too_long(value):
             return f"annotation {key} of pod {pod.metadata.name} is longer than topogate reads: {value}"
     return ""
 

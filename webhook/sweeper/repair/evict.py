@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from labeler.contract import keys
 from webhook.kube.client import Api
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.sweeper.decide.avoided import Avoided
@@ -21,6 +20,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.lost import UNTRIED, Lost, Watchman, can_come_again, delete
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 _COUNTED_SECONDS: Final = 60.0
 """After this long a deletion of ours stands in its Job's status."""
@@ -196,5 +196,5 @@ class Rescuer:
 
 
 def _index_failures(pod: Pod) -> int:
-    text = pod.metadata.annotations.get(keys.JOB_INDEX_FAILURES_ANNOTATION, "0")
+    text = pod.metadata.annotations.get(marks.JOB_INDEX_FAILURES_ANNOTATION, "0")
     return int(text) if text.isdecimal() else 0

@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.ranks import ranks_by_uid
+from webhook.workloads import marks
+from webhook.workloads.ranks import ranks_by_uid
 
-ROLES = st.sampled_from([*keys.ROLES, "alien", "other"])
+ROLES = st.sampled_from([*marks.ROLES, "alien", "other"])
 
 
 def member(role: str, index: int) -> Pod:
@@ -29,7 +29,7 @@ def test_pods_stand_in_the_order_of_roles_and_of_numbers_and_keep_their_distance
     found = ranks_by_uid(list(pods.values()), [], problems)
     ranks = {each: found[pod.metadata.uid] for each, pod in pods.items()}
     assert problems == []
-    known = [*keys.ROLES, "alien", "other"]
+    known = [*marks.ROLES, "alien", "other"]
     in_order = sorted(members, key=lambda each: (known.index(each[0]), each[1]))
     assert [ranks[each] for each in in_order] == sorted(set(ranks.values()))
     for role, index in members:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from labeler.contract import keys
 from webhook.kube.objects import Pod
+from webhook.workloads import marks
 
 COUNT: Final = re.compile(r"[0-9]{1,9}")
 """Numbers that users and controllers write; longer ones are mistakes, or meant to hurt."""
@@ -66,8 +66,8 @@ def _order(rank: Rank) -> list[tuple[int, int, str]]:
 def _order_of_part(part: int | str) -> tuple[int, int, str]:
     if isinstance(part, int):
         return 0, part, ""
-    place = keys.ROLES.index(part) if part in keys.ROLES else len(keys.ROLES)
-    return (-1 if part in keys.LEADER_ROLES else 1), place, part
+    place = marks.ROLES.index(part) if part in marks.ROLES else len(marks.ROLES)
+    return (-1 if part in marks.LEADER_ROLES else 1), place, part
 
 
 def rank_of(pod: Pod) -> Rank | None:
@@ -75,7 +75,7 @@ def rank_of(pod: Pod) -> Rank | None:
 
     One number, or several from the outside in; roles that are numbered each for itself stand before those.
     """
-    for roles, parts in keys.RANK_KEYS:
+    for roles, parts in marks.RANK_KEYS:
         values = [mark(pod, key) for key in parts]
         if all(COUNT.fullmatch(value) for value in values):
             named = (mark(pod, key).lower() for key in roles)
@@ -89,8 +89,8 @@ def rank_of(pod: Pod) -> Rank | None:
 
 def _rank_of_leader(pod: Pod) -> Rank | None:
     """The rank of a leader that its controller does not number, as there is only one."""
-    roles = (mark(pod, key).lower() for key in keys.LEADER_KEYS)
-    return next(((role, 0) for role in roles if role in keys.LEADER_ROLES), None)
+    roles = (mark(pod, key).lower() for key in marks.LEADER_KEYS)
+    return next(((role, 0) for role in roles if role in marks.LEADER_ROLES), None)
 
 
 def mark(pod: Pod, key: str) -> str:

@@ -1,0 +1,107 @@
+"""How workload controllers mark their pods: which pods are one gang, how many they are, and their order.
+
+The keys of other projects that topogate reads. A key that topogate itself, or the node's side, writes belongs
+to labeler.contract. This module knows nothing of the webhook's side, so that the decoder of objects can ask
+it which annotations to keep.
+"""
+
+from typing import Final
+
+from labeler.contract import keys
+
+# --- gangs ------------------------------------------------------------------------------------------
+
+JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+LEGACY_JOB_NAME_LABEL: Final = "job-name"
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+
+GANG_LABELS: Final = (
+    # (kind for people, key of the name, key of what tells two of that name apart)
+    ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
+    ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-key"),
+    ("PodGroup", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-name"),
+    ("PodGroup", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"),
+    ("PodGroup", "scheduling.volcano.sh/group-name", "scheduling.volcano.sh/group-name"),
+    ("PodGroup", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-name"),
+    ("TrainingJob", "training.kubeflow.org/job-name", "training.kubeflow.org/job-name"),
+    ("RayCluster", "ray.io/cluster", "ray.io/cluster"),
+    ("Job", JOB_NAME_LABEL, "batch.kubernetes.io/controller-uid"),
+    ("Job", LEGACY_JOB_NAME_LABEL, "controller-uid"),
+)
+"""Labels or annotations, outermost owner first: a JobSet's pods carry their child Job's labels as well."""
+
+GANG_KEYS: Final = frozenset(key for _, *two in GANG_LABELS for key in two)
+"""All that tell a gang's name or which of that name it is."""
+
+LOOSE_OWNERS: Final = ("ReplicaSet", "DaemonSet", "Node")
+"""Controllers whose pods do not wait for one another: each of their pods is a gang of its own."""
+
+GANG_SIZE_KEYS: Final = (
+    keys.GANG_SIZE_ANNOTATION,
+    "leaderworkerset.sigs.k8s.io/size",
+    "kueue.x-k8s.io/pod-group-total-count",
+)
+"""Annotations that say how many pods a gang has; the first that is there counts."""
+
+# --- ranks and roles --------------------------------------------------------------------------------
+
+JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
+"""Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
+
+RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
+    # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
+    ((), ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY)),
+    ((), (JOB_INDEX_KEY,)),
+    ((), ("leaderworkerset.sigs.k8s.io/worker-index",)),
+    ((), ("kueue.x-k8s.io/pod-group-pod-index",)),
+    (("training.kubeflow.org/replica-type",), ("training.kubeflow.org/replica-index",)),
+    (
+        ("ray.io/node-type", "ray.io/group"),
+        ("ray.io/worker-group-replica-index", "ray.io/replica-host-index"),
+    ),
+    (("ray.io/node-type", "ray.io/group"), ("ray.io/replica-host-index",)),
+    (("volcano.sh/task-spec",), ("volcano.sh/task-index",)),
+    ((), ("apps.kubernetes.io/pod-index",)),
+)
+"""Labels or annotations that number the pods of a gang; several together count from the outside in. The
+first entry counts of which all numbers are there."""
+
+LEADER_KEYS: Final = (
+    "training.kubeflow.org/replica-type",
+    "training.kubeflow.org/job-role",
+    "ray.io/node-type",
+    "volcano.sh/task-spec",
+)
+"""Labels or annotations that tell a leader: there is one, and some controllers do not number it."""
+
+LEADER_ROLES: Final = ("master", "chief", "launcher", "head")
+ROLES: Final = (*LEADER_ROLES, "ps", "evaluator", "worker")
+"""Roles in the order of rank: master, chief and launcher have rank 0 of their framework. Letter case does not
+matter; roles that are not listed come last, by name."""
+
+# --- what decides how a controller goes on ----------------------------------------------------------
+
+JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
+"""Written by the Job controller where each index has a limit of its own."""
+
+JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+"""Annotations by which those controllers make some pods only after their leader has a node."""
+
+ALL: Final = frozenset(
+    {
+        JOB_INDEX_FAILURES_ANNOTATION,
+        JOBSET_EXCLUSIVE,
+        JOBSET_NODE_SELECTOR,
+        LWS_EXCLUSIVE,
+        LWS_SUBGROUP_EXCLUSIVE,
+        *GANG_SIZE_KEYS,
+        *LEADER_KEYS,
+        *GANG_KEYS,
+        *(key for roles, numbers in RANK_KEYS for key in (*roles, *numbers)),
+    }
+)
+"""All of these that may be annotations."""
