@@ -9,7 +9,8 @@ import pytest
 from hack.local import nodes
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from webhook.cli.explain import Cluster, ExplainError, explain
+from webhook.inquiry.explanation import ExplainError, explain
+from webhook.inquiry.reading import Cluster
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.cli.explain import Cluster
+from webhook.inquiry.reading import Cluster
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.changes import EXPECTED_SECONDS, Changes
 from webhook.sweeper.observe.gangs import OwnerSays

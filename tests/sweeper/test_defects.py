@@ -16,7 +16,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.cli.explain import Cluster
+from webhook.inquiry.reading import Cluster
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod

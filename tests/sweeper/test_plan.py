@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.cli.explain import Cluster
+from webhook.inquiry.reading import Cluster
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Topology, place

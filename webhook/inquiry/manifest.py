@@ -1,28 +1,27 @@
 """The pods that a manifest's workloads make at once, each as its controller would name and label it."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from webhook.cli import defaults
+from webhook.inquiry import defaults
 
 
 class InputError(ValueError):
-    """A file that cannot be used; the text says which and why."""
+    """A text that cannot be used; the text says which and why."""
 
 
 Described = tuple[str, int | None, Mapping[str, Any]]
 """A pod's name, its rank and its template (metadata and spec)."""
 
 
-def pods_of(document: Mapping[str, Any], file: Path) -> Iterator[Described]:
+def pods_of(document: Mapping[str, Any], source: str) -> Iterator[Described]:
     """The pods that a workload makes at once: itself, or its template times its parallelism or replicas."""
     kind, name, spec = document.get("kind"), name_of(document), document.get("spec") or {}
     match kind:
         case "Pod":
             yield name, None, document
         case "Job":
-            template = _template(spec, name, file)
+            template = _template(spec, name, source)
             yield from _copies(name, _job_size(spec), defaults.labelled(template, defaults.job_labels(name)))
         case "JobSet":
             rank = 0
@@ -32,16 +31,16 @@ def pods_of(document: Mapping[str, Any], file: Path) -> Iterator[Described]:
                     prefix = f"{name}-{part.get('name', '')}-{replica}"
                     labels = defaults.jobset_labels(name, str(part.get("name", "")))
                     labelled = defaults.labelled(
-                        _template(job, name, file), labels | defaults.job_labels(prefix)
+                        _template(job, name, source), labels | defaults.job_labels(prefix)
                     )
                     for pod, _, template in _copies(prefix, _job_size(job), labelled):
                         yield pod, rank, template
                         rank += 1
         case "StatefulSet" | "Deployment" | "ReplicaSet":
-            yield from _copies(name, _number(spec.get("replicas"), 1), _template(spec, name, file))
+            yield from _copies(name, _number(spec.get("replicas"), 1), _template(spec, name, source))
         case _:
             if "template" in spec or "jobTemplate" in spec:
-                raise InputError(f"{file}: cannot count the pods of {kind} {name}; give its pods instead")
+                raise InputError(f"{source}: cannot count the pods of {kind} {name}; give its pods instead")
 
 
 def _job_size(spec: Mapping[str, Any]) -> int:
@@ -63,10 +62,10 @@ def _copies(name: str, count: int, template: Mapping[str, Any]) -> Iterator[Desc
         yield f"{name}-{number}", number, template
 
 
-def _template(spec: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
+def _template(spec: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
     template = spec.get("template")
     if not isinstance(template, dict):
-        raise InputError(f"{file}: {name} has no pod template")
+        raise InputError(f"{source}: {name} has no pod template")
     return template
 
 

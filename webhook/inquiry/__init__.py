@@ -1,0 +1,4 @@
+"""Questions about the cluster, answered from one reading of it: why a gang waits, where one would go.
+
+Nothing here writes. The command line and the page print the same answers.
+"""

@@ -1,0 +1,122 @@
+"""Why a pod waits and what would help: the placement core is asked what the sweeper would ask it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from labeler.contract import keys
+from webhook.inquiry.reading import Cluster
+from webhook.kube.objects import Pod
+from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
+from webhook.placement import victims as claims
+from webhook.scheduling import unmodelled
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.observe.gangs import PodGang, gather, key_of
+from webhook.sweeper.observe.pins import is_gated, occupied_node
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+
+class ExplainError(Exception):
+    """There is nothing to explain; the message says why."""
+
+
+def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> Iterator[str]:
+    """The explanation, line by line. Raises ExplainError for a pod that is not there."""
+    pod = next(
+        (p for p in cluster.pods if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None
+    )
+    if pod is None:
+        raise ExplainError(f"there is no unfinished pod {name} in namespace {namespace}")
+    if not is_gated(pod, settings.gate_prefix):
+        yield from _not_ours(pod, settings.gate_prefix)
+        return
+    snapshotter = Snapshotter(cluster, settings)
+    view = snapshotter.view()
+    gang = next(each for each in gather(view.gated, view.others, cluster.size_of) if each.key == key_of(pod))
+    others = [
+        gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
+    ]
+    expected = "not known how many to expect" if gang.size is None else f"{gang.size} expected"
+    yield f"Pod {namespace}/{name} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
+    yield (
+        f"Gang: {len(gang.pods)} pods are there, {expected}; "
+        f"{len(gang.gated)} wait, {len(gang.released)} are released."
+    )
+    yield from (f"Note: {problem}." for problem in gang.problems)
+    if volumes := unmodelled.volume_note(pod):
+        yield f"Note: {volumes}."
+    if others:
+        yield f"Other gates hold it as well: {', '.join(others)}."
+    placement = cluster.placements.get(gang.key.placement_key)
+    if placement is not None and placement.status.reason:
+        yield f"Last try: {placement.status.reason}"
+    if pod.metadata.uid in view.planned:
+        yield f"It is planned on node {view.planned[pod.metadata.uid].node} and about to be released."
+        return
+    if gang.size is not None and len(gang.pods) < gang.size:
+        yield (
+            f"It waits for {gang.size - len(gang.pods)} more pods of its gang; after "
+            f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
+        )
+    yield from _try_now(gang, view, snapshotter.snapshot(view), settings.options)
+
+
+def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+    try:
+        places = view.placed_on(gang.pods)
+        asked = question(gang, waiting, places, class_of=view.class_of, in_a_plan=view.in_a_plan).gang
+        answer = place(asked, snapshot, options)
+    except PlacementError as error:
+        yield f"Now: it cannot be placed: {error}."
+        return
+    if not isinstance(answer, NoFit):
+        yield f"Now: it fits, on {answer.spread}; the sweeper is about to, or waits for more pods."
+        return
+    yield f"Now: {answer.sentence}"
+    if answer.nearest is not None:
+        nearest = answer.nearest
+        place_name = "/".join(nearest.domain)
+        yield f"Nearest miss: {nearest.level} {place_name} has room for {nearest.room} of {answer.wanted}."
+    help_there_is = list(_what_would_help(asked, gang, snapshot, options))
+    yield from help_there_is or ["What would help: more nodes of the kind that it asks for."]
+
+
+def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options) -> Iterator[str]:
+    wishes = []
+    if asked.required_level is not None:
+        wish = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
+        wishes.append((wish, replace(asked, required_level=None)))
+    if asked.slices:
+        wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={asked.slices[0].level}"
+        wishes.append((wish, replace(asked, slices=())))
+    for wish, without in wishes:
+        relaxed = place(without, snapshot, options)
+        if not isinstance(relaxed, NoFit):
+            yield f"What would help: without {wish} it would fit now, on {relaxed.spread}."
+    claimed = claims.claim(asked, snapshot, options, lambda use: True)
+    if claimed is None:
+        yield "What would help: other requests or more nodes; it would not fit even into an empty cluster."
+        return
+    shown = ", ".join(claimed.victims[:5]) + (" ..." if len(claimed.victims) > 5 else "")
+    yield f"What would help: it fits when {len(claimed.victims)} other pods end: {shown}."
+    lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
+    if claims.claim(asked, snapshot, options, lambda use: use.priority < lowest) is None:
+        yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
+
+
+def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if pod.spec.node_name:
+        yield f"Pod {name} does not wait: it is bound to node {pod.spec.node_name}."
+    elif (node := occupied_node(pod, gate_prefix)) is not None:
+        yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."
+    elif pod.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        yield f"Pod {name} waits, but not for topogate: it is held by {gates}."
+    else:
+        yield (
+            f"Pod {name} was never held by topogate: it asks for no GPU, is opted out, or its namespace "
+            f"lacks the label {keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}. It waits for kube-scheduler."
+        )

@@ -1,0 +1,78 @@
+"""One reading of the cluster: everything that a pass of the sweeper would see, listed once."""
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from webhook.kube import placements
+from webhook.kube.client import Api
+from webhook.kube.objects import Node, ObjectList, Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.owners import Owners
+
+PAGE_SIZE: Final = 500
+OWNERS_SECONDS: Final = 10.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One reading of the cluster."""
+
+    pods: tuple[Pod, ...]
+    nodes: Mapping[str, Node]
+    placements: Mapping[str, Placement]
+    size_of: Callable[[GangKey], OwnerSays]
+
+    @classmethod
+    def read(cls, api: Api) -> "Cluster":
+        """List what is needed. Raises ApiError."""
+        return cls(
+            tuple(_read(api, PODS, Pod, fieldSelector=UNFINISHED)),
+            {node.metadata.name: node for node in _read(api, NODES, Node)},
+            {_name(each): each for each in _read(api, placements.ALL, Placement)},
+            _asker(api),
+        )
+
+    def pod_items(self) -> Iterable[Pod]:
+        """All unfinished pods."""
+        return self.pods
+
+    def node_items(self) -> Mapping[str, Node]:
+        """Nodes by name."""
+        return self.nodes
+
+    def current_placements(self) -> Mapping[str, Placement]:
+        """Placements by "namespace/name"."""
+        return self.placements
+
+
+def _read(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
+    decoder = msgspec.json.Decoder(ObjectList[kind])  # type: ignore[valid-type]
+    more = {"limit": str(PAGE_SIZE), **query}
+    while True:
+        page = decoder.decode(api.request("GET", path, query=more, timeout_seconds=60))
+        yield from page.items
+        if not page.metadata.continue_:
+            return
+        more["continue"] = page.metadata.continue_
+
+
+def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
+    """Ask the controllers that the cluster serves; what cannot be read in time leaves sizes unknown."""
+    owners = Owners(api, lambda: None)
+    owners.start()
+    deadline = time.monotonic() + OWNERS_SECONDS
+    while not owners.synced and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return functools.partial(owner_says, owners)
+
+
+def _name(item: Placement) -> str:
+    return f"{item.metadata.namespace}/{item.metadata.name}"

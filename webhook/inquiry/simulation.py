@@ -1,0 +1,91 @@
+"""What a manifest asks for, as a gang, and a dumped cluster, as a snapshot: the placement core's question."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from labeler.contract import keys
+from labeler.contract.quantities import QuantityError
+from webhook.inquiry import defaults, documents
+from webhook.inquiry.manifest import InputError, name_of, pods_of
+from webhook.kube import objects
+from webhook.placement import Gang, Member, PlacementError, Snapshot, Usage
+from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
+from webhook.sweeper.observe.gangs import slices_of
+
+
+def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
+    """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
+
+    Raises InputError, and PlacementError for a wish that is none.
+    """
+    nodes, there = read_cluster(files)
+    name, pods = read_pods(documents.of_file(manifest), str(manifest))
+    if not pods:
+        raise InputError(f"{manifest} describes no pods")
+    rules = conflicts.between([pod for _, _, pod in pods], [antiaffinity.terms_of(pod) for pod, _ in there])
+    usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
+    try:
+        snapshot = Snapshot.build([rules.node(node, convert.node_of(node)) for node in nodes], usage)
+    except PlacementError as error:
+        raise InputError(str(error)) from None
+    return gang_of(name, pods, rules), snapshot, unmodelled.notes(pod for _, _, pod in pods)
+
+
+def read_cluster(files: list[Path]) -> tuple[list[objects.Node], list[tuple[objects.Pod, Path]]]:
+    """The nodes, and the pods that take room on them with the file of each. Raises InputError."""
+    nodes, there = [], []
+    for file in files:
+        for document in documents.of_file(file):
+            if document.get("kind") == "Node":
+                nodes.append(documents.decoded(objects.Node, document, str(file)))
+            elif document.get("kind") == "Pod":
+                pod = documents.decoded(objects.Pod, defaults.defaulted(document), str(file))
+                if convert.occupies(pod):
+                    there.append((pod, file))
+    if not nodes:
+        raise InputError(
+            f"no nodes in {', '.join(map(str, files))}; save them with kubectl get nodes,pods -A -o json"
+        )
+    return nodes, there
+
+
+def _usage(pod: objects.Pod, file: Path) -> Usage:
+    try:
+        return convert.usage_of(pod)
+    except QuantityError as error:
+        raise InputError(f"{file}: pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from None
+
+
+Waiting = tuple[str, int | None, objects.Pod]
+"""Name, rank and body of a pod."""
+
+
+def read_pods(found: Iterable[dict[str, Any]], source: str) -> tuple[str, list[Waiting]]:
+    """The name of what a manifest begins with, and the pods that it makes. Raises InputError."""
+    names: list[str] = []
+    pods: list[Waiting] = []
+    for document in found:
+        metadata = document.get("metadata")
+        namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
+        for name, rank, template in pods_of(document, source):
+            pod = documents.decoded(objects.Pod, defaults.defaulted(template, namespace), source)
+            pods.append((name, rank, pod))
+        names.append(name_of(document))
+    return next(iter(names), ""), pods
+
+
+def gang_of(name: str, pods: list[Waiting], rules: conflicts.Conflicts) -> Gang:
+    """All pods of a manifest as one gang, with the wishes that they carry."""
+    annotations: dict[str, str] = {}
+    for _, _, pod in pods:
+        annotations |= pod.metadata.annotations
+    return Gang(
+        annotations.get(keys.GANG_ANNOTATION) or name,
+        tuple(Member(own, rank, rules.pod_class(pod, convert.pod_class_of(pod))) for own, rank, pod in pods),
+        required_level=annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION),
+        preferred_level=annotations.get(keys.PREFERRED_TOPOLOGY_ANNOTATION),
+        slices=slices_of(
+            annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION), annotations.get(keys.SLICE_SIZE_ANNOTATION)
+        ),
+    )
