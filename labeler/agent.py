@@ -1,6 +1,6 @@
-"""The loop: ask every source, merge their words, publish; again when a source notices a change or time is up.
+"""The loop: ask every source, merge their facts, publish; again when a source notices a change or time is up.
 
-A source that fails is logged and keeps its last word. While one has failed and never spoken, labels of the
+A source that fails is logged and keeps its last facts. While one has failed and never told any, labels of the
 kinds that nobody told of stay on the node as they are: not knowing is not knowing that there is nothing.
 """
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from labeler.api import ApiError
+from labeler.api import NodeApiError
 from labeler.contract import keys
 from labeler.facts import Facts, SourceError, merge
 from labeler.labels import Wanted, wanted
@@ -21,7 +21,7 @@ from labeler.sources import Source
 log: Final = logging.getLogger(__name__)
 
 FOLD_SECONDS: Final = 0.3
-"""Quiet time after an event before it is acted on, so that a storm of events is one look."""
+"""Quiet time after an event before it is acted on, so that a storm of events is one turn."""
 FOLD_AT_MOST_SECONDS: Final = 1.0
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 30.0
@@ -31,7 +31,7 @@ class Output(Protocol):
     """Where labels go."""
 
     def publish(self, want: Wanted) -> Change:
-        """Make it so; returns what had to be changed. Raises ApiError or OSError."""
+        """Make it so; returns what had to be changed. Raises NodeApiError or OSError."""
 
     def close(self) -> None:
         """The labeler ends for good."""
@@ -52,7 +52,7 @@ class Agent:
         self._output = output
         self._levels = tuple(levels)
         self._pci_group_level = pci_group_level
-        self._last_words: dict[str, Facts] = {}
+        self._last_facts: dict[str, Facts] = {}
         self._wake = threading.Event()
         self._stop = threading.Event()
         self.failed: Mapping[str, str] = {}
@@ -63,27 +63,27 @@ class Agent:
         self._stop.set()
         self._wake.set()
 
-    def look(self) -> Wanted:
+    def discover(self) -> Wanted:
         """Ask every source and say what the node should carry."""
         failed: dict[str, str] = {}
         for name, source in self._sources.items():
             try:
-                word = source.discover()
-                wanted(word, self._levels, self._pci_group_level)  # a place of the wrong depth is its fault
-                self._last_words[name] = word
+                facts = source.discover()
+                wanted(facts, self._levels, self._pci_group_level)  # a place of the wrong depth is its fault
+                self._last_facts[name] = facts
             except SourceError as error:
                 failed[name] = str(error)
                 repeated = self.failed.get(name) == str(error)
                 log.log(logging.DEBUG if repeated else logging.WARNING, "source %s: %s", name, error)
         self.failed = failed
-        words = {name: self._last_words[name] for name in self._sources if name in self._last_words}
-        facts = merge(words.values())
-        untold = facts_untold(facts, self._levels) if len(words) < len(self._sources) else ()
-        return wanted(facts, self._levels, self._pci_group_level, untold)
+        told = {name: self._last_facts[name] for name in self._sources if name in self._last_facts}
+        merged = merge(told.values())
+        untold = facts_untold(merged, self._levels) if len(told) < len(self._sources) else ()
+        return wanted(merged, self._levels, self._pci_group_level, untold)
 
     def once(self) -> Change:
-        """Look and publish once. Raises what the output raises."""
-        return self._output.publish(self.look())
+        """Discover and publish once. Raises what the output raises."""
+        return self._output.publish(self.discover())
 
     def run(self, interval_seconds: float, beat: Callable[[str], None] = lambda problem: None) -> None:
         """Keep the node right until stop() is called; the interval is spread by a tenth either way.
@@ -101,7 +101,7 @@ class Agent:
                 self.once()
                 beat("")
                 retry, pause = FIRST_RETRY_SECONDS, interval_seconds * random.uniform(0.9, 1.1)
-            except (ApiError, OSError) as error:
+            except (NodeApiError, OSError) as error:
                 asked = getattr(error, "retry_after", None) or 0.0
                 pause = max(asked, retry) * random.uniform(1.0, 1.5)
                 retry = min(2 * retry, LAST_RETRY_SECONDS)

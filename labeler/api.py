@@ -21,7 +21,7 @@ _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io
 _USER_AGENT: Final = "topogate-labeler"
 
 
-class ApiError(Exception):
+class NodeApiError(Exception):
     """The API server refused, or gave no answer (status 0). retry_after: seconds it asks to wait."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
@@ -61,18 +61,18 @@ class NodeApi:
         )
 
     def metadata(self) -> Mapping[str, Any]:
-        """The Node's metadata. Raises ApiError, with status 404 where there is no such Node."""
+        """The Node's metadata. Raises NodeApiError, with status 404 where there is no such Node."""
         metadata = _object(self._call("GET", "", None, {"Accept": _METADATA_ONLY}), self._url).get("metadata")
         if not isinstance(metadata, Mapping):
-            raise ApiError(0, f"GET {self._url}: the answer's metadata is {metadata!r}")
+            raise NodeApiError(0, f"GET {self._url}: the answer's metadata is {metadata!r}")
         return metadata
 
     def node(self) -> Mapping[str, Any]:
-        """The whole Node. Raises ApiError."""
+        """The whole Node. Raises NodeApiError."""
         return _object(self._call("GET", "", None, {"Accept": "application/json"}), self._url)
 
     def patch(self, body: Mapping[str, object], subresource: str = "") -> None:
-        """Merge-patch the Node, or a subresource such as ``status``. Raises ApiError."""
+        """Merge-patch the Node, or a subresource such as ``status``. Raises NodeApiError."""
         self._call(
             "PATCH",
             f"{'/' + subresource if subresource else ''}?fieldManager={_USER_AGENT}",
@@ -98,7 +98,7 @@ class NodeApi:
                 method, self._url + suffix, body=body, headers=headers | identity, redirect=False
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(0, f"{method} {self._url}: no answer: {error}") from error
+            raise NodeApiError(0, f"{method} {self._url}: no answer: {error}") from error
 
     def _current_token(self) -> str:
         now = self._clock()
@@ -106,7 +106,7 @@ class NodeApi:
             try:
                 self._token = self._token_file.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
-                raise ApiError(0, f"token file {self._token_file} cannot be read: {error}") from error
+                raise NodeApiError(0, f"token file {self._token_file} cannot be read: {error}") from error
             self._read_at = now
         return self._token
 
@@ -115,20 +115,20 @@ def _object(answer: bytes, url: str) -> Mapping[str, Any]:
     try:
         found = json.loads(answer)
     except ValueError as error:
-        raise ApiError(0, f"GET {url}: the answer is not JSON: {error}") from error
+        raise NodeApiError(0, f"GET {url}: the answer is not JSON: {error}") from error
     if not isinstance(found, Mapping):
-        raise ApiError(0, f"GET {url}: the answer is no Kubernetes object: {answer[:100]!r}")
+        raise NodeApiError(0, f"GET {url}: the answer is no Kubernetes object: {answer[:100]!r}")
     return found
 
 
-def _refusal(method: str, url: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+def _refusal(method: str, url: str, response: urllib3.BaseHTTPResponse) -> NodeApiError:
     text = bytes(response.data)[:4096].decode(errors="replace").strip()
     try:
         message = json.loads(text).get("message") or text
     except (ValueError, AttributeError):
         message = text  # a proxy's page, not a Status
     retry_after = response.headers.get("Retry-After", "")
-    return ApiError(
+    return NodeApiError(
         response.status,
         f"{method} {url}: HTTP {response.status}: {message}",
         float(retry_after) if retry_after.isdigit() else None,

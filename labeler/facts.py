@@ -1,6 +1,6 @@
-"""What a source finds out about a node, and how the words of several sources become one.
+"""What a source finds out about a node, and how the facts of several sources become one.
 
-A field that is None was not said by the source; an empty one was said to be empty.
+A field that is None was not told by the source; an empty one was told to be empty.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,12 +46,12 @@ class SourceError(Exception):
     """A source cannot tell now: not the same as telling that there is nothing."""
 
 
-def merge(words: Iterable[Facts]) -> Facts:
-    """Of each field the first word that was said; identities are joined, earlier keys win."""
+def merge(told: Iterable[Facts]) -> Facts:
+    """Of each field the first value that was told; identities are joined, earlier keys win."""
     merged: dict[str, Any] = {}
-    for word in words:
+    for facts in told:
         for name in (item.name for item in fields(Facts)):
-            value = getattr(word, name)
+            value = getattr(facts, name)
             if value is None:
                 continue
             if name == "identity":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from labeler.agent import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Agent, Output
-from labeler.api import ApiError, NodeApi
+from labeler.api import NodeApi, NodeApiError
 from labeler.config import Config, ConfigError, load_config
 from labeler.facts import SourceError
 from labeler.labels import Wanted
@@ -159,7 +159,7 @@ def _reader(api: NodeApi) -> Callable[[], Mapping[str, Any]]:
     def read() -> Mapping[str, Any]:
         try:
             return api.metadata()
-        except ApiError as error:
+        except NodeApiError as error:
             raise SourceError(str(error)) from error
 
     return read
@@ -180,7 +180,7 @@ def _once(agent: Agent) -> int:
     while True:
         try:
             agent.once()
-        except (ApiError, OSError) as error:
+        except (NodeApiError, OSError) as error:
             if getattr(error, "is_transient", False) and time.monotonic() < deadline:
                 log.warning("not published, trying again: %s", error)
                 time.sleep(FIRST_RETRY_SECONDS)

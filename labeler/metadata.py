@@ -16,7 +16,7 @@ MOST_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Answer:
+class MetadataAnswer:
     """A text and the headers that came with it, keys in lower case."""
 
     text: str
@@ -39,7 +39,7 @@ class MetadataServer:
         headers: Mapping[str, str] | None = None,
         method: str = "GET",
         longer_seconds: float = 0.0,
-    ) -> Answer | None:
+    ) -> MetadataAnswer | None:
         """The text at a path, stripped; None where the server says that there is none (404).
 
         longer_seconds: how much later than usual the answer may come. Raises SourceError for everything
@@ -67,7 +67,9 @@ class MetadataServer:
             return None
         if response.status != 200:
             raise SourceError(f"{url}: HTTP {response.status} {response.reason or ''}".rstrip())
-        return Answer(_text(body, url), {key.lower(): value for key, value in response.headers.items()})
+        return MetadataAnswer(
+            _text(body, url), {key.lower(): value for key, value in response.headers.items()}
+        )
 
 
 def _read(response: urllib3.BaseHTTPResponse, url: str, deadline: float) -> bytes:

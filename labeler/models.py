@@ -57,7 +57,7 @@ _IN_BRACKETS: Final = re.compile(r"\[(.+)\]\s*$")
 
 
 def vendor_name(vendor_id: str) -> str:
-    """A word for a PCI vendor id ("0x8086"): "intel", or the id's digits where we know none."""
+    """A name for a PCI vendor id ("0x8086"): "intel", or the id's digits where we know none."""
     return VENDORS.get(vendor_id, f"pci-{vendor_id.removeprefix('0x')}")
 
 

@@ -41,7 +41,7 @@ class NodePublisher:
         self._levels = tuple(levels)
 
     def publish(self, want: Wanted) -> Change:
-        """Bring the Node to what is wanted; returns what was written. Raises ApiError."""
+        """Bring the Node to what is wanted; returns what was written. Raises NodeApiError."""
         metadata = self._api.metadata()
         change = difference(metadata, want, self._levels)
         if not change:

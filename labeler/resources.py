@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from labeler.api import NodeApi
 from labeler.contract import keys
+from labeler.contract.quantities import QuantityError, parse
 from labeler.labels import Wanted
 from labeler.publisher import Change, NodePublisher
 
@@ -29,7 +30,7 @@ class ResourcePublisher:
         self._labels = labels
 
     def publish(self, want: Wanted) -> Change:
-        """Bring labels and capacity to what is wanted. Raises ApiError."""
+        """Bring labels and capacity to what is wanted. Raises NodeApiError."""
         change = self._labels.publish(want)
         if keys.INTEL_PREFIX in want.unknown:
             return change
@@ -52,14 +53,10 @@ def resource_changes(capacity: Mapping[str, Any], labels: Mapping[str, str]) -> 
 
 
 def _amount(quantity: Any) -> int | str | None:
-    """A capacity as a number of units: the API server writes 68719476736 as "64Gi"."""
+    """A capacity in thousandths: the API server writes 68719476736 as "64Gi". What is none stays as it is."""
     if quantity is None:
         return None
-    text = str(quantity)
-    for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1):
-        if text.endswith(unit) and text[:-2].isdecimal():
-            return int(int(text[:-2]) * 1024**power)
-    for power, unit in enumerate(("k", "M", "G", "T", "P", "E"), start=1):
-        if text.endswith(unit) and text[:-1].isdecimal():
-            return int(int(text[:-1]) * 1000**power)
-    return int(text) if text.isdecimal() else text
+    try:
+        return parse(quantity)
+    except QuantityError:
+        return str(quantity)

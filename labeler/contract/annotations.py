@@ -29,14 +29,14 @@ _PAST_NS: Final = 10**19  # 2286-11-20
 
 
 @dataclass(frozen=True)
-class CardShare:
+class SlotCard:
     """One card as a container gets it: its number and, where tiles are handed out, the tiles of it."""
 
     card: int
     tiles: tuple[int, ...] = ()
 
 
-Slot = tuple[CardShare, ...]
+Slot = tuple[SlotCard, ...]
 """A container's cards; () is a container without GPU."""
 
 Slots = tuple[Slot, ...]
@@ -83,7 +83,7 @@ def decode_allocation(annotations: Mapping[str, str], containers: int | None = N
     timestamp = annotations.get(keys.GAS_TIMESTAMP_ANNOTATION)
     return Allocation(
         slots=tuple(
-            tuple(CardShare(card, in_slot.get(card, ())) for card in slot)
+            tuple(SlotCard(card, in_slot.get(card, ())) for card in slot)
             for slot, in_slot in zip(cards, tiles, strict=True)
         ),
         timestamp_ns=None if timestamp is None else decode_timestamp(timestamp),
@@ -158,7 +158,7 @@ def decode_tile_slots(value: str, cards: Sequence[Sequence[int]]) -> tuple[dict[
 # --- pieces ---------------------------------------------------------------------------------------
 
 
-def _tile_text(share: CardShare) -> str:
+def _tile_text(share: SlotCard) -> str:
     return f"card{share.card}:" + "+".join(f"gt{tile}" for tile in share.tiles)
 
 

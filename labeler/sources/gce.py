@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
-from labeler.metadata import Answer, MetadataServer, url_option
+from labeler.metadata import MetadataAnswer, MetadataServer, url_option
 from labeler.sources import Context, Options, check_options
 
 log: Final = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class GceSource:
             if not etag:
                 stop.wait(_RETRY_SECONDS)
 
-    def _ask(self, path: str, longer_seconds: float = 0.0) -> Answer | None:
+    def _ask(self, path: str, longer_seconds: float = 0.0) -> MetadataAnswer | None:
         answer = self._server.get(path, longer_seconds=longer_seconds)
         if answer is not None and answer.headers.get("metadata-flavor") != "Google":
             raise SourceError(f"{path}: the answer is not Google's (no header Metadata-Flavor: Google)")

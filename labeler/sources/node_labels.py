@@ -1,6 +1,6 @@
-"""A place from labels that the cloud has put on the Node, in the cloud's own words.
+"""A place from labels that the cloud has put on the Node, under the cloud's own keys.
 
-The option ``topology`` lists their keys, coarsest first; on EKS for example::
+The option ``topology`` lists these keys, coarsest first; on EKS for example::
 
     - node-labels:
         topology:

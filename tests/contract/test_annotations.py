@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from labeler.contract.annotations import (
     Allocation,
-    CardShare,
+    SlotCard,
     Slots,
     decode_allocation,
     decode_card_slots,
@@ -27,7 +27,7 @@ NUMBERS = st.sets(st.integers(0, 40), min_size=1, max_size=6).map(sorted).map(tu
 
 def slots_with(tiles: st.SearchStrategy[tuple[int, ...]]) -> st.SearchStrategy[Slots]:
     slot = st.sets(st.integers(0, 40), max_size=6).flatmap(
-        lambda cards: st.tuples(*(st.builds(CardShare, st.just(card), tiles) for card in sorted(cards)))
+        lambda cards: st.tuples(*(st.builds(SlotCard, st.just(card), tiles) for card in sorted(cards)))
     )
     return st.lists(slot, min_size=1, max_size=5).map(tuple)
 
@@ -41,15 +41,15 @@ def test_an_allocation_reads_back_as_it_was_written(slots: Slots, time: int) -> 
 @pytest.mark.parametrize(
     ("slots", "cards", "tiles"),
     [
-        (((CardShare(0),),), "card0", ""),
-        (((CardShare(0), CardShare(1)),), "card0,card1", ""),
-        (((), (CardShare(0),)), "|card0", ""),
-        (((CardShare(0),), (), (CardShare(1),)), "card0||card1", ""),
+        (((SlotCard(0),),), "card0", ""),
+        (((SlotCard(0), SlotCard(1)),), "card0,card1", ""),
+        (((), (SlotCard(0),)), "|card0", ""),
+        (((SlotCard(0),), (), (SlotCard(1),)), "card0||card1", ""),
         (((),), "", ""),
         (((), ()), "|", ""),
-        (((CardShare(0, (0, 1)),),), "card0", "card0:gt0+gt1"),
+        (((SlotCard(0, (0, 1)),),), "card0", "card0:gt0+gt1"),
         (
-            ((CardShare(1, (3,)), CardShare(5, (1,))), (), (CardShare(10, (0,)),)),
+            ((SlotCard(1, (3,)), SlotCard(5, (1,))), (), (SlotCard(10, (0,)),)),
             "card1,card5||card10",
             "card1:gt3,card5:gt1||card10:gt0",
         ),
@@ -66,12 +66,12 @@ def test_slots_are_written_one_a_container(slots: Slots, cards: str, tiles: str)
 @pytest.mark.parametrize(
     ("slots", "sentence"),
     [
-        (((CardShare(2), CardShare(1)),), "ascending"),
-        (((CardShare(1), CardShare(1)),), "ascending"),
-        (((CardShare(1, (1, 0)),),), "ascending"),
-        (((CardShare(1, (0,)),), (CardShare(2),)), "card2 has no tiles"),
-        (((CardShare(1, (0,)), CardShare(2)),), "card2 has no tiles"),
-        (((CardShare(-1),),), "below 0"),
+        (((SlotCard(2), SlotCard(1)),), "ascending"),
+        (((SlotCard(1), SlotCard(1)),), "ascending"),
+        (((SlotCard(1, (1, 0)),),), "ascending"),
+        (((SlotCard(1, (0,)),), (SlotCard(2),)), "card2 has no tiles"),
+        (((SlotCard(1, (0,)), SlotCard(2)),), "card2 has no tiles"),
+        (((SlotCard(-1),),), "below 0"),
         ((), "without containers"),
     ],
     ids=[
@@ -114,13 +114,13 @@ def test_a_pod_without_the_cards_annotation_has_no_allocation() -> None:
 
 
 def test_an_allocation_without_a_time_is_read() -> None:
-    assert decode_allocation({keys.GAS_CARDS_ANNOTATION: "card3"}) == Allocation(((CardShare(3),),), None)
+    assert decode_allocation({keys.GAS_CARDS_ANNOTATION: "card3"}) == Allocation(((SlotCard(3),),), None)
 
 
 @pytest.mark.parametrize("tiles", ["", "|", "||"])
 def test_mere_separators_of_tiles_say_nothing(tiles: str) -> None:
     annotations = {keys.GAS_CARDS_ANNOTATION: "card0||card1", keys.GAS_TILES_ANNOTATION: tiles}
-    assert decode_allocation(annotations) == Allocation(((CardShare(0),), (), (CardShare(1),)))
+    assert decode_allocation(annotations) == Allocation(((SlotCard(0),), (), (SlotCard(1),)))
 
 
 def test_cards_and_tiles_are_read_in_the_order_written_even_mixed() -> None:
@@ -129,7 +129,7 @@ def test_cards_and_tiles_are_read_in_the_order_written_even_mixed() -> None:
         keys.GAS_TILES_ANNOTATION: "|card0:gt3+gt0",
     }
     assert decode_allocation(annotations) == Allocation(
-        ((CardShare(2), CardShare(1)), (CardShare(0, (3, 0)),)), None
+        ((SlotCard(2), SlotCard(1)), (SlotCard(0, (3, 0)),)), None
     )
 
 

@@ -75,7 +75,7 @@ def test_a_value_that_is_read_is_kept_as_it_is() -> None:
 
 def test_the_cards_of_a_large_pod_are_read_whole() -> None:
     """50 containers with all tiles of 16 cards each."""
-    slot = tuple(annotations.CardShare(card, (0, 1)) for card in range(16))
+    slot = tuple(annotations.SlotCard(card, (0, 1)) for card in range(16))
     texts = annotations.encode_allocation([slot] * 50, 1_764_000_000_000_000_000)
     assert max(map(len, texts.values())) > 10_000
     kept = pod(**texts).metadata.annotations

@@ -77,7 +77,7 @@ def main(options: dict[str, Any]) -> None:
             case "event":
                 testbed.event(command["path"], command["action"])
             case "look":
-                tell(dict(agent.look().labels))
+                tell(dict(agent.discover().labels))
                 continue
             case "discover":
                 tell([asdict(gpu) for gpu in source.discover().gpus or ()])

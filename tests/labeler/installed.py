@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
-from labeler.api import ApiError, NodeApi
+from labeler.api import NodeApi, NodeApiError
 from webhook.kube.client import ApiError as ServerError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -78,7 +78,7 @@ def install(cluster: Cluster, folder: Path, node_count: int) -> Installed:
         try:
             # Another value each time: a patch that changes nothing is never refused.
             probe.patch({"metadata": {"annotations": {"example.com/probe": str(time.monotonic_ns())}}})
-        except ApiError as error:
+        except NodeApiError as error:
             return error.status == 422 and "annotations" in str(error)
         return False
 

@@ -11,7 +11,7 @@ import pytest
 
 from labeler import agent as agent_module
 from labeler.agent import Agent
-from labeler.api import ApiError, NodeApi
+from labeler.api import NodeApi, NodeApiError
 from labeler.contract import keys
 from labeler.facts import Facts, Gpu, SourceError
 from labeler.health import Health, serve
@@ -61,7 +61,7 @@ class Recorder:
 
 def test_a_source_that_fails_does_not_silence_the_others() -> None:
     agent = Agent({"bad": Told(None), "good": Told(CARD)}, Recorder())
-    want = agent.look()
+    want = agent.discover()
     assert want.labels[keys.GPU_NUMBERS_LABEL] == "0"
     assert dict(agent.failed) == {"bad": "out of order"}
 
@@ -69,24 +69,24 @@ def test_a_source_that_fails_does_not_silence_the_others() -> None:
 def test_what_nobody_told_is_unknown_only_while_a_source_has_never_spoken() -> None:
     bad = Told(None)
     agent = Agent({"bad": bad, "good": Told(CARD)}, Recorder())
-    assert set(agent.look().unknown) == {*keys.PRERELEASE_TOPOLOGY, keys.LABELER_PREFIX}
+    assert set(agent.discover().unknown) == {*keys.PRERELEASE_TOPOLOGY, keys.LABELER_PREFIX}
     bad.word = Facts()
-    assert agent.look().unknown == ()
+    assert agent.discover().unknown == ()
     bad.word = None
-    assert agent.look().unknown == ()
+    assert agent.discover().unknown == ()
 
 
 def test_the_earlier_source_wins_and_the_later_one_fills_in() -> None:
     first, second = Told(PLACE), Told(Facts(topology=("x", "y", "z"), gpus=CARD.gpus))
-    labels = Agent({"first": first, "second": second}, Recorder()).look().labels
+    labels = Agent({"first": first, "second": second}, Recorder()).discover().labels
     assert labels["topology.gke.io/rack"] == "r"
     assert labels[keys.GPU_NUMBERS_LABEL] == "0"
 
 
 def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent({"bad": Told(None)}, Recorder())
-    agent.look()
-    agent.look()
+    agent.discover()
+    agent.discover()
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
@@ -109,7 +109,7 @@ def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
     monkeypatch.setattr(agent_module, "FIRST_RETRY_SECONDS", 0.01)
     recorder, problems = Recorder(), list[str]()
     answers = [(0, "away"), (403, "forbidden"), (404, "no node")]
-    recorder.errors = [*(ApiError(status, text) for status, text in answers), OSError("disk")]
+    recorder.errors = [*(NodeApiError(status, text) for status, text in answers), OSError("disk")]
     agent = Agent({"a": Told(PLACE)}, recorder)
     thread = running(agent, beat=problems.append)
     until(lambda: "" in problems)
@@ -122,7 +122,7 @@ def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
 def test_the_server_is_given_the_time_that_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "FIRST_RETRY_SECONDS", 0.01)
     recorder = Recorder()
-    recorder.errors = [ApiError(429, "busy", retry_after=0.5)]
+    recorder.errors = [NodeApiError(429, "busy", retry_after=0.5)]
     agent = Agent({"a": Told(PLACE)}, recorder)
     began = time.monotonic()
     thread = running(agent)
@@ -172,7 +172,7 @@ def test_an_answer_that_is_no_node_says_so(
 ) -> None:
     with MetadataService() as service:
         service.set("/api/v1/nodes/n1", reply)
-        with pytest.raises(ApiError) as error:
+        with pytest.raises(NodeApiError) as error:
             node_api(service, tmp_path / "token").metadata()
     assert (error.value.status, error.value.is_transient) == (status, transient)
     assert sentence in str(error.value)
@@ -200,13 +200,13 @@ def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_is_refused(tmp
         assert seen == ["Bearer first", "Bearer first", "Bearer second"]
         token.write_text("third")
         service.set("/api/v1/nodes/n1", Reply(b"", 401))
-        with pytest.raises(ApiError, match="HTTP 401"):
+        with pytest.raises(NodeApiError, match="HTTP 401"):
             api.metadata()
         assert seen[3:] == ["Bearer second", "Bearer third"]
 
 
 def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ApiError, match=f"token file {tmp_path / 'none'} cannot be read"):
+    with pytest.raises(NodeApiError, match=f"token file {tmp_path / 'none'} cannot be read"):
         NodeApi("http://127.0.0.1:1", tmp_path / "none", None, "n1").metadata()
 
 

@@ -163,7 +163,7 @@ def test_a_path_of_another_depth_is_the_sources_failure_and_changes_nothing(
 ) -> None:
     google.set(HOST, text)
     agent = Agent({"gce": gce(google)}, Recorder())
-    want = agent.look()
+    want = agent.discover()
     assert "levels" in agent.failed["gce"]
     assert dict(want.labels) == {}
     assert set(want.unknown) >= set(place("", "", ""))
@@ -171,12 +171,12 @@ def test_a_path_of_another_depth_is_the_sources_failure_and_changes_nothing(
 
 def test_a_source_that_fails_keeps_its_last_word(google: MetadataService) -> None:
     agent = Agent({"gce": gce(google)}, Recorder())
-    before = agent.look()
+    before = agent.discover()
     google.set(HOST, Reply(b"", 503))
-    assert agent.look() == before
+    assert agent.discover() == before
     assert "HTTP 503" in agent.failed["gce"]
     google.set(HOST, None)
-    assert dict(agent.look().labels) == {}
+    assert dict(agent.discover().labels) == {}
 
 
 # --- other clouds ---------------------------------------------------------------------------------

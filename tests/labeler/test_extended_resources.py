@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.local.cluster import Cluster
-from labeler.api import ApiError
+from labeler.api import NodeApiError
 from labeler.contract import keys
 from labeler.facts import Facts, Gpu
 from labeler.labels import Wanted, wanted
@@ -52,7 +52,7 @@ def installed(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
     def in_force() -> bool:
         try:
             api.patch({"status": {"capacity": {"example.com/gold": "1"}}}, "status")
-        except ApiError as error:
+        except NodeApiError as error:
             return "capacity of gpu.intel.com" in str(error)
         return False
 
@@ -109,10 +109,10 @@ def test_cards_become_resources_and_go_with_them(installed: Installed) -> None:
     ids=["another resource", "remove a resource", "allocatable", "conditions", "addresses"],
 )
 def test_nothing_else_of_the_status_may_be_changed(installed: Installed, status: dict[str, object]) -> None:
-    with pytest.raises(ApiError, match="a labeler may"):
+    with pytest.raises(NodeApiError, match="a labeler may"):
         installed.node_api("n0").patch({"status": status}, "status")
 
 
 def test_labels_through_the_status_are_held_to_the_same_prefixes(installed: Installed) -> None:
-    with pytest.raises(ApiError, match="may only change labels under"):
+    with pytest.raises(NodeApiError, match="may only change labels under"):
         installed.node_api("n0").patch({"metadata": {"labels": {"example.com/a": "b"}}}, "status")

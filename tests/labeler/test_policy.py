@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
-from labeler.api import ApiError, NodeApi
+from labeler.api import NodeApi, NodeApiError
 from tests.labeler.installed import NAMESPACE, Installed, install
 from webhook.kube.client import MERGE_PATCH
 from webhook.kube.client import ApiError as ServerError
@@ -72,7 +72,7 @@ def test_a_labeler_sets_and_removes_what_is_its_own(
 
 def test_a_write_meant_for_a_node_that_was_replaced_is_refused(api: NodeApi) -> None:
     other = "11111111-2222-3333-4444-555555555555"
-    with pytest.raises(ApiError, match=r"metadata\.uid"):
+    with pytest.raises(NodeApiError, match=r"metadata\.uid"):
         api.patch({"metadata": {"uid": other, "labels": {"topology.gke.io/rack": "r"}}})
     assert "topology.gke.io/rack" not in api.metadata()["labels"]
 
@@ -144,7 +144,7 @@ def test_a_labeler_is_refused_anything_else_on_its_own_node(
     installed: Installed, api: NodeApi, body: dict[str, Any], sentence: str
 ) -> None:
     before = _lasting(installed.node("n0"))
-    with pytest.raises(ApiError, match=sentence) as refused:
+    with pytest.raises(NodeApiError, match=sentence) as refused:
         api.patch(body)
     assert refused.value.status in (403, 422)
     assert _lasting(installed.node("n0")) == before
@@ -154,7 +154,7 @@ def test_a_labeler_is_refused_anything_else_on_its_own_node(
 def test_a_token_that_is_not_bound_to_a_pod_on_the_node_changes_nothing(
     installed: Installed, as_node: str | None
 ) -> None:
-    with pytest.raises(ApiError, match="only change its own Node"):
+    with pytest.raises(NodeApiError, match="only change its own Node"):
         installed.node_api("n0", as_node=as_node).patch(
             {"metadata": {"labels": {"topology.gke.io/rack": "r"}}}
         )

@@ -14,7 +14,7 @@ from webhook.placement.eligibility import Requirement, label_holds
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class AntiAffinityTerm:
     """Pods that a carrier of this term keeps off its node. namespaces: None for every one.
 
     name: says all of it, so that equal names are equal terms; it is what people read.
@@ -31,7 +31,7 @@ class Term:
         return all(label_holds(requirement, labels) for requirement in self.requirements)
 
 
-def terms_of(pod: objects.Pod) -> tuple[Term, ...]:
+def terms_of(pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
     """The required anti-affinity of a pod, as far as it is over nodes."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
@@ -44,7 +44,7 @@ def terms_of(pod: objects.Pod) -> tuple[Term, ...]:
     return tuple({term.name: term for term in found if term is not None}.values())
 
 
-def _term(term: objects.PodAffinityTerm, own_namespace: str) -> Term | None:
+def _term(term: objects.PodAffinityTerm, own_namespace: str) -> AntiAffinityTerm | None:
     """None for a term without a selector, which selects no pod."""
     if term.label_selector is None:
         return None
@@ -55,7 +55,7 @@ def _term(term: objects.PodAffinityTerm, own_namespace: str) -> Term | None:
         where = "any namespace"
     else:
         where = f"namespace {' or '.join(sorted(namespaces)) or 'none'}"
-    return Term(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
+    return AntiAffinityTerm(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
 
 
 def _namespaces(term: objects.PodAffinityTerm, own: str) -> frozenset[str] | None:
@@ -107,10 +107,10 @@ def _text(requirement: Requirement) -> str:
 class Index:
     """Finds the terms that repel a pod without asking each of them."""
 
-    def __init__(self, terms: Iterable[Term]) -> None:
+    def __init__(self, terms: Iterable[AntiAffinityTerm]) -> None:
         """Terms of different names."""
-        self._by_label: dict[tuple[str | None, str, str], list[Term]] = {}
-        self._others: dict[str | None, list[Term]] = {}
+        self._by_label: dict[tuple[str | None, str, str], list[AntiAffinityTerm]] = {}
+        self._others: dict[str | None, list[AntiAffinityTerm]] = {}
         self._places: set[str | None] = set()
         for term in terms:
             self._places |= {None} if term.namespaces is None else term.namespaces
@@ -126,13 +126,13 @@ class Index:
         """Whether any of them is about pods of a namespace."""
         return namespace in self._places or None in self._places
 
-    def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[Term]:
+    def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[AntiAffinityTerm]:
         """Those that repel a pod with these labels."""
         if not self.may_repel(namespace):
             return []
         return [term for term in self._candidates(namespace, labels) if term.repels(namespace, labels)]
 
-    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
+    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[AntiAffinityTerm]:
         for place in (namespace, None):
             yield from self._others.get(place, ())
             if self._by_label:

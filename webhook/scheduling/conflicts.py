@@ -16,7 +16,7 @@ from typing import Final
 from webhook.kube import objects
 from webhook.placement.model import Node, PodClass, Usage, vector
 from webhook.placement.synthetic import WHOLE
-from webhook.scheduling.antiaffinity import Index, Term, terms_of
+from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, terms_of
 
 ANY_ADDRESS: Final = "0.0.0.0"
 SPARE: Final = 16
@@ -68,7 +68,7 @@ class Conflicts:
     for all of them every pod concerned takes WHOLE.
     """
 
-    terms: Mapping[str, Term] = field(default_factory=dict)
+    terms: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
     ports: frozenset[str] = frozenset()
     loners: frozenset[str] = frozenset()
     lumped: frozenset[str] = frozenset()
@@ -146,9 +146,9 @@ NONE: Final = Conflicts()
 
 def between(
     waiting: Iterable[objects.Pod],
-    standing: Iterable[tuple[Term, ...]],
+    standing: Iterable[tuple[AntiAffinityTerm, ...]],
     most: int | None = None,
-    read: Callable[[objects.Pod], tuple[Term, ...]] = terms_of,
+    read: Callable[[objects.Pod], tuple[AntiAffinityTerm, ...]] = terms_of,
 ) -> Conflicts:
     """What keeps waiting pods off nodes. standing: the terms of each pod that has a node; read: see terms_of.
 

@@ -92,7 +92,7 @@ def _card_annotations(placed: Placed, timestamps: Timestamps, now_ns: int) -> di
     if not any(placed.cards):
         return {}
     slots = [
-        tuple(annotations.CardShare(int(share.card.removeprefix("card")), share.tiles) for share in slot)
+        tuple(annotations.SlotCard(int(share.card.removeprefix("card")), share.tiles) for share in slot)
         for slot in placed.cards
     ]
     return annotations.encode_allocation(slots, timestamps.next(now_ns))

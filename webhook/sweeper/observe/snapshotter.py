@@ -9,7 +9,7 @@ from webhook.kube.placements import Placement
 from webhook.placement import Node as PlacementNode
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
-from webhook.scheduling.antiaffinity import Term
+from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.pins import is_gated
@@ -49,7 +49,9 @@ class Snapshotter:
         self._usages: Converted[Pod, Usage] = Converted(
             lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
         )
-        self._terms: Converted[Pod, tuple[Term, ...]] = Converted(lambda pod, _: antiaffinity.terms_of(pod))
+        self._terms: Converted[Pod, tuple[AntiAffinityTerm, ...]] = Converted(
+            lambda pod, _: antiaffinity.terms_of(pod)
+        )
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
@@ -89,7 +91,7 @@ class Snapshotter:
             self._conflicts = needed
         return self._conflicts
 
-    def _terms_of(self, pod: Pod) -> tuple[Term, ...]:
+    def _terms_of(self, pod: Pod) -> tuple[AntiAffinityTerm, ...]:
         return self._terms.get(pod) if pod.spec.affinity is not None else ()
 
     def snapshot(self, view: View) -> Snapshot:
