@@ -1,13 +1,17 @@
-"""Nodes that a gang could have if pods went: held against trying every set of nodes."""
+"""Which pods would have to go: held against trying every set of nodes."""
 
 import itertools
+import random
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.placement import Gang, Member, Node, NoFit, Options, PodClass, Snapshot, Usage, place
-from webhook.placement.victims import claim
+from tests.placement.small import gang_of, nodes_of, snapshot_of
+from webhook.placement import Gang, Member, Node, NoFit, Options, PodClass, Snapshot, Usage, check, place
+from webhook.placement.victims import find
 
 OPTIONS = Options()
 
@@ -32,34 +36,34 @@ def below(priority: int) -> Callable[[Usage], bool]:
     return lambda use: use.priority < priority
 
 
-def test_the_node_with_the_least_important_pods_is_claimed() -> None:
+def test_the_node_with_the_least_important_pods_is_emptied() -> None:
     snapshot = cluster([("important", 8, 50)], [("cheap", 8, 1)], [("dear", 8, 40)])
-    found = claim(gang(1, 8), snapshot, OPTIONS, below(100))
+    found = find(gang(1, 8), snapshot, OPTIONS, below(100))
     assert found is not None
     assert found.nodes == frozenset({"n1"})
-    assert found.victims == ("cheap",)
+    assert found.names == ("cheap",)
 
 
-def test_the_node_with_the_fewest_pods_is_claimed_among_equals() -> None:
+def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:
     snapshot = cluster([("a", 4, 1), ("b", 4, 1)], [("c", 8, 1)])
-    found = claim(gang(1, 8), snapshot, OPTIONS, below(100))
+    found = find(gang(1, 8), snapshot, OPTIONS, below(100))
     assert found is not None
-    assert found.victims == ("c",)
+    assert found.names == ("c",)
 
 
 def test_pods_of_the_same_or_higher_priority_never_go() -> None:
-    assert claim(gang(1, 8), cluster([("equal", 8, 100)], [("higher", 1, 200)]), OPTIONS, below(100)) is None
+    assert find(gang(1, 8), cluster([("equal", 8, 100)], [("higher", 1, 200)]), OPTIONS, below(100)) is None
 
 
-def test_free_nodes_are_used_beside_claimed_ones() -> None:
-    found = claim(gang(2, 8), cluster([], [("cheap", 8, 1)]), OPTIONS, below(100))
+def test_free_nodes_are_used_beside_emptied_ones() -> None:
+    found = find(gang(2, 8), cluster([], [("cheap", 8, 1)]), OPTIONS, below(100))
     assert found is not None
     assert found.nodes == frozenset({"n0", "n1"})
-    assert found.victims == ("cheap",)
+    assert found.names == ("cheap",)
 
 
-def test_a_gang_that_no_pod_stands_in_the_way_of_claims_nothing() -> None:
-    assert claim(gang(9, 8), cluster([], [("cheap", 8, 1)]), OPTIONS, below(100)) is None
+def test_a_gang_that_no_pod_stands_in_the_way_of_has_no_victims() -> None:
+    assert find(gang(9, 8), cluster([], [("cheap", 8, 1)]), OPTIONS, below(100)) is None
 
 
 @settings(deadline=None, max_examples=150, derandomize=True)
@@ -68,7 +72,7 @@ def test_a_gang_that_no_pod_stands_in_the_way_of_claims_nothing() -> None:
     st.integers(1, 4),
     st.sampled_from([2, 4, 8]),
 )
-def test_a_claim_is_found_exactly_when_some_set_of_nodes_would_do(
+def test_victims_are_found_exactly_when_some_set_of_nodes_would_do(
     shape: list[list[tuple[int, int]]], pods: int, gpus: int
 ) -> None:
     nodes = [
@@ -78,16 +82,79 @@ def test_a_claim_is_found_exactly_when_some_set_of_nodes_would_do(
     snapshot, wanted, may_go = cluster(*nodes), gang(pods, gpus), below(2)
     possible = any(
         not isinstance(place(wanted, snapshot.without(chosen, may_go), OPTIONS), NoFit)
-        for count in range(1, len(nodes) + 1)
+        for count in range(len(nodes) + 1)
         for chosen in itertools.combinations(snapshot.nodes, count)
-        if any(may_go(use) for name in chosen for use in snapshot.nodes[name].usages)
     )
-    found = claim(wanted, snapshot, OPTIONS, may_go)
+    found = find(wanted, snapshot, OPTIONS, may_go)
     assert (found is not None) == possible
     if found is not None:
         assert all(
             may_go(use)
             for name in found.nodes
             for use in snapshot.nodes[name].usages
-            if use.name in found.victims
+            if use.name in found.names
         )
+
+
+# --- units, and nobody goes in vain -----------------------------------------------------------------
+
+TREE = {"b1": {"r": {"a": 2, "b": 2}}, "b2": {"r": {"c": 2, "d": 2}}}
+
+
+def pod(name: str, priority: int, gang: str = "", cpu: int = 1) -> Usage:
+    return Usage({"cpu": cpu * 1000, "pods": 1}, name=name, gang=gang, priority=priority)
+
+
+def victims(usage: list[tuple[str, Usage]], count: int, priority: int, **wish: Any) -> tuple[str, ...] | None:
+    found = find(gang_of(count, **wish), snapshot_of(TREE, usage), OPTIONS, below(priority))
+    return found.names if found is not None else None
+
+
+def test_a_gang_that_fits_has_no_victims() -> None:
+    assert victims([("a", pod("low", 1))], 4, 10) == ()
+
+
+def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
+    full = [(node, pod(f"p{node}", 10, cpu=2)) for node in "abcd"]
+    assert victims(full, 1, 10) is None
+
+
+def test_the_lowest_priority_goes() -> None:
+    full = [("a", pod("five", 5, cpu=2)), ("b", pod("three", 3, cpu=2))]
+    full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "cd"]
+    assert victims(full, 2, 10) == ("three",)
+
+
+def test_who_need_not_go_stays() -> None:
+    full = [("a", pod("one", 1)), ("a", pod("two", 1))]
+    full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "bcd"]
+    assert victims(full, 1, 10) == ("two",)
+
+
+def test_a_gang_goes_as_a_whole() -> None:
+    full = [("a", pod("g-0", 1, "g", 2)), ("c", pod("g-1", 1, "g", 2))]
+    full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "bd"]
+    assert victims(full, 2, 10) == ("g-0", "g-1")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_gang_fits_once_the_victims_are_gone_and_none_of_them_could_stay(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(20):
+        usage = [
+            (node.name, pod(f"p{number}-{node.name}", dice.choice((1, 2, 20))))
+            for node in nodes_of(TREE)
+            for number in range(dice.randint(0, 2))
+        ]
+        snapshot = Snapshot.build(nodes_of(TREE), usage)
+        asked = gang_of(dice.randint(1, 8), required_level=dice.choice((None, "block")))
+        found = find(asked, snapshot, OPTIONS, below(10))
+        if found is None:
+            without_all = [(node, use) for node, use in usage if use.priority >= 10]
+            assert isinstance(place(asked, Snapshot.build(nodes_of(TREE), without_all)), NoFit)
+            continue
+        left = [(node, use) for node, use in usage if use.name not in found.names]
+        assert check(found.assignment, asked, Snapshot.build(nodes_of(TREE), left)) == []
+        for spared in found.names:
+            more = [(n, u) for n, u in usage if u.name == spared or u.name not in found.names]
+            assert check(found.assignment, asked, Snapshot.build(nodes_of(TREE), more))

@@ -6,8 +6,7 @@ from dataclasses import replace
 from labeler.contract import keys
 from webhook.inquiry.reading import Cluster
 from webhook.kube.objects import Pod
-from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place
-from webhook.placement import victims as claims
+from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place, victims
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import PodGang, gather, key_of
@@ -95,14 +94,14 @@ def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Op
         relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):
             yield f"What would help: without {wish} it would fit now, on {relaxed.spread}."
-    claimed = claims.claim(asked, snapshot, options, lambda use: True)
-    if claimed is None:
+    found = victims.find(asked, snapshot, options, lambda use: True)
+    if found is None:
         yield "What would help: other requests or more nodes; it would not fit even into an empty cluster."
         return
-    shown = ", ".join(claimed.victims[:5]) + (" ..." if len(claimed.victims) > 5 else "")
-    yield f"What would help: it fits when {len(claimed.victims)} other pods end: {shown}."
+    shown = ", ".join(found.names[:5]) + (" ..." if len(found.names) > 5 else "")
+    yield f"What would help: it fits when {len(found.names)} other pods end: {shown}."
     lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
-    if claims.claim(asked, snapshot, options, lambda use: use.priority < lowest) is None:
+    if victims.find(asked, snapshot, options, lambda use: use.priority < lowest) is None:
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
 
 

@@ -26,12 +26,11 @@ from webhook.placement.model import (
     vector,
 )
 from webhook.placement.place import place
-from webhook.placement.preempt import Preemption, place_over
 from webhook.placement.snapshot import Snapshot
 
 __all__ = [
     "Anchor", "Assignment", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest",
-    "NoFit", "Node", "Objective", "Options", "Placed", "PlacementError", "PodClass", "Preemption",
+    "NoFit", "Node", "Objective", "Options", "Placed", "PlacementError", "PodClass",
     "Requirement", "Rules", "Slice", "Slots", "Snapshot", "Taint", "Term", "Toleration", "Topology",
-    "Usage", "check", "place", "place_over", "vector",
+    "Usage", "check", "place", "vector",
 ]  # fmt: skip

@@ -19,8 +19,9 @@ def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
     for placed in known:
         by_node.setdefault(placed.node, []).append(placed)
     for name, residents in by_node.items():
-        problems += _node(snapshot.nodes[name], residents, members, gang)
-        problems += _cards(snapshot.nodes[name], residents, members)
+        if name in gang.excluded_nodes:
+            problems.append(f"{name} is excluded")
+        problems += faults_on(snapshot.nodes[name], residents, members)
     problems += _required(known, gang, snapshot)
     problems += _slices(known, members, gang, snapshot)
     return problems
@@ -36,9 +37,8 @@ def _names(assignment: Assignment, members: dict[str, Member]) -> Iterator[str]:
         yield "a member is placed twice"
 
 
-def _node(state: NodeState, residents: list[Placed], members: dict[str, Member], gang: Gang) -> Iterator[str]:
-    if state.name in gang.excluded_nodes:
-        yield f"{state.name} is excluded"
+def faults_on(state: NodeState, residents: list[Placed], members: dict[str, Member]) -> Iterator[str]:
+    """What is wrong with these members on this node, in sentences."""
     wanted: dict[str, int] = {}
     for placed in residents:
         pod_class = members[placed.member].pod_class
@@ -51,6 +51,7 @@ def _node(state: NodeState, residents: list[Placed], members: dict[str, Member],
         if amount > state.free.get(resource, 0):
             free = state.free.get(resource, 0)
             yield f"{state.name} has {free} of {resource} free, {amount} are placed on it"
+    yield from _cards(state, residents, members)
 
 
 def _cards(state: NodeState, residents: list[Placed], members: dict[str, Member]) -> Iterator[str]:

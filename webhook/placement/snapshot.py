@@ -170,7 +170,7 @@ class Snapshot:
         for placed in assignment.placed:
             use = usage_of_member(placed, classes[placed.member], gang.name)
             added.setdefault(placed.node, []).append(use)
-        return self._with({name: self.nodes[name].usages + tuple(more) for name, more in added.items()})
+        return self.with_usages({name: self.nodes[name].usages + tuple(more) for name, more in added.items()})
 
     def forget(self, assignment: Assignment, gang: Gang) -> "Snapshot":
         """The snapshot before `assume` of the same assignment and gang."""
@@ -182,11 +182,12 @@ class Snapshot:
 
     def without(self, node_names: Iterable[str], gone: Any) -> "Snapshot":
         """This snapshot without the pods of some nodes for whose Usage `gone` is true."""
-        return self._with(
+        return self.with_usages(
             {name: tuple(use for use in self.nodes[name].usages if not gone(use)) for name in node_names}
         )
 
-    def _with(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
+    def with_usages(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
+        """This snapshot with other pods on some nodes."""
         nodes = dict(self.nodes)
         changed: dict[Path, dict[str, NodeState]] = {}
         for name, used in usages.items():

@@ -1,22 +1,28 @@
-"""Nodes that a gang could have if pods went: to preempt for it, or to keep for it until it fits. Pure.
+"""Which pods would have to go so that a gang fits: to preempt them for it, or to keep their nodes for it.
 
-Both ask the same: which nodes, when emptied of some pods, make room for the gang, as few and as lightly
-used as possible? Nodes are ordered by what would have to go; the shortest sufficient beginning of that
-order is found by halving, so a question costs about log2(nodes) placements.
+Nodes are ordered by what would have to go: the least important pods first, then the fewest. The shortest
+sufficient beginning of that order is found by halving, so a question costs about log2(nodes) placements.
+Then, on the nodes chosen, every pod that need not go is spared, the most important first. So no victim can be
+spared alone, but a smaller set on other nodes may exist: the fewest of all is a set cover problem.
+
+Pods of one gang (Usage.gang) go together or not at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
-from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Usage, place
+from webhook.placement.check import faults_on
+from webhook.placement.model import Assignment, Gang, NoFit, Options, Placed, Usage
+from webhook.placement.place import place
+from webhook.placement.snapshot import Snapshot
 
 
-@dataclass(frozen=True)
-class Claim:
-    """Where the gang would go, and the names of the pods there that stand in its way."""
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Where the gang would go once the pods of these names (Usage.name, sorted) are gone."""
 
     assignment: Assignment
-    victims: tuple[str, ...]
+    names: tuple[str, ...]
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -24,33 +30,84 @@ class Claim:
         return frozenset(self.assignment.nodes.values())
 
 
-def claim(gang: Gang, snapshot: Snapshot, options: Options, may_go: Callable[[Usage], bool]) -> Claim | None:
-    """The claim for which the least important and the fewest pods would have to go; None if there is none."""
-    weights = {
-        name: (max(use.priority for use in going), len(going))
-        for name, state in snapshot.nodes.items()
-        if (going := [use for use in state.usages if may_go(use)])
-    }
-    order = sorted(weights, key=lambda name: (weights[name], name))
+_Pod = tuple[str, int]
+"""A node's name and the number of the pod among its usages."""
 
-    def emptied(count: int) -> Snapshot:
-        return snapshot.without(order[:count], may_go)
 
-    if not order or isinstance(place(gang, emptied(len(order)), options), NoFit):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unit:
+    """Pods that go together. priority: the highest of them; name: decides between equals."""
+
+    name: str
+    priority: int
+    pods: tuple[_Pod, ...]
+
+
+def find(gang: Gang, snapshot: Snapshot, options: Options, may_go: Callable[[Usage], bool]) -> Victims | None:
+    """The gang's place for which the least important and the fewest pods have to go; none of them if it fits.
+
+    may_go: whether a pod may be a victim; of a gang all pods must be. None if there is no place even without
+    all that may go. Raises PlacementError as place does.
+    """
+    on_node: dict[str, list[_Unit]] = {}
+    for unit in _units(snapshot, may_go):
+        for node in {node for node, _ in unit.pods}:
+            on_node.setdefault(node, []).append(unit)
+    order = sorted(
+        on_node, key=lambda node: (max(u.priority for u in on_node[node]), len(on_node[node]), node)
+    )
+
+    def gone(count: int) -> list[_Unit]:
+        return list(dict.fromkeys(unit for node in order[:count] for unit in on_node[node]))
+
+    def placed(count: int) -> Assignment | NoFit:
+        pods = {pod for unit in gone(count) for pod in unit.pods}
+        left = {node: _others(snapshot, node, pods) for node, _ in pods}
+        return place(gang, snapshot.with_usages(left), options)
+
+    if isinstance(placed(len(order)), NoFit):
         return None
-    count = _least(len(order), lambda count: not isinstance(place(gang, emptied(count), options), NoFit))
-    answer = place(gang, emptied(count), options)
+    count = _least(len(order), lambda count: not isinstance(placed(count), NoFit))
+    answer = placed(count)
     if isinstance(answer, NoFit):  # room does not grow with every node emptied; then all of them
-        count, answer = len(order), place(gang, emptied(len(order)), options)
+        count, answer = len(order), placed(len(order))
         if isinstance(answer, NoFit):
             return None
-    used = set(answer.nodes.values())
-    return Claim(answer, _victims(snapshot, [name for name in order[:count] if name in used], may_go))
+    needed = _needed(answer, gang, snapshot, gone(count))
+    return Victims(answer, tuple(sorted(filter(None, (_use(snapshot, pod).name for pod in needed)))))
+
+
+def _units(snapshot: Snapshot, may_go: Callable[[Usage], bool]) -> list[_Unit]:
+    """Who may go: gangs as a whole, and pods without a gang."""
+    gangs: dict[str, list[_Pod]] = {}
+    pods: list[_Pod] = []
+    for node, state in snapshot.nodes.items():
+        for number, use in enumerate(state.usages):
+            if use.gang:
+                gangs.setdefault(use.gang, []).append((node, number))
+            elif may_go(use):
+                pods.append((node, number))
+    units = [_Unit(use.name, use.priority, (pod,)) for pod in pods for use in [_use(snapshot, pod)]]
+    for gang, members in gangs.items():
+        uses = [_use(snapshot, pod) for pod in members]
+        if all(map(may_go, uses)):
+            units.append(_Unit(gang, max(use.priority for use in uses), tuple(members)))
+    return units
+
+
+def _use(snapshot: Snapshot, pod: _Pod) -> Usage:
+    return snapshot.nodes[pod[0]].usages[pod[1]]
+
+
+def _others(snapshot: Snapshot, node: str, gone: Set[_Pod]) -> tuple[Usage, ...]:
+    """The pods that stay on a node."""
+    usages = snapshot.nodes[node].usages
+    return tuple(use for number, use in enumerate(usages) if (node, number) not in gone)
 
 
 def _least(high: int, is_enough: Callable[[int], bool]) -> int:
-    """The least count in 1..high that is enough, given that high is."""
-    low = 1
+    """The least count in 0..high that is enough, given that high is."""
+    low = 0
     while low < high:
         middle = (low + high) // 2
         if is_enough(middle):
@@ -60,5 +117,21 @@ def _least(high: int, is_enough: Callable[[int], bool]) -> int:
     return high
 
 
-def _victims(snapshot: Snapshot, nodes: Sequence[str], may_go: Callable[[Usage], bool]) -> tuple[str, ...]:
-    return tuple(sorted(use.name for name in nodes for use in snapshot.nodes[name].usages if may_go(use)))
+def _needed(answer: Assignment, gang: Gang, snapshot: Snapshot, gone: Iterable[_Unit]) -> set[_Pod]:
+    """Those of the pods that are gone without whose going the assignment does not hold."""
+    residents: dict[str, list[Placed]] = {}
+    for placed in answer.placed:
+        residents.setdefault(placed.node, []).append(placed)
+    members = {member.name: member for member in gang.members}
+    units = [unit for unit in gone if any(node in residents for node, _ in unit.pods)]
+    needed = {pod for unit in units for pod in unit.pods}
+
+    def holds(node: str) -> bool:
+        state = snapshot.nodes[node].with_usages(_others(snapshot, node, needed))
+        return node not in residents or not list(faults_on(state, residents[node], members))
+
+    for unit in sorted(units, key=lambda u: (-u.priority, -len(u.pods), u.name)):
+        needed.difference_update(unit.pods)
+        if not all(holds(node) for node in {node for node, _ in unit.pods}):
+            needed.update(unit.pods)
+    return needed

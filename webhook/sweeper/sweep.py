@@ -15,8 +15,7 @@ from typing import Final
 from webhook.kube.client import Api
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import PlannedPod
-from webhook.placement import Assignment, NoFit, Snapshot, Usage, place
-from webhook.placement import victims as claims
+from webhook.placement import Assignment, NoFit, Snapshot, Usage, place, victims
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.apply.commit import Commit, Committer
 from webhook.sweeper.decide.avoided import Avoided
@@ -230,12 +229,12 @@ class Sweeper:
             record.no_fit = None
             record.preempting = ()
             return asked, answer, False
-        claimed = self._preemption(gang, asked, snapshot, view)
-        if claimed is not None:
-            if record.preempting != claimed.victims:  # told once, also while the plan cannot be written
-                record.preempting = claimed.victims
-                logger.info("preempts gang=%s victims=%s", gang.key, ",".join(claimed.victims[:10]))
-            return asked, claimed.assignment, True
+        found = self._preemption(gang, asked, snapshot, view)
+        if found is not None:
+            if record.preempting != found.names:  # told once, also while the plan cannot be written
+                record.preempting = found.names
+                logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
+            return asked, found.assignment, True
         self._reservations.hold(gang, asked, snapshot, view)
         self._reporter.waits(gang, answer.sentence)
         record.no_fit = replace(failure, sentence=answer.sentence)
@@ -243,7 +242,7 @@ class Sweeper:
 
     def _preemption(
         self, gang: PodGang, asked: Question, snapshot: Snapshot, view: View
-    ) -> claims.Claim | None:
+    ) -> victims.Victims | None:
         """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
         if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
             return None
@@ -258,7 +257,7 @@ class Sweeper:
         def may_go(use: Usage) -> bool:
             return use.priority < lowest and use.name not in staying
 
-        return claims.claim(asked.gang, snapshot, self._settings.options, may_go)
+        return victims.find(asked.gang, snapshot, self._settings.options, may_go)
 
     @contextmanager
     def _guarded(self, phase: str) -> Iterator[None]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from webhook.placement import Snapshot
-from webhook.placement import victims as claims
+from webhook.placement import Snapshot, victims
 from webhook.sweeper.decide.question import Question
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -68,13 +67,11 @@ class Reservations:
         if _age_seconds(gang) < self._settings.reserve_seconds:
             return
         stays = view.lasting | view.endless
-        claimed = claims.claim(
-            asked.gang, snapshot, self._settings.options, lambda use: use.name not in stays
-        )
+        found = victims.find(asked.gang, snapshot, self._settings.options, lambda use: use.name not in stays)
         self._held.pop(gang.key, None)
-        if claimed is not None:
-            self._held[gang.key] = _Held(claimed.nodes, now)
-            logger.info("reserves gang=%s nodes=%d", gang.key, len(claimed.nodes))
+        if found is not None:
+            self._held[gang.key] = _Held(found.nodes, now)
+            logger.info("reserves gang=%s nodes=%d", gang.key, len(found.nodes))
 
 
 def _age_seconds(gang: PodGang) -> float:
