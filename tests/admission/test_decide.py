@@ -15,10 +15,10 @@ from tests.admission.harness import ROOT, gpu_pod
 from tests.admission.reviews import pods
 from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
-from webhook.admission.policy import Policy
-from webhook.admission.policy_file import parse_policy
 from webhook.admission.review import Pod
 from webhook.kube.objects import Metadata, PriorityClass
+from webhook.policy.file import parse_policy
+from webhook.policy.values import Policy
 
 POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
 OWN_PREFIX: Final = "example.com/wait-"

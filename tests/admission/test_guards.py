@@ -25,9 +25,9 @@ from tests.admission.harness import (
 )
 from tests.admission.shapes import owned
 from tests.support import create_namespace, delete
-from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
+from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.sweeper.apply.patches import release_patch
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"

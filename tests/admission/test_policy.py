@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission.harness import MANIFESTS, shipped_policy
-from webhook.admission.policy import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
-from webhook.admission.policy_file import PolicyError, parse_policy
-from webhook.admission.store import PolicyStore
 from webhook.cli import policy as command
+from webhook.policy.file import PolicyError, parse_policy
+from webhook.policy.store import PolicyStore
+from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
 
 HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
 TIERS = (
@@ -378,7 +378,7 @@ def test_a_defect_in_the_reader_is_a_fault_that_stays_until_a_good_version_comes
         raise TypeError("unforeseen")
 
     with monkeypatch.context() as patched:
-        patched.setattr("webhook.admission.store.parse_policy", fail)
+        patched.setattr("webhook.policy.store.parse_policy", fail)
         for _ in range(2):
             store.refresh()
             assert store.faults == ["cannot be read: TypeError; the log names the place"]

@@ -21,8 +21,8 @@ from tests.admission.reviews import review
 from tests.admission.test_serving import post, served_serial, serving
 from tests.admission.test_slow_clients import Impatient
 from webhook.admission import app, certificates
-from webhook.admission.store import PolicyStore
 from webhook.admission.tls import ContextCache
+from webhook.policy.store import PolicyStore
 
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 

@@ -14,7 +14,7 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean
-from webhook.admission.policy_file import parse_policy
+from webhook.policy.file import parse_policy
 
 OVERLAYS = [
     "base",

@@ -22,9 +22,9 @@ from webhook.admission import patch
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.metrics import ERROR, Metrics
 from webhook.admission.review import ReviewError, decode_request, encode_response
-from webhook.admission.store import PolicyStore
 from webhook.admission.tls import ContextCache
 from webhook.kube.objects import PriorityClass
+from webhook.policy.store import PolicyStore
 
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024

@@ -13,10 +13,10 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch, wishes
-from webhook.admission.policy import GpuModel, Policy, Tier
 from webhook.admission.review import Pod
-from webhook.admission.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.kube.objects import PriorityClass
+from webhook.policy.text import LONGEST_LABEL_VALUE, quote, sentence_list
+from webhook.policy.values import GpuModel, Policy, Tier
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"

@@ -18,13 +18,13 @@ from gunicorn.app.base import BaseApplication
 
 from webhook import logs
 from webhook.admission.app import Dependencies, create_app
-from webhook.admission.policy_file import PolicyError, load_policy
-from webhook.admission.store import PolicyStore, watch_files
 from webhook.admission.tls import ContextCache
 from webhook.admission.worker import Worker
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
+from webhook.policy.file import PolicyError, load_policy
+from webhook.policy.store import PolicyStore, watch_files
 
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 KEEP_ALIVE_SECONDS: int = 120

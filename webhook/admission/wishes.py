@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from labeler.contract import keys, quantities
-from webhook.admission.policy import Policy
 from webhook.admission.review import Container, Pod
-from webhook.admission.text import one_line, quote, sentence_list
 from webhook.kube.objects import Quantities
+from webhook.policy.text import one_line, quote, sentence_list
+from webhook.policy.values import Policy
 
 LONGEST_WARNING: Final = 120
 """What the API documentation recommends as the length of one warning."""

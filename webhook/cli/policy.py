@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from webhook.admission.policy import Policy
-from webhook.admission.policy_file import PolicyError, parse_policy, read_yaml
+from webhook.policy.file import PolicyError, parse_policy, read_yaml
+from webhook.policy.values import Policy
 
 _KEY = "policy.yaml"
 

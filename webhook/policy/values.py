@@ -1,6 +1,6 @@
 """What an operator allows and wants, as frozen values; lookups that admission needs are precomputed.
 
-How the YAML file becomes one of these, and what is wrong with a file, is `policy_file`'s matter.
+How the YAML file becomes one of these, and what is wrong with a file, is `file`'s matter.
 """
 
 import re

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from webhook.admission.policy import Policy
-from webhook.admission.policy_file import PolicyError, parse_policy
+from webhook.policy.file import PolicyError, parse_policy
+from webhook.policy.values import Policy
 
 POLL_SECONDS: Final = 2.0
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import yaml
 
 from labeler.contract import keys
-from webhook.admission.policy import (
+from webhook.policy.text import one_line
+from webhook.policy.values import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
     DEFAULT_GPU_RESOURCES,
@@ -23,7 +24,6 @@ from webhook.admission.policy import (
     Tier,
     normal_model_name,
 )
-from webhook.admission.text import one_line
 
 API_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"

@@ -1,0 +1,1 @@
+"""GPUTasks: one object for one GPU job, which becomes an owned Job."""
