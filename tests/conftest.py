@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.support import clean, create_namespace
+from labeler.contract import keys
+from tests.support import clean, create_namespace, delete_namespace
 
-NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace")
+NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace", "opted_in")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,3 +79,11 @@ def namespace(control_plane: Cluster) -> Iterator[str]:
     name = create_namespace(control_plane)
     yield name
     control_plane.api().request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def opted_in(control_plane: Cluster) -> Iterator[str]:
+    """A fresh namespace that is labelled for topogate; whether topogate is there is the module's affair."""
+    name = create_namespace(control_plane, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    yield name
+    delete_namespace(control_plane, name)

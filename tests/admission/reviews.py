@@ -3,9 +3,16 @@
 import json
 from typing import Any, Final
 
+import msgspec
 from hypothesis import strategies as st
 
 from labeler.contract import keys
+from tests.admission import shapes
+from webhook.admission.decide import Decision, decide
+from webhook.admission.policy import Policy
+from webhook.admission.policy_file import parse_policy
+from webhook.admission.review import Pod
+from webhook.kube.objects import Metadata, PriorityClass
 
 WISH_KEYS: Final = (
     keys.GPU_MODEL_ANNOTATION,
@@ -165,3 +172,24 @@ bodies: Final = st.one_of(
     _json.map(lambda value: json.dumps(value).encode()),
 )
 """Anything that a client may post."""
+
+
+POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
+
+
+CLASSES: Final = {
+    name: PriorityClass(metadata=Metadata(name=name), value=value, global_default=name == "house-default")
+    for name, value in (
+        ("gpu-low-priority", 1),
+        ("gpu-medium-priority", 10),
+        ("gpu-high-priority", 100),
+        ("house-class", 77),
+        ("house-default", 5),
+    )
+}
+
+
+def decided(
+    pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES, policy: Policy = POLICY
+) -> Decision:
+    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, policy, classes)

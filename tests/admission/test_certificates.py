@@ -28,9 +28,6 @@ from tests.admission.harness import (
     create,
     delete_pods,
     gpu_pod,
-    install,
-    install_classes,
-    running,
 )
 from tests.support import create_namespace
 from webhook.admission import rotation
@@ -207,21 +204,12 @@ def test_certs_rotate_without_a_cluster_says_so(tmp_path: Path, capsys: pytest.C
 # --- against the real API server -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def webhook(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """The webhook, fail-closed, on loopback."""
-    install_classes(module_cluster)
-    with running(tmp_path_factory.mktemp("webhook"), module_cluster) as made:
-        install(module_cluster, made, failurePolicy="Fail", timeoutSeconds=10)
-        yield made
-
-
 SYSTEM: Final = "/api/v1/namespaces/topogate-system"
 
 
 @pytest.fixture
-def rotator(module_cluster: Cluster, webhook: Webhook) -> Iterator[Rotation]:
-    """Rotates the loopback webhook's certificate, with waits of seconds instead of minutes."""
+def rotator(module_cluster: Cluster, called_webhook: Webhook) -> Iterator[Rotation]:
+    """Rotates the loopback called_webhook's certificate, with waits of seconds instead of minutes."""
     api = module_cluster.api()
     create_system_namespace(api)
     waits = Waits(timedelta(seconds=1), timedelta(seconds=1))
@@ -254,14 +242,14 @@ def mount(api: Api, webhook: Webhook) -> None:
 
 
 def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fails_closed(
-    module_cluster: Cluster, webhook: Webhook, rotator: Rotation
+    module_cluster: Cluster, called_webhook: Webhook, rotator: Rotation
 ) -> None:
     api = module_cluster.api()
     namespace = create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     rotator.run()
-    mount(api, webhook)
+    mount(api, called_webhook)
     rotator.run(wait=True)
-    first = webhook.pair
+    first = called_webhook.pair
     stop = threading.Event()
     created: list[bool] = []
     problems: list[str] = []
@@ -278,7 +266,7 @@ def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fail
     def run_kubelet() -> None:
         own = module_cluster.api()
         while not stop.wait(0.3):
-            mount(own, webhook)
+            mount(own, called_webhook)
 
     def shake_hands() -> None:
         """What an API server does that opens a connection at this very moment."""
@@ -286,7 +274,7 @@ def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fail
         while not stop.wait(0.02):
             bundle = published(own)
             try:
-                connect(webhook, bundle)
+                connect(called_webhook, bundle)
             except OSError as error:
                 problems.append(f"{len(split(bundle))} authorities: {error}")
             shaken.append(len(split(bundle)))
@@ -309,7 +297,7 @@ def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fail
     assert all(created)
     assert len(created) > 100
     assert set(shaken) == {1, 2}  # handshakes were tried in both phases
-    assert webhook.pair.certificate != first.certificate
+    assert called_webhook.pair.certificate != first.certificate
     assert len(split(published(api))) == 1
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from labeler.contract import keys
 from tests.admission import shapes
 from tests.admission.harness import ROOT, gpu_pod
-from tests.admission.reviews import pods
+from tests.admission.reviews import CLASSES, POLICY, decided, pods
 from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
 from webhook.admission.review import Pod
@@ -20,27 +20,10 @@ from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 
-POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
 OWN_PREFIX: Final = "example.com/wait-"
 OWN_GATE: Final = parse_policy(
     shapes.POLICY.format(capped="capped", steered="steered", intel="intel") + f"gatePrefix: {OWN_PREFIX}\n"
 )
-CLASSES: Final = {
-    name: PriorityClass(metadata=Metadata(name=name), value=value, global_default=name == "house-default")
-    for name, value in (
-        ("gpu-low-priority", 1),
-        ("gpu-medium-priority", 10),
-        ("gpu-high-priority", 100),
-        ("house-class", 77),
-        ("house-default", 5),
-    )
-}
-
-
-def decided(
-    pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES, policy: Policy = POLICY
-) -> Decision:
-    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, policy, classes)
 
 
 def applied(pod: dict[str, Any], decision: Decision) -> Any:

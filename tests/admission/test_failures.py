@@ -29,7 +29,6 @@ from tests.admission.harness import (
 )
 from tests.admission.neighbour import Neighbour, neighbour
 from tests.admission.shapes import owned
-from tests.support import create_namespace
 from webhook.admission import certificates
 from webhook.kube.client import Api, ApiError
 
@@ -38,7 +37,7 @@ TIMEOUT_SECONDS = manifest("webhook-configuration.yaml")["webhooks"][0]["timeout
 
 
 @pytest.fixture(scope="module")
-def installation(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+def shipped(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
     """The webhook under the configuration as it is shipped, but for the address."""
     install_classes(module_cluster)
     with running(tmp_path_factory.mktemp("webhook"), module_cluster) as made:
@@ -47,18 +46,18 @@ def installation(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def webhook(module_cluster: Cluster, installation: Webhook) -> Webhook:
+def restored(module_cluster: Cluster, shipped: Webhook) -> Webhook:
     """The same, in order again for each test."""
     api = module_cluster.api()
-    if installation.process is None or not is_accepted(installation):
-        installation.stop()
-        installation.pair = certificates.issue(HOSTS)
-        installation.start()
-    fresh = configuration(installation)["webhooks"]
+    if shipped.process is None or not is_accepted(shipped):
+        shipped.stop()
+        shipped.pair = certificates.issue(HOSTS)
+        shipped.start()
+    fresh = configuration(shipped)["webhooks"]
     change = [{"op": "replace", "path": "/webhooks", "value": fresh}]
     api.request("PATCH", f"{WEBHOOKS}/topogate", body=change, content_type=JSON_PATCH)
     wait_called(module_cluster)
-    return installation
+    return shipped
 
 
 def is_accepted(webhook: Webhook) -> bool:
@@ -67,11 +66,6 @@ def is_accepted(webhook: Webhook) -> bool:
         return webhook.get("/readyz")[0] == 200
     except OSError:
         return False
-
-
-@pytest.fixture
-def opted_in(module_cluster: Cluster, webhook: Webhook) -> str:
-    return create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
 
 
 def is_gated(api: Api, namespace: str) -> bool:
@@ -119,11 +113,11 @@ def restart(webhook: Webhook) -> None:
     "trouble", [stopped, killed, expired, of_another_authority], ids=lambda f: f.__name__
 )
 def test_pods_are_created_as_written_when_the_webhook_is(
-    trouble: Callable[[Webhook], None], module_cluster: Cluster, webhook: Webhook, opted_in: str
+    trouble: Callable[[Webhook], None], module_cluster: Cluster, restored: Webhook, opted_in: str
 ) -> None:
     api = module_cluster.api()
     assert is_gated(api, opted_in)
-    trouble(webhook)
+    trouble(restored)
     module_cluster.wait_for("the API server to do without", lambda: not is_gated(api, opted_in), 15)
     started = time.monotonic()
     for number in range(5):
@@ -132,10 +126,10 @@ def test_pods_are_created_as_written_when_the_webhook_is(
 
 
 def test_a_webhook_that_hangs_delays_a_pod_by_its_timeout_and_no_longer(
-    module_cluster: Cluster, webhook: Webhook, opted_in: str
+    module_cluster: Cluster, restored: Webhook, opted_in: str
 ) -> None:
     api = module_cluster.api()
-    workers = children(webhook)
+    workers = children(restored)
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
     try:
@@ -168,11 +162,11 @@ def liar() -> Iterator[Neighbour]:
 
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_an_answer_that_is_garbage_is_ignored(
-    garbage: str, module_cluster: Cluster, webhook: Webhook, opted_in: str, liar: Neighbour
+    garbage: str, module_cluster: Cluster, restored: Webhook, opted_in: str, liar: Neighbour
 ) -> None:
     api = module_cluster.api()
     liar.raw, liar.status = GARBAGE[garbage], 200
-    point_at(api, webhook, liar)
+    point_at(api, restored, liar)
     module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
     assert liar.calls > 0
     stored = create(api, opted_in, gpu_pod("p", annotations={keys.PRIORITY_ANNOTATION: "high"}))
@@ -181,11 +175,11 @@ def test_an_answer_that_is_garbage_is_ignored(
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
 def test_an_http_error_is_ignored(
-    status: int, module_cluster: Cluster, webhook: Webhook, opted_in: str, liar: Neighbour
+    status: int, module_cluster: Cluster, restored: Webhook, opted_in: str, liar: Neighbour
 ) -> None:
     api = module_cluster.api()
     liar.raw, liar.status = b"{}", status
-    point_at(api, webhook, liar)
+    point_at(api, restored, liar)
     module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
 
 
@@ -214,11 +208,11 @@ NOT_CALLED = {
 
 @pytest.mark.parametrize("case", NOT_CALLED)
 def test_the_api_server_does_not_even_call_for_a_pod_that_is(
-    case: str, module_cluster: Cluster, webhook: Webhook, opted_in: str, liar: Neighbour
+    case: str, module_cluster: Cluster, restored: Webhook, opted_in: str, liar: Neighbour
 ) -> None:
     api = module_cluster.api()
     liar.raw, liar.status = b"{}", 200
-    point_at(api, webhook, liar)
+    point_at(api, restored, liar)
     module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
     before = liar.calls
     with contextlib.suppress(ApiError):  # a mirror pod of nobody is refused, but only afterwards
@@ -229,12 +223,12 @@ def test_the_api_server_does_not_even_call_for_a_pod_that_is(
 
 
 def test_under_failure_policy_fail_no_pod_comes_past_a_webhook_that_is_down(
-    module_cluster: Cluster, webhook: Webhook, opted_in: str
+    module_cluster: Cluster, restored: Webhook, opted_in: str
 ) -> None:
     api = module_cluster.api()
     change = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]
     api.request("PATCH", f"{WEBHOOKS}/topogate", body=change, content_type=JSON_PATCH)
-    webhook.stop()
+    restored.stop()
 
     def is_refused() -> bool:
         try:
@@ -247,15 +241,15 @@ def test_under_failure_policy_fail_no_pod_comes_past_a_webhook_that_is_down(
 
 
 def test_a_webhook_that_is_stopped_answers_what_is_under_way_and_loses_no_pod(
-    module_cluster: Cluster, webhook: Webhook, opted_in: str
+    module_cluster: Cluster, restored: Webhook, opted_in: str
 ) -> None:
     """Reviews on connections that are open when SIGTERM comes are answered; the next ones fail open."""
     api = module_cluster.api()
     assert is_gated(api, opted_in)
-    assert webhook.process is not None
-    webhook.process.terminate()
+    assert restored.process is not None
+    restored.process.terminate()
     stored = create(api, opted_in, gpu_pod("during-the-drain"))
     assert stored["spec"].get("schedulingGates")
-    assert webhook.process.wait(30) == 0
-    webhook.process = None
+    assert restored.process.wait(30) == 0
+    restored.process = None
     assert not is_gated(api, opted_in)

@@ -246,11 +246,6 @@ def strict(guarded: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield guarded, webhook
 
 
-@pytest.fixture
-def opted_in(strict: tuple[Cluster, Webhook]) -> str:
-    return create_namespace(strict[0], {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
-
-
 def of(**spec: Any) -> dict[str, Any]:
     made = gpu_pod("p")
     made["spec"] |= spec

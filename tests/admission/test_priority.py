@@ -8,26 +8,14 @@ import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.admission.harness import Webhook, create, gpu_pod, install, install_classes, running
+from tests.admission.harness import Webhook, create, gpu_pod
 from tests.admission.neighbour import Neighbour, neighbour
-from tests.support import create_namespace, delete, exists
+from tests.support import delete, exists
 from webhook.kube.client import ApiError
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 HIGH = {keys.PRIORITY_ANNOTATION: "high"}
-
-
-@pytest.fixture(scope="module")
-def webhook(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    install_classes(module_cluster)
-    with running(tmp_path_factory.mktemp("webhook"), module_cluster) as made:
-        install(module_cluster, made, failurePolicy="Fail", timeoutSeconds=10)
-        yield made
-
-
-@pytest.fixture
-def opted_in(module_cluster: Cluster, webhook: Webhook) -> str:
-    return create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+pytestmark = pytest.mark.usefixtures("called_webhook")
 
 
 @pytest.fixture(params=["before-topogate", "zz-after-topogate"])
@@ -61,19 +49,19 @@ def gates(pod: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-def default_class(module_cluster: Cluster, webhook: Webhook) -> Iterator[str]:
+def default_class(module_cluster: Cluster, called_webhook: Webhook) -> Iterator[str]:
     """A class that the API server gives to every pod without one."""
     api = module_cluster.api()
     body = {"metadata": {"name": "house-default"}, "value": 5, "globalDefault": True}
     api.request("POST", CLASSES, body=body)
-    webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 6, "the new class")
+    called_webhook.wait(lambda: called_webhook.metric("topogate_priority_classes") == 6, "the new class")
     module_cluster.wait_for(
         "the default to hold",
         lambda: "priorityClassName" in create(api, "default", gpu_pod())["spec"],
     )
     yield "house-default"
     delete(api, f"{CLASSES}/house-default")
-    webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 5, "the class to go")
+    called_webhook.wait(lambda: called_webhook.metric("topogate_priority_classes") == 5, "the class to go")
     module_cluster.wait_for(
         "the default to be gone",
         lambda: "priorityClassName" not in create(api, "default", gpu_pod())["spec"],
@@ -152,11 +140,11 @@ def test_without_a_tier_the_clusters_default_class_stays(
 
 
 def test_a_missing_class_is_named_in_a_warning_and_never_injected(
-    module_cluster: Cluster, webhook: Webhook, opted_in: str
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str
 ) -> None:
     api = module_cluster.api()
     delete(api, f"{CLASSES}/gpu-high-priority")
-    webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 4, "the class to go")
+    called_webhook.wait(lambda: called_webhook.metric("topogate_priority_classes") == 4, "the class to go")
     try:
         manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", **gpu_pod("missing", annotations=HIGH)})
         said = module_cluster.kubectl("-n", opted_in, "create", "-f", "-", stdin=manifest)
@@ -166,17 +154,19 @@ def test_a_missing_class_is_named_in_a_warning_and_never_injected(
         assert gates(stored) == [keys.GATE]
     finally:
         api.request("POST", CLASSES, body={"metadata": {"name": "gpu-high-priority"}, "value": 100})
-        webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 5, "the class to be back")
+        called_webhook.wait(
+            lambda: called_webhook.metric("topogate_priority_classes") == 5, "the class to be back"
+        )
 
 
 def test_a_class_made_anew_with_another_value_is_injected_with_that_value(
-    module_cluster: Cluster, webhook: Webhook, opted_in: str
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str
 ) -> None:
     api = module_cluster.api()
     api.request("POST", CLASSES, body={"metadata": {"name": "gpu-x"}, "value": 3})
-    before = (webhook.folder / "policy.yaml").read_text()
-    webhook.write_policy(before.replace("gpu-high-priority", "gpu-x"))
-    webhook.wait(lambda: webhook.metric("topogate_policy_generation") == 2, "the new policy")
+    before = (called_webhook.folder / "policy.yaml").read_text()
+    called_webhook.write_policy(before.replace("gpu-high-priority", "gpu-x"))
+    called_webhook.wait(lambda: called_webhook.metric("topogate_policy_generation") == 2, "the new policy")
     try:
         assert triple(create(api, opted_in, gpu_pod(annotations=HIGH)))[:2] == ("gpu-x", 3)
         delete(api, f"{CLASSES}/gpu-x")
@@ -193,8 +183,10 @@ def test_a_class_made_anew_with_another_value_is_injected_with_that_value(
 
         module_cluster.wait_for("the new value", is_new, 10)
     finally:
-        webhook.write_policy(before)
-        webhook.wait(lambda: webhook.metric("topogate_policy_generation") == 3, "the old policy")
+        called_webhook.write_policy(before)
+        called_webhook.wait(
+            lambda: called_webhook.metric("topogate_policy_generation") == 3, "the old policy"
+        )
         delete(api, f"{CLASSES}/gpu-x")
 
 

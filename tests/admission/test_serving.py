@@ -14,69 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 
+from tests.admission.alone import (
+    post,
+    served_serial,
+    serving,
+    stalled_after,
+    stalled_in_handshake,
+    unreachable_kubeconfig,
+    worker_pid,
+)
 from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
 from tests.admission.reviews import bodies, review
 from webhook.admission import certificates, worker
 from webhook.admission.app import LARGEST_BODY_BYTES
-
-
-def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> Path:
-    """A kubeconfig for a cluster that is not there: the webhook serves, but knows no classes."""
-    path = folder / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": {}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-        )
-    )
-    return path
-
-
-@contextlib.contextmanager
-def serving(
-    folder: Path, kind: type[Webhook] = Webhook, server: str = "http://127.0.0.1:9"
-) -> Iterator[Webhook]:
-    webhook = kind(folder, unreachable_kubeconfig(folder, server))
-    try:
-        webhook.start(ready=False)
-        webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
-        yield webhook
-    finally:
-        webhook.stop()
-
-
-@pytest.fixture(scope="module")
-def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with serving(tmp_path_factory.mktemp("webhook")) as made:
-        yield made
-
-
-@pytest.fixture
-def own_webhook(tmp_path: Path) -> Iterator[Webhook]:
-    """One that a test may spoil."""
-    with serving(tmp_path) as made:
-        yield made
-
-
-def post(webhook: Webhook, body: Any, content_type: str = "application/json") -> tuple[int, bytes]:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return webhook.request("/mutate", data, content_type)
-
-
-def worker_pid(webhook: Webhook) -> str:
-    assert webhook.process is not None
-    pid = webhook.process.pid
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
-
 
 # --- the exchange -------------------------------------------------------------------------------
 
@@ -272,12 +224,6 @@ def _kept_alive(webhook: Webhook) -> http.client.HTTPSConnection:
 # --- clients that misbehave -----------------------------------------------------------------------
 
 
-def stalled_in_handshake(webhook: Webhook) -> socket.socket:
-    raw = socket.create_connection(("127.0.0.1", webhook.port))
-    raw.sendall(b"\x16")  # the first byte of a ClientHello
-    return raw
-
-
 def stalled_in_body(webhook: Webhook) -> socket.socket:
     return stalled_after(
         webhook,
@@ -287,14 +233,6 @@ def stalled_in_body(webhook: Webhook) -> socket.socket:
 
 def stalled_in_headers(webhook: Webhook) -> socket.socket:
     return stalled_after(webhook, b"POST /mut")
-
-
-def stalled_after(webhook: Webhook, sent: bytes) -> socket.socket:
-    wrapped = webhook.tls().wrap_socket(
-        socket.create_connection(("127.0.0.1", webhook.port)), server_hostname="localhost"
-    )
-    wrapped.sendall(sent)
-    return wrapped
 
 
 def silent(webhook: Webhook) -> socket.socket:
@@ -338,13 +276,6 @@ def test_plain_http_and_random_bytes_on_the_tls_port_do_no_harm(webhook: Webhook
 
 
 # --- TLS ------------------------------------------------------------------------------------------
-
-
-def served_serial(webhook: Webhook) -> bytes:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection(("127.0.0.1", webhook.port)) as raw, context.wrap_socket(raw) as wrapped:
-        return wrapped.getpeercert(binary_form=True) or b""
 
 
 def test_a_certificate_that_is_replaced_on_disk_is_served_without_a_restart(own_webhook: Webhook) -> None:

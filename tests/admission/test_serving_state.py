@@ -8,7 +8,7 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,14 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
+from tests.admission.alone import Impatient, post, served_serial, serving
 from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
 from tests.admission.reviews import review
-from tests.admission.test_serving import post, served_serial, serving
-from tests.admission.test_slow_clients import Impatient
 from webhook.admission import app, certificates
 from webhook.admission.tls import ContextCache
 from webhook.policy.store import PolicyStore
 
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
-
-
-@pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[Webhook]:
-    with serving(tmp_path) as made:
-        yield made
 
 
 def readiness(webhook: Webhook) -> Any:
@@ -53,26 +46,26 @@ def _garbage(webhook: Webhook) -> bytes:
 
 @pytest.mark.parametrize("content", [_other_certificate, _garbage], ids=lambda f: f.__name__)
 def test_a_certificate_that_cannot_be_served_is_told_and_that_which_is_served_is_described(
-    webhook: Webhook, content: Callable[[Webhook], bytes]
+    own_webhook: Webhook, content: Callable[[Webhook], bytes]
 ) -> None:
-    before, expiry = served_serial(webhook), webhook.pair.lifetime[1].timestamp()
-    good = (webhook.folder / "tls.crt").read_bytes()
-    (webhook.folder / "tls.crt").write_bytes(content(webhook))
-    webhook.wait(lambda: readiness(webhook)["certificateRejected"], "the refusal")
-    assert readiness(webhook)["certificate"] == "valid"
-    assert served_serial(webhook) == before
-    assert webhook.metric(EXPIRY) == expiry
-    assert webhook.metric("topogate_certificate_rejected") == 1
-    (webhook.folder / "tls.crt").write_bytes(good)
-    webhook.wait(lambda: readiness(webhook)["certificateRejected"] is None, "the mended pair")
-    assert webhook.metric("topogate_certificate_rejected") == 0
+    before, expiry = served_serial(own_webhook), own_webhook.pair.lifetime[1].timestamp()
+    good = (own_webhook.folder / "tls.crt").read_bytes()
+    (own_webhook.folder / "tls.crt").write_bytes(content(own_webhook))
+    own_webhook.wait(lambda: readiness(own_webhook)["certificateRejected"], "the refusal")
+    assert readiness(own_webhook)["certificate"] == "valid"
+    assert served_serial(own_webhook) == before
+    assert own_webhook.metric(EXPIRY) == expiry
+    assert own_webhook.metric("topogate_certificate_rejected") == 1
+    (own_webhook.folder / "tls.crt").write_bytes(good)
+    own_webhook.wait(lambda: readiness(own_webhook)["certificateRejected"] is None, "the mended pair")
+    assert own_webhook.metric("topogate_certificate_rejected") == 0
 
 
-def test_an_unusable_pair_is_logged_once_and_not_at_every_connection(webhook: Webhook) -> None:
-    (webhook.folder / "tls.crt").write_bytes(b"garbage")
+def test_an_unusable_pair_is_logged_once_and_not_at_every_connection(own_webhook: Webhook) -> None:
+    (own_webhook.folder / "tls.crt").write_bytes(b"garbage")
     for _ in range(20):
-        served_serial(webhook)
-    assert webhook.log.count("tls_pair_unusable") == 1
+        served_serial(own_webhook)
+    assert own_webhook.log.count("tls_pair_unusable") == 1
 
 
 def test_a_served_certificate_that_expires_beside_a_good_one_without_its_key_is_named(
@@ -88,11 +81,13 @@ def test_a_served_certificate_that_expires_beside_a_good_one_without_its_key_is_
         assert readiness(webhook)["ready"] is False
 
 
-def test_a_certificate_of_tomorrow_makes_it_unready_and_is_named(webhook: Webhook) -> None:
-    authority = webhook.pair
-    webhook.write_pair(certificates.issue(HOSTS, now=datetime.now(UTC) + timedelta(days=1)))
-    webhook.pair = authority
-    webhook.wait(lambda: "not valid before" in readiness(webhook)["certificate"], "the date to be named")
+def test_a_certificate_of_tomorrow_makes_it_unready_and_is_named(own_webhook: Webhook) -> None:
+    authority = own_webhook.pair
+    own_webhook.write_pair(certificates.issue(HOSTS, now=datetime.now(UTC) + timedelta(days=1)))
+    own_webhook.pair = authority
+    own_webhook.wait(
+        lambda: "not valid before" in readiness(own_webhook)["certificate"], "the date to be named"
+    )
 
 
 # --- what else is claimed ---------------------------------------------------------------------------
@@ -113,10 +108,10 @@ def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
 
 
 def test_the_latency_histogram_tells_decisions_of_tenths_of_a_millisecond_from_a_second(
-    webhook: Webhook,
+    own_webhook: Webhook,
 ) -> None:
-    post(webhook, review(gpu_pod("a")))
-    text = webhook.get("/metrics")[1].decode()
+    post(own_webhook, review(gpu_pod("a")))
+    text = own_webhook.get("/metrics")[1].decode()
     found = re.findall(r'topogate_admission_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
     bounds = [float(bound) for bound, _ in found]
     assert len([bound for bound in bounds if bound < 0.001]) >= 3

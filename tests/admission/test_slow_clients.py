@@ -7,7 +7,6 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import pytest
 import yaml
 
 from tests.admission import impatient
-from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
-from tests.admission.reviews import review
-from tests.admission.test_serving import (
+from tests.admission.alone import (
     post,
     serving,
     stalled_after,
@@ -25,6 +22,8 @@ from tests.admission.test_serving import (
     unreachable_kubeconfig,
     worker_pid,
 )
+from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
+from tests.admission.reviews import review
 from webhook.admission import certificates, serve, tls
 from webhook.admission.app import LARGE_BODY_BYTES
 from webhook.admission.worker import Worker
@@ -34,18 +33,6 @@ HEADERS = b"POST /mutate HTTP/1.1\r\nX-A: "
 BODY = (
     b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{"
 )
-
-
-class Impatient(Webhook):
-    """With the time-outs of `impatient`."""
-
-    module = "tests.admission.impatient"
-
-
-@pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[Webhook]:
-    with serving(tmp_path, Impatient) as made:
-        yield made
 
 
 def seconds_for_a_review(webhook: Webhook) -> float:
@@ -64,34 +51,36 @@ def is_closed(client: socket.socket, seconds: float) -> bool:
         return True
 
 
-def test_more_silent_connections_than_the_server_takes_keep_nobody_out(webhook: Webhook) -> None:
+def test_more_silent_connections_than_the_server_takes_keep_nobody_out(impatient_webhook: Webhook) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(60):
-            stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
-        assert seconds_for_a_review(webhook) < impatient.FIRST_BYTE_SECONDS
+            stack.enter_context(socket.create_connection(("127.0.0.1", impatient_webhook.port)))
+        assert seconds_for_a_review(impatient_webhook) < impatient.FIRST_BYTE_SECONDS
 
 
-def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(webhook: Webhook) -> None:
+def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(impatient_webhook: Webhook) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(60):
-            idle = stack.enter_context(stalled_after(webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
+            idle = stack.enter_context(
+                stalled_after(impatient_webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            )
             assert idle.recv(100).startswith(b"HTTP/1.1 200")
-        assert seconds_for_a_review(webhook) < impatient.FIRST_BYTE_SECONDS
+        assert seconds_for_a_review(impatient_webhook) < impatient.FIRST_BYTE_SECONDS
 
 
 def test_a_connection_that_sends_nothing_is_closed_long_before_one_that_is_kept_alive(
-    webhook: Webhook,
+    impatient_webhook: Webhook,
 ) -> None:
-    with socket.create_connection(("127.0.0.1", webhook.port)) as client:
+    with socket.create_connection(("127.0.0.1", impatient_webhook.port)) as client:
         assert is_closed(client, impatient.FIRST_BYTE_SECONDS + 2)
 
 
 @pytest.mark.parametrize("first", [HEADERS, BODY], ids=["headers", "body"])
 def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
-    webhook: Webhook, first: bytes
+    impatient_webhook: Webhook, first: bytes
 ) -> None:
     started = time.monotonic()
-    with stalled_after(webhook, first) as client:
+    with stalled_after(impatient_webhook, first) as client:
         client.settimeout(0.3)
         while time.monotonic() - started < 4 * impatient.REQUEST_SECONDS:
             try:
@@ -105,11 +94,13 @@ def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
         else:
             pytest.fail("it was still served")
     assert time.monotonic() - started > impatient.REQUEST_SECONDS - 0.2
-    assert "Traceback" not in webhook.log
+    assert "Traceback" not in impatient_webhook.log
 
 
-def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(webhook: Webhook) -> None:
-    with contextlib.closing(_connection(webhook)) as connection:
+def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(
+    impatient_webhook: Webhook,
+) -> None:
+    with contextlib.closing(_connection(impatient_webhook)) as connection:
         assert _call(connection) == 200
         kept = connection.sock
         time.sleep(max(impatient.REQUEST_SECONDS, impatient.FIRST_BYTE_SECONDS) + 0.5)

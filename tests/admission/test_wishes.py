@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
+from tests.admission.reviews import decided
 from tests.admission.shapes import container, pod
-from tests.admission.test_decide import decided
 from webhook.admission.wishes import amount
 from webhook.kube import objects
 from webhook.scheduling.convert import pod_class_of

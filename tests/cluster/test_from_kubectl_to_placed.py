@@ -12,7 +12,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
-from tests.support import create_namespace, delete_namespace, wait_for_pods
+from tests.support import create_namespace, wait_for_pods
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
 
@@ -31,14 +31,6 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
     installation.label(grid)
     yield installation
     installation.stop()
-
-
-@pytest.fixture
-def opted_in(installed: Installation) -> Iterator[str]:
-    """A fresh namespace whose pods topogate serves."""
-    name = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
-    yield name
-    delete_namespace(installed.cluster, name)
 
 
 def create_job(api: Api, namespace: str, name: str, pods: int, limits: dict[str, Any], **spec: Any) -> None:

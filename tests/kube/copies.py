@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from hack.local.cluster import Cluster
 from webhook.kube.client import Api, Stream
@@ -101,3 +104,24 @@ def break_watch(cluster: Cluster, api: Observed, copy: Informer[ConfigMap]) -> N
         return api.watches > before
 
     cluster.wait_for("the next watch", is_broken, 10)
+
+
+def connect(folder: Path, address: str) -> Api:
+    path = kubeconfig(folder, {})
+    path.write_text(path.read_text().replace("http://127.0.0.1:1", address))
+    return Api.connect(path, user_agent="test")
+
+
+def kubeconfig(folder: Path, user: dict[str, Any]) -> Path:
+    path = folder / "kubeconfig"
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [
+            {"name": "default", "context": {"cluster": "c", "user": "nobody"}},
+            {"name": "mine", "context": {"cluster": "c", "user": "me"}},
+        ],
+        "users": [{"name": "nobody", "user": {}}, {"name": "me", "user": user}],
+        "current-context": "default",
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from hack.local.cluster import Cluster
+from tests.kube.copies import connect, kubeconfig
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.tokens import REFRESH_SECONDS, TokenFile, token_file_of
 
@@ -83,21 +83,6 @@ def test_while_the_file_cannot_be_read_the_last_token_stays(tmp_path: Path, cont
         path.write_text(content)
     now = REFRESH_SECONDS
     assert file.header() == "Bearer one"
-
-
-def kubeconfig(folder: Path, user: dict[str, Any]) -> Path:
-    path = folder / "kubeconfig"
-    content = {
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "contexts": [
-            {"name": "default", "context": {"cluster": "c", "user": "nobody"}},
-            {"name": "mine", "context": {"cluster": "c", "user": "me"}},
-        ],
-        "users": [{"name": "nobody", "user": {}}, {"name": "me", "user": user}],
-        "current-context": "default",
-    }
-    path.write_text(yaml.safe_dump(content))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -194,12 +179,6 @@ def server(status: int, headers: dict[str, str], body: bytes) -> Iterator[str]:
         listening.shutdown()
         thread.join()
         listening.server_close()
-
-
-def connect(folder: Path, address: str) -> Api:
-    path = kubeconfig(folder, {})
-    path.write_text(path.read_text().replace("http://127.0.0.1:1", address))
-    return Api.connect(path, user_agent="test")
 
 
 def test_what_the_server_says_of_waiting_is_passed_on(tmp_path: Path) -> None:

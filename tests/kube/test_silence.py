@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.kube.copies import copy_of
-from tests.kube.test_client import connect
+from tests.kube.copies import connect, copy_of
 from webhook.kube import collection
 from webhook.kube import informer as module
 from webhook.kube.client import Api, Stream

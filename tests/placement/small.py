@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from labeler.contract import keys
-from webhook.placement import Gang, Member, Node, PodClass, Snapshot, Usage, vector
+from webhook.placement import (
+    Assignment,
+    Gang,
+    Member,
+    Node,
+    Options,
+    PodClass,
+    Snapshot,
+    Usage,
+    check,
+    place,
+    vector,
+)
 
 FAMILY = keys.GCE_TOPOLOGY
 Tree = Mapping[str, Mapping[str, Mapping[str, int]]]
@@ -47,3 +59,11 @@ def taken(nodes: Mapping[str, str]) -> dict[str, int]:
     for name in nodes.values():
         counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
+
+
+def placed(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment:
+    """What `place` finds, which is there and keeps every rule."""
+    found = place(gang, snapshot, options)
+    assert isinstance(found, Assignment), found
+    assert check(found, gang, snapshot) == []
+    return found

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.placement.small import Tree, gang_of, node, pod_class, snapshot_of, taken
+from tests.placement.small import Tree, gang_of, node, placed, pod_class, snapshot_of, taken
 from webhook.placement import (
     Anchor,
-    Assignment,
     Gang,
     Member,
     Mode,
@@ -20,7 +19,6 @@ from webhook.placement import (
     Slice,
     Snapshot,
     Usage,
-    check,
     place,
 )
 
@@ -33,13 +31,6 @@ BINARY: Tree = {
     "b1": {"r1": {"x3": 1, "x5": 1}, "r2": {"x1": 1, "x6": 1}},
     "b2": {"r1": {"x2": 1, "x4": 1}, "r2": {"x7": 1, "x8": 1}},
 }
-
-
-def placed(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment:
-    found = place(gang, snapshot, options)
-    assert isinstance(found, Assignment), found
-    assert check(found, gang, snapshot) == []
-    return found
 
 
 CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [

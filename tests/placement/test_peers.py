@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.placement.small import Tree, gang_of, node, pod_class, snapshot_of, taken
+from tests.placement.small import Tree, gang_of, node, placed, pod_class, snapshot_of, taken
 from webhook.kube import objects
 from webhook.placement import (
     Anchor,
-    Assignment,
     Gang,
     Member,
     Mode,
@@ -26,7 +25,6 @@ from webhook.placement import (
     Snapshot,
     Topology,
     Usage,
-    check,
     place,
     vector,
 )
@@ -34,13 +32,6 @@ from webhook.scheduling import convert
 
 GPU = "nvidia.com/gpu"
 BALANCED = Options(mode=Mode.BALANCED)
-
-
-def placed(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment:
-    found = place(gang, snapshot, options)
-    assert isinstance(found, Assignment), found
-    assert check(found, gang, snapshot) == []
-    return found
 
 
 def led(leader: PodClass, workers: int, worker: PodClass, **rules: Any) -> Gang:

@@ -13,6 +13,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
+from tests.scheduling.agreement import decoded, steady, verdict
 from tests.support import delete, wait_for_pods
 from webhook.kube import objects
 from webhook.kube.client import Api, ApiError
@@ -164,33 +165,6 @@ def pod_body(dice: random.Random, node: str) -> dict[str, Any]:
     }
 
 
-def verdict(pod: dict[str, Any]) -> bool | None:
-    """Whether kube-scheduler bound it; None while it has not said."""
-    if pod["spec"].get("nodeName"):
-        return True
-    conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}
-    return False if conditions.get("PodScheduled", {}).get("reason") == "Unschedulable" else None
-
-
-def steady(cluster: Cluster, names: set[str]) -> dict[str, dict[str, Any]]:
-    """The nodes once the node controller has set the taints that follow from their state."""
-
-    def settled() -> bool:
-        found.clear()
-        found.update({n["metadata"]["name"]: n for n in cluster.api().json("GET", "/api/v1/nodes")["items"]})
-        for name in names:
-            spec = found[name].get("spec", {})
-            keys = {taint["key"] for taint in spec.get("taints", [])}
-            cordoned = "node.kubernetes.io/unschedulable" in keys
-            if "node.kubernetes.io/not-ready" in keys or cordoned != bool(spec.get("unschedulable")):
-                return False
-        return True
-
-    found: dict[str, dict[str, Any]] = {}
-    cluster.wait_for("taints that follow from the nodes' state", settled, 60)
-    return found
-
-
 @pytest.mark.usefixtures("runtimes")
 def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(1)
@@ -230,7 +204,3 @@ def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, n
     for field in ("resources", "overhead"):
         kept = sum(bool(spec.get(field)) for spec in specs)
         assert kept > PAIRS // 20, f"only {kept} pods have {field}"
-
-
-def decoded(pod: dict[str, Any]) -> objects.Pod:
-    return msgspec.convert(pod, objects.Pod)

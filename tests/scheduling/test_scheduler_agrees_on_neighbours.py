@@ -14,8 +14,8 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
+from tests.scheduling.agreement import decoded, steady, verdict
 from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, Namespaces, is_mixed, may_share
-from tests.scheduling.test_scheduler_agrees import decoded, steady, verdict
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.kube import objects
 from webhook.placement import Gang, Member, NoFit, Snapshot, check, place

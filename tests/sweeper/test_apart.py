@@ -4,21 +4,12 @@ from typing import Any
 
 import pytest
 
-from hack.local import nodes
 from hack.local.cluster import Cluster
-from tests.support import install_definitions, wait_for_pods
-from tests.sweeper.test_behaviour import Pods, create_job, create_pod, named, run_all, sweep, template
+from tests.support import wait_for_pods
+from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(bind_seconds=3)  # one that is not bound at once would be taken back and come again
-
-
-@pytest.fixture
-def three_nodes(cluster: Cluster) -> Cluster:
-    """Three labelled nodes of 8 GPUs."""
-    install_definitions(cluster)
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1)))
-    return cluster
 
 
 def labelled(app: str, body: dict[str, Any]) -> dict[str, Any]:

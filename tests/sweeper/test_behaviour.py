@@ -4,100 +4,28 @@ In this process, against the real API server with kube-scheduler and controllers
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import delete, install_definitions, wait_for_pods
-from tests.sweeper.mortal import MortalApi, living
-from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
+from tests.support import delete, wait_for_pods
+from tests.sweeper.at_work import (
+    Pods,
+    create_job,
+    create_pod,
+    is_gated,
+    named,
+    run_all,
+    sweep,
+    template,
+)
+from webhook.kube.client import STRATEGIC_MERGE_PATCH
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
-Pods = list[dict[str, Any]]
-GPU = "nvidia.com/gpu"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PINNED = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b0-s0-h00"]}]}
-
-
-@pytest.fixture
-def two_nodes(cluster: Cluster) -> Cluster:
-    """Two labelled nodes of 8 GPUs, and PriorityClasses."""
-    install_definitions(cluster)
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
-    create_priority_classes(cluster)
-    return cluster
-
-
-def create_priority_classes(cluster: Cluster) -> None:
-    """Make the classes "low" and "high"."""
-    for name, value in (("low", 1), ("high", 100)):
-        cluster.api().request(
-            "POST",
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            body={"metadata": {"name": name}, "value": value},
-        )
-
-
-def template(
-    gpus: int, *, gated: bool = True, annotations: dict[str, str] | None = None, **spec: Any
-) -> dict[str, Any]:
-    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
-    gates = {"schedulingGates": [{"name": keys.GATE}]} if gated else {}
-    return {
-        "metadata": {"annotations": annotations or {}},
-        "spec": {"containers": [container], **gates, **spec},
-    }
-
-
-def create_pod(api: Api, namespace: str, name: str, body: dict[str, Any]) -> None:
-    pod = {**body, "metadata": {**body["metadata"], "name": name}}
-    api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
-
-
-def create_job(api: Api, namespace: str, name: str, count: int, body: dict[str, Any]) -> None:
-    pod = {**body, "spec": {**body["spec"], "restartPolicy": "Never"}}
-    job = {
-        "metadata": {"name": name},
-        "spec": {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod},
-    }
-    api.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=job)
-
-
-def sweep(
-    cluster: Cluster, namespace: str, settings: Settings, until: Callable[[Pods], bool], what: str
-) -> Pods:
-    """Let a sweeper work until the pods of the namespace are as wanted."""
-    api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
-    assert isinstance(api, MortalApi)
-    api.prepare(None)
-    pods: Pods = []
-
-    with living(api, settings) as one_pass:
-
-        def holds() -> bool:
-            one_pass()
-            pods[:] = cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-            return until(pods)
-
-        cluster.wait_for(what, holds, 40)
-    return pods
-
-
-def named(pods: Pods, prefix: str) -> Pods:
-    return [pod for pod in pods if pod["metadata"]["name"].startswith(prefix)]
-
-
-def run_all(pods: Pods, prefix: str, count: int) -> bool:
-    return [pod["status"]["phase"] for pod in named(pods, prefix)] == ["Running"] * count
-
-
-def is_gated(pod: dict[str, Any]) -> bool:
-    return bool(pod["spec"].get("schedulingGates"))
 
 
 def test_a_gang_that_only_less_important_pods_stand_in_the_way_of_runs_in_their_place(

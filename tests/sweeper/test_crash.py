@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pytest
 
-from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
@@ -116,14 +115,6 @@ def _job(name: str, count: int, limits: dict[str, Any], case: str) -> dict[str, 
     }
 
 
-@pytest.fixture
-def with_placements(cluster: Cluster) -> Cluster:
-    """The cluster with the Placement resource and without anything else of topogate."""
-    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests/base/placements.yaml"))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    return cluster
-
-
 def run_case(cluster: Cluster, death: Death | None) -> tuple[Case, MortalApi, bool]:
     """One scenario: a sweeper that dies, and the next. Returns the first one's life, and whether it died."""
     case = Case(cluster, create_namespace(cluster))
@@ -218,9 +209,9 @@ def _audit(cluster: Cluster, agents: set[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(600)
 def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
-    with_placements: Cluster,
+    definitions: Cluster,
 ) -> None:
-    undisturbed, life, _ = run_case(with_placements, None)
+    undisturbed, life, _ = run_case(definitions, None)
     writes = list(dict.fromkeys(life.writes))
     # A plan is a PATCH only where a Placement said before that the gang waits, which not every life sees.
     durable = [write for write in writes if write.startswith(("POST placement", "PATCH pod"))]
@@ -229,11 +220,11 @@ def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
 
     deaths = [Death(moment, write) for write in writes for moment in (BEFORE, AFTER)]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        results = list(pool.map(functools.partial(run_case, with_placements), deaths))
+        results = list(pool.map(functools.partial(run_case, definitions), deaths))
 
     cases = [undisturbed, *(case for case, _, _ in results)]
     agents = {case.agent(life) for case in cases for life in ("first", "next")}
-    audit = _audit(with_placements, agents)
+    audit = _audit(definitions, agents)
     wrong = {
         f"died {death}": found
         for case, death in zip(cases, [None, *deaths], strict=True)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.pods import decode, job_pod, pod_json
+from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from webhook.inquiry.reading import Cluster
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, Pod
@@ -26,7 +26,7 @@ from webhook.sweeper.apply.release import Outcome, Releaser
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.main import _parser, _settings
 from webhook.sweeper.metrics import Metrics, serve
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
@@ -34,14 +34,6 @@ from webhook.workloads import marks
 
 GPU = "nvidia.com/gpu"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def no_size(_key: GangKey) -> OwnerSays:
-    return OwnerSays()
-
-
-def gather_all(*pods: Pod) -> list[PodGang]:
-    return gather(pods, [], no_size)
 
 
 def node(name: str, **labels: str) -> Node:

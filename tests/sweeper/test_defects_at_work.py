@@ -9,31 +9,22 @@ from typing import Any
 
 import pytest
 
-from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import create_namespace, delete_namespace, install_definitions, wait_for_pods
+from tests.support import create_namespace, delete_namespace, wait_for_pods
+from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.mortal import MortalApi, living
-from tests.sweeper.test_behaviour import Pods, create_job, is_gated, named, run_all, sweep, template
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.sweeper.settings import Settings
 
 
-@pytest.fixture
-def two_nodes(cluster: Cluster) -> Cluster:
-    """Two labelled nodes of 8 GPUs whose names and hostname labels differ, as on some clouds."""
-    install_definitions(cluster)
-    for node in nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)):
-        labels = {**node.topology_labels, keys.HOSTNAME_LABEL: f"host-of-{node.name}"}
-        cluster.api().request("POST", "/api/v1/nodes", body=node.manifest(labels))
-    return cluster
-
-
 def test_25_a_gang_runs_on_nodes_whose_hostname_label_is_not_their_name(
-    two_nodes: Cluster, namespace: str
+    misnamed_nodes: Cluster, namespace: str
 ) -> None:
-    create_job(two_nodes.api(), namespace, "train", 2, template(8))
-    pods = sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "train", 2), "the gang to run")
+    create_job(misnamed_nodes.api(), namespace, "train", 2, template(8))
+    pods = sweep(
+        misnamed_nodes, namespace, Settings(), lambda pods: run_all(pods, "train", 2), "the gang to run"
+    )
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
 
 
@@ -48,18 +39,18 @@ class Failing(MortalApi):
         return super().request(method, path, **options)
 
 
-def test_30_requests_that_fail_end_nothing(two_nodes: Cluster, namespace: str) -> None:
-    create_job(two_nodes.api(), namespace, "train", 2, template(8))
-    api = Failing.connect(two_nodes.kubeconfig, user_agent="test-sweeper")
+def test_30_requests_that_fail_end_nothing(misnamed_nodes: Cluster, namespace: str) -> None:
+    create_job(misnamed_nodes.api(), namespace, "train", 2, template(8))
+    api = Failing.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, Failing)
     api.prepare(None)
     with living(api, Settings()) as one_pass:
 
         def runs() -> bool:
             one_pass()
-            return run_all(pods_of(two_nodes.api(), namespace), "train", 2)
+            return run_all(pods_of(misnamed_nodes.api(), namespace), "train", 2)
 
-        two_nodes.wait_for("the gang to run", runs, 60)
+        misnamed_nodes.wait_for("the gang to run", runs, 60)
     assert api._seen["any"] > 15, "not every way of failing has had its turn"
 
 
@@ -68,25 +59,27 @@ def pods_of(api: Api, namespace: str) -> Pods:
     return pods
 
 
-def test_31_a_gated_pod_of_an_ignored_namespace_stays_as_it_is(two_nodes: Cluster, namespace: str) -> None:
-    theirs = create_namespace(two_nodes)
+def test_31_a_gated_pod_of_an_ignored_namespace_stays_as_it_is(
+    misnamed_nodes: Cluster, namespace: str
+) -> None:
+    theirs = create_namespace(misnamed_nodes)
     try:
-        create_job(two_nodes.api(), theirs, "theirs", 1, template(8))
-        wait_for_pods(two_nodes, theirs, lambda pods: len(pods) == 1, "the pod to ignore")
-        create_job(two_nodes.api(), namespace, "ours", 1, template(8))
+        create_job(misnamed_nodes.api(), theirs, "theirs", 1, template(8))
+        wait_for_pods(misnamed_nodes, theirs, lambda pods: len(pods) == 1, "the pod to ignore")
+        create_job(misnamed_nodes.api(), namespace, "ours", 1, template(8))
         settings = Settings(ignored_namespaces=frozenset({theirs}))
-        sweep(two_nodes, namespace, settings, lambda pods: run_all(pods, "ours", 1), "the other to run")
-        (left,) = pods_of(two_nodes.api(), theirs)
+        sweep(misnamed_nodes, namespace, settings, lambda pods: run_all(pods, "ours", 1), "the other to run")
+        (left,) = pods_of(misnamed_nodes.api(), theirs)
         assert is_gated(left)
         path = f"/apis/topogate.io/v1alpha1/namespaces/{theirs}/placements"
-        assert two_nodes.api().json("GET", path)["items"] == []
+        assert misnamed_nodes.api().json("GET", path)["items"] == []
     finally:
-        delete_namespace(two_nodes, theirs)
+        delete_namespace(misnamed_nodes, theirs)
 
 
 @pytest.mark.parametrize("seconds", [7.0, 0.5])
-def test_31_a_pass_is_due_again_after_the_interval(two_nodes: Cluster, seconds: float) -> None:
-    api = MortalApi.connect(two_nodes.kubeconfig, user_agent="test-sweeper")
+def test_31_a_pass_is_due_again_after_the_interval(misnamed_nodes: Cluster, seconds: float) -> None:
+    api = MortalApi.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, MortalApi)
     api.prepare(None)
     with living(api, Settings(interval_seconds=seconds)) as one_pass:
@@ -109,16 +102,18 @@ class Counting(MortalApi):
         return super().stream(path, query=query, timeout_seconds=timeout_seconds)
 
 
-def test_32_the_cluster_is_read_once_and_watched_from_then_on(two_nodes: Cluster, namespace: str) -> None:
-    api = Counting.connect(two_nodes.kubeconfig, user_agent="test-sweeper")
+def test_32_the_cluster_is_read_once_and_watched_from_then_on(
+    misnamed_nodes: Cluster, namespace: str
+) -> None:
+    api = Counting.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, Counting)
     api.read = Counter()
     api.prepare(None)
     with living(api, Settings()) as one_pass:
         for name in ("one", "two"):
-            create_job(two_nodes.api(), namespace, name, 1, template(4))
-            two_nodes.wait_for(
-                f"{name} to run", _passes_until(one_pass, two_nodes.api(), namespace, name), 40
+            create_job(misnamed_nodes.api(), namespace, name, 1, template(4))
+            misnamed_nodes.wait_for(
+                f"{name} to run", _passes_until(one_pass, misnamed_nodes.api(), namespace, name), 40
             )
     assert api.read["/api/v1/pods"] == api.read["/api/v1/nodes"] == 1
     assert not [path for path in api.read if f"/namespaces/{namespace}/pods" in path]
@@ -133,7 +128,7 @@ def _passes_until(one_pass: Callable[[], float], api: Api, namespace: str, name:
 
 
 def test_36_a_gang_does_not_wait_for_a_pod_that_is_being_deleted_nor_count_it(
-    two_nodes: Cluster, namespace: str
+    misnamed_nodes: Cluster, namespace: str
 ) -> None:
     """Two pods are expected; of two that are gated one is on its way out, and a third comes later."""
     annotations = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}
@@ -142,19 +137,19 @@ def test_36_a_gang_does_not_wait_for_a_pod_that_is_being_deleted_nor_count_it(
     def create(name: str, *finalizers: str) -> None:
         metadata = {**body["metadata"], "name": name, "finalizers": list(finalizers)}
         path = f"/api/v1/namespaces/{namespace}/pods"
-        two_nodes.api().request("POST", path, body={**body, "metadata": metadata})
+        misnamed_nodes.api().request("POST", path, body={**body, "metadata": metadata})
 
     create("leaving", "test.topogate.io/stay")
     create("first")
     leaving = f"/api/v1/namespaces/{namespace}/pods/leaving"
-    two_nodes.api().request("DELETE", leaving, query={"gracePeriodSeconds": "0"})
+    misnamed_nodes.api().request("DELETE", leaving, query={"gracePeriodSeconds": "0"})
     passes: list[bool] = []
 
     def some_passes(pods: Pods) -> bool:
         passes.append(all(map(is_gated, pods)))
         return len(passes) > 10
 
-    sweep(two_nodes, namespace, Settings(), some_passes, "some passes")
+    sweep(misnamed_nodes, namespace, Settings(), some_passes, "some passes")
     assert all(passes), "a gang of one pod was taken for complete"
     create("second")
 
@@ -162,8 +157,8 @@ def test_36_a_gang_does_not_wait_for_a_pod_that_is_being_deleted_nor_count_it(
         return run_all(pods, "first", 1) and run_all(pods, "second", 1)
 
     try:
-        pods = sweep(two_nodes, namespace, Settings(), both_run, "the gang to run")
+        pods = sweep(misnamed_nodes, namespace, Settings(), both_run, "the gang to run")
         assert is_gated(named(pods, "leaving")[0])
     finally:
         patch = [{"op": "remove", "path": "/metadata/finalizers"}]
-        two_nodes.api().request("PATCH", leaving, body=patch, content_type="application/json-patch+json")
+        misnamed_nodes.api().request("PATCH", leaving, body=patch, content_type="application/json-patch+json")

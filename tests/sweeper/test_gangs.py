@@ -5,19 +5,10 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather, key_of
+from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
+from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.workloads import marks
 from webhook.workloads.ranks import rank_of
-
-
-def no_size(_key: GangKey) -> OwnerSays:
-    return OwnerSays()
-
-
-def gather_all(*pods: Pod) -> list[PodGang]:
-    return gather(pods, [], no_size)
 
 
 def test_a_job_made_again_under_its_name_is_another_gang_with_another_placement() -> None:

@@ -118,14 +118,6 @@ def plain(installed: Installation) -> Iterator[str]:
     delete_namespace(installed.cluster, name)
 
 
-@pytest.fixture
-def opted_in(installed: Installation) -> Iterator[str]:
-    """A namespace whose pods topogate gates."""
-    name = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
-    yield name
-    delete_namespace(installed.cluster, name)
-
-
 def running(count: int) -> Any:
     return lambda pods: sum(pod["status"]["phase"] == "Running" for pod in pods) == count
 

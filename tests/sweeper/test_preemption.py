@@ -4,17 +4,13 @@ that is not bound yet, a pod of a DaemonSet.
 
 from typing import Any
 
-import pytest
-
-from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import install_definitions, wait_for_pods
-from tests.sweeper.test_behaviour import (
+from tests.support import wait_for_pods
+from tests.sweeper.at_work import (
     GPU,
     Pods,
     create_job,
-    create_priority_classes,
     is_gated,
     named,
     run_all,
@@ -22,16 +18,6 @@ from tests.sweeper.test_behaviour import (
     template,
 )
 from webhook.sweeper.settings import Settings
-
-
-@pytest.fixture
-def small(cluster: Cluster) -> Cluster:
-    """Two nodes of 8 GPUs, one with two Intel cards, and PriorityClasses."""
-    install_definitions(cluster)
-    shape = nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)
-    nodes.register(cluster.api(), nodes.grid(shape))
-    create_priority_classes(cluster)
-    return cluster
 
 
 def waits(cluster: Cluster, namespace: str, gang: str) -> bool:
@@ -43,17 +29,17 @@ def waits(cluster: Cluster, namespace: str, gang: str) -> bool:
 
 
 def test_a_gang_does_not_preempt_a_more_important_one_that_was_placed_in_the_same_pass(
-    small: Cluster, namespace: str
+    mixed_nodes: Cluster, namespace: str
 ) -> None:
-    api = small.api()
+    api = mixed_nodes.api()
     create_job(api, namespace, "first", 2, template(8, priorityClassName="high"))
     create_job(api, namespace, "second", 2, template(8, priorityClassName="low"))
-    wait_for_pods(small, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
+    wait_for_pods(mixed_nodes, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
 
     def is_settled(pods: Pods) -> bool:
-        return run_all(pods, "first", 2) and waits(small, namespace, "Job/second")
+        return run_all(pods, "first", 2) and waits(mixed_nodes, namespace, "Job/second")
 
-    pods = sweep(small, namespace, Settings(), is_settled, "the first to run and the second to wait")
+    pods = sweep(mixed_nodes, namespace, Settings(), is_settled, "the first to run and the second to wait")
     assert all(is_gated(pod) for pod in named(pods, "second"))
 
 
@@ -65,44 +51,66 @@ def shares(millicores: int, **spec: Any) -> dict[str, Any]:
 
 
 def test_a_share_that_fits_no_card_waits_for_less_important_ones_instead_of_preempting_them(
-    small: Cluster, namespace: str
+    mixed_nodes: Cluster, namespace: str
 ) -> None:
     # kube-scheduler knows no cards: it sees 800 of 2000 millicores free, and would evict nobody for 700.
-    api = small.api()
+    api = mixed_nodes.api()
     create_job(api, namespace, "low", 2, shares(600, priorityClassName="low"))
-    sweep(small, namespace, Settings(), lambda pods: run_all(pods, "low", 2), "both shares to run")
+    sweep(mixed_nodes, namespace, Settings(), lambda pods: run_all(pods, "low", 2), "both shares to run")
     create_job(api, namespace, "high", 1, shares(700, priorityClassName="high"))
-    wait_for_pods(small, namespace, lambda pods: len(pods) == 3, "the third pod")
+    wait_for_pods(mixed_nodes, namespace, lambda pods: len(pods) == 3, "the third pod")
     pods = sweep(
-        small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "the third to wait"
+        mixed_nodes,
+        namespace,
+        Settings(),
+        lambda _: waits(mixed_nodes, namespace, "Job/high"),
+        "the third to wait",
     )
     assert run_all(pods, "low", 2)
     assert all(is_gated(pod) for pod in named(pods, "high"))
 
 
 def test_pods_that_are_released_but_not_bound_yet_are_preempted_only_once_they_are_bound(
-    small: Cluster, namespace: str
+    mixed_nodes: Cluster, namespace: str
 ) -> None:
     # kube-scheduler evicts bound pods alone: others would stay behind, pinned to a node that is full.
-    api = small.api()
+    api = mixed_nodes.api()
     create_job(api, namespace, "low", 2, template(8, priorityClassName="low"))
-    with small.paused("kube-scheduler"):
-        sweep(small, namespace, Settings(), lambda pods: are_released(pods, "low", 2), "both to be released")
+    with mixed_nodes.paused("kube-scheduler"):
+        sweep(
+            mixed_nodes,
+            namespace,
+            Settings(),
+            lambda pods: are_released(pods, "low", 2),
+            "both to be released",
+        )
         create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
-        wait_for_pods(small, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
+        wait_for_pods(mixed_nodes, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
         pods = sweep(
-            small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "high to wait"
+            mixed_nodes,
+            namespace,
+            Settings(),
+            lambda _: waits(mixed_nodes, namespace, "Job/high"),
+            "high to wait",
         )
         assert all(is_gated(pod) for pod in named(pods, "high"))
-    sweep(small, namespace, Settings(), lambda pods: run_all(pods, "high", 2), "high to run in their place")
+    sweep(
+        mixed_nodes,
+        namespace,
+        Settings(),
+        lambda pods: run_all(pods, "high", 2),
+        "high to run in their place",
+    )
 
 
 def are_released(pods: Pods, prefix: str, count: int) -> bool:
     return [is_gated(pod) for pod in named(pods, prefix)] == [False] * count
 
 
-def test_pods_of_a_daemonset_are_not_preempted_since_they_come_again(small: Cluster, namespace: str) -> None:
-    api = small.api()
+def test_pods_of_a_daemonset_are_not_preempted_since_they_come_again(
+    mixed_nodes: Cluster, namespace: str
+) -> None:
+    api = mixed_nodes.api()
     container = {"name": "c", "image": "x", "resources": {"limits": {GPU: "1"}}}
     spec = {"containers": [container], "priorityClassName": "low"}
     daemons = {
@@ -117,8 +125,14 @@ def test_pods_of_a_daemonset_are_not_preempted_since_they_come_again(small: Clus
     def run_where_gpus_are(pods: Pods) -> bool:  # the third one waits on the node without
         return [pod["status"]["phase"] for pod in named(pods, "daemon")].count("Running") == 2
 
-    wait_for_pods(small, namespace, run_where_gpus_are, "the DaemonSet's pods to run")
+    wait_for_pods(mixed_nodes, namespace, run_where_gpus_are, "the DaemonSet's pods to run")
     create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
-    pods = sweep(small, namespace, Settings(), lambda _: waits(small, namespace, "Job/high"), "high to wait")
+    pods = sweep(
+        mixed_nodes,
+        namespace,
+        Settings(),
+        lambda _: waits(mixed_nodes, namespace, "Job/high"),
+        "high to wait",
+    )
     assert run_where_gpus_are(pods)
     assert all(is_gated(pod) for pod in named(pods, "high"))

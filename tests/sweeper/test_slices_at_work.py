@@ -2,23 +2,12 @@
 
 import re
 
-import pytest
-
-from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import delete, install_definitions
-from tests.sweeper.test_behaviour import Pods, create_pod, sweep, template
+from tests.support import delete
+from tests.sweeper.at_work import Pods, create_pod, sweep, template
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
-
-
-@pytest.fixture
-def two_subblocks(cluster: Cluster) -> Cluster:
-    """Three nodes of 8 GPUs in each of two subblocks."""
-    install_definitions(cluster)
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=6, blocks=1, subblocks=2)))
-    return cluster
 
 
 def create(cluster: Cluster, namespace: str, rank: int, name: str) -> None:

@@ -1,0 +1,82 @@
+"""The webhook as a process under TLS that no API server calls, and clients that stall."""
+
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.admission.harness import Webhook
+
+
+def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> Path:
+    """A kubeconfig for a cluster that is not there: the webhook serves, but knows no classes."""
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return path
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path, kind: type[Webhook] = Webhook, server: str = "http://127.0.0.1:9"
+) -> Iterator[Webhook]:
+    webhook = kind(folder, unreachable_kubeconfig(folder, server))
+    try:
+        webhook.start(ready=False)
+        webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
+        yield webhook
+    finally:
+        webhook.stop()
+
+
+def post(webhook: Webhook, body: Any, content_type: str = "application/json") -> tuple[int, bytes]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return webhook.request("/mutate", data, content_type)
+
+
+def worker_pid(webhook: Webhook) -> str:
+    assert webhook.process is not None
+    pid = webhook.process.pid
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
+
+
+def stalled_in_handshake(webhook: Webhook) -> socket.socket:
+    raw = socket.create_connection(("127.0.0.1", webhook.port))
+    raw.sendall(b"\x16")  # the first byte of a ClientHello
+    return raw
+
+
+def stalled_after(webhook: Webhook, sent: bytes) -> socket.socket:
+    wrapped = webhook.tls().wrap_socket(
+        socket.create_connection(("127.0.0.1", webhook.port)), server_hostname="localhost"
+    )
+    wrapped.sendall(sent)
+    return wrapped
+
+
+def served_serial(webhook: Webhook) -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", webhook.port)) as raw, context.wrap_socket(raw) as wrapped:
+        return wrapped.getpeercert(binary_form=True) or b""
+
+
+class Impatient(Webhook):
+    """With the time-outs of `impatient`."""
+
+    module = "tests.admission.impatient"
