@@ -1,9 +1,10 @@
-// Command controlplane is a whole Kubernetes control plane in one binary: the
-// first argument names the program to be. Nothing in it is forked or patched;
-// every program is the published module at the version that go.mod pins.
+// Command controlplane is a whole Kubernetes in one binary, control plane and
+// node: the first argument names the program to be. Nothing in it is forked or
+// patched; every program is the published module at the version that go.mod pins.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +20,9 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	kwokconfig "sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
@@ -38,10 +41,16 @@ var programs = map[string]func() int{
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 	"kubectl":                 func() int { return execute(kubectl.NewDefaultKubectlCommand()) },
 	"kwok":                    runKwok,
+	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
+	"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
+	"device-manager":          runDeviceManager,
 }
 
-// order is the order in which the help names the programs.
-var order = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"}
+// inHelp is the order in which the help names the programs.
+var inHelp = []string{
+	"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok",
+	"kubelet", "kube-proxy", "device-manager",
+}
 
 func main() {
 	if name := filepath.Base(os.Args[0]); programs[name] != nil {
@@ -49,7 +58,7 @@ func main() {
 		os.Exit(programs[name]())
 	}
 	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
-		fmt.Fprintf(os.Stderr, "usage: %s {%s} [flags]\n", filepath.Base(os.Args[0]), strings.Join(order, "|"))
+		fmt.Fprintf(os.Stderr, "usage: %s {%s} [flags]\n", filepath.Base(os.Args[0]), strings.Join(inHelp, "|"))
 		os.Exit(2)
 	}
 	name := os.Args[1]

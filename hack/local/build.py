@@ -21,6 +21,12 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "hack" / "controlplane"
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+NODE_PROGRAMS: Final = ("kubelet", "kube-proxy")
+"""What a real node runs beside the machine's own containerd."""
+
+DEVICE_MANAGER: Final = "device-manager"
+"""The kubelet's device manager alone, for tests of device plugins."""
+
 NEEDED: Final = ("etcd", "kube-apiserver", "kubectl")
 """Without these there is no control plane at all; envtest's assets have just them."""
 
@@ -60,13 +66,13 @@ def programs() -> Programs:
     if assets:
         return _from_assets(Path(assets))
     binary = _built()
-    return Programs(
-        {name: [str(binary), name] for name in PROGRAMS}, f"built from {SOURCE.relative_to(ROOT)}"
-    )
+    names = (*PROGRAMS, *NODE_PROGRAMS, DEVICE_MANAGER)
+    return Programs({name: [str(binary), name] for name in names}, f"built from {SOURCE.relative_to(ROOT)}")
 
 
 def _from_assets(folder: Path) -> Programs:
-    found = {name: [str(folder / name)] for name in PROGRAMS if os.access(folder / name, os.X_OK)}
+    names = (*PROGRAMS, *NODE_PROGRAMS)
+    found = {name: [str(folder / name)] for name in names if os.access(folder / name, os.X_OK)}
     lacking = [name for name in NEEDED if name not in found]
     if lacking:
         raise NoControlPlaneError(
@@ -136,6 +142,7 @@ def _build(binary: Path) -> None:
     }
     log: list[str] = []
     started = time.monotonic()
+    total = _packages_to_compile(go, environment)
     process = subprocess.Popen(
         [go, "build", "-v", *_flags(str(partial)), "."],
         cwd=SOURCE,
@@ -145,7 +152,7 @@ def _build(binary: Path) -> None:
         text=True,
     )
     done = threading.Event()
-    ticker = threading.Thread(target=_show_progress, args=(done, log, started), daemon=True)
+    ticker = threading.Thread(target=_show_progress, args=(done, log, started, total), daemon=True)
     ticker.start()
     try:
         assert process.stderr is not None
@@ -167,10 +174,22 @@ def _build(binary: Path) -> None:
     say(f"Built the control plane in {time.monotonic() - started:.0f} s; it is kept in {binary.parent}.")
 
 
-def _show_progress(done: threading.Event, log: list[str], started: float) -> None:
+def _packages_to_compile(go: str, environment: dict[str, str]) -> int:
+    """How many packages the build cache lacks; 0 if that cannot be told. Fetches the modules."""
+    say("  ... fetching modules and looking what has been compiled before")
+    # -s, -w and the version stamps concern the linker alone, so they change no package.
+    command = [go, "list", "-deps", "-trimpath", "-buildvcs=false", "-f", "{{if .Stale}}1{{end}}", "."]
+    result = subprocess.run(command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False)
+    return result.stdout.count("1")
+
+
+def _show_progress(done: threading.Event, log: list[str], started: float, total: int) -> None:
     while not done.wait(15):
-        packages = sum(1 for line in log if not line.startswith("go: "))
-        what = f"{packages} packages compiled" if packages else f"{len(log)} modules fetched"
+        compiled = sum(1 for line in log if not line.startswith("go: "))
+        if total and compiled >= total - 1:
+            what = "linking"
+        else:
+            what = f"{compiled} of {total} packages compiled" if total else f"{compiled} packages compiled"
         say(f"  ... {time.monotonic() - started:.0f} s, {what} (usually {_USUAL_MINUTES})")
 
 
