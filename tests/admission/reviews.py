@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.admission import shapes
 from webhook.admission.decide import Decision, decide
-from webhook.admission.policy import Policy
-from webhook.admission.policy_file import parse_policy
 from webhook.admission.review import Pod
 from webhook.kube.objects import Metadata, PriorityClass
+from webhook.policy.file import parse_policy
+from webhook.policy.values import Policy
 
 WISH_KEYS: Final = (
     keys.GPU_MODEL_ANNOTATION,
