@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.admission.reviews import decided
 from tests.admission.shapes import container, pod
-from webhook.admission.wishes import amount
 from webhook.kube import objects
 from webhook.scheduling.convert import pod_class_of
+from webhook.scheduling.gpu_wishes import whole
 
 I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
 
@@ -202,7 +202,7 @@ _notes = st.dictionaries(
 def test_a_pod_that_the_sweeper_will_refuse_is_warned_of(
     asked: list[dict[str, str]], annotations: dict[str, str]
 ) -> None:
-    """The rules are written in two places, and must not part."""
+    """One module has the rules; admission and the sweeper read a pod each in its own way."""
     made = pod(annotations=annotations, containers=[container(f"c{n}", each) for n, each in enumerate(asked)])
     made["metadata"]["name"] = "p"
     refused = pod_class_of(msgspec.json.decode(json.dumps(made), type=objects.Pod)).problem
@@ -243,4 +243,4 @@ def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> No
     ],
 )
 def test_amounts_are_whole_numbers_or_none(quantity: str | int | float, want: int | None) -> None:
-    assert amount(quantity) == want
+    assert whole(quantity) == want

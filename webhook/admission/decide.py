@@ -15,8 +15,8 @@ from labeler.contract import keys
 from webhook.admission import patch, wishes
 from webhook.admission.review import Pod
 from webhook.kube.objects import PriorityClass
-from webhook.policy.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.policy.values import GpuModel, Policy, Tier
+from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"

@@ -12,7 +12,6 @@ from typing import Any, Final
 import yaml
 
 from labeler.contract import keys
-from webhook.policy.text import one_line
 from webhook.policy.values import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
@@ -24,6 +23,7 @@ from webhook.policy.values import (
     Tier,
     normal_model_name,
 )
+from webhook.text import one_line
 
 API_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"

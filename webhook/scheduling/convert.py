@@ -18,6 +18,7 @@ from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
 from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, vector
+from webhook.scheduling import gpu_wishes
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
 _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
@@ -123,10 +124,11 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
     try:
         requests = vector(_requests(pod.spec))
         wishes = tuple(_wish(container) for container in pod.spec.containers)
-        same = _same_card(pod, wishes)
-        _check_cards(pod, wishes, same)
-    except (QuantityError, _WishError) as error:
+    except QuantityError as error:
         return PodClass((), rules, problem=str(error))
+    problem = _fault(pod)
+    if problem:
+        return PodClass((), rules, problem=problem)
     if not any(wish.count for wish in wishes):
         return PodClass(requests, rules)
     annotations = pod.metadata.annotations
@@ -135,16 +137,12 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
         requests=requests,
         rules=rules,
         cards=wishes,
-        same_card=same,
+        same_card=_same_card(pod),
         allowed_cards=None if allowed is None else _names(allowed),
         denied_cards=_names(annotations.get(keys.GAS_DENY_ANNOTATION, "")),
         single_numa=keys.GAS_SINGLE_NUMA_ANNOTATION in annotations,
         linked=keys.GAS_XELINK_ANNOTATION in annotations,
     )
-
-
-class _WishError(ValueError):
-    """Card wishes that contradict; the text is for the pod's owner."""
 
 
 def _requests(spec: objects.PodSpec) -> dict[str, int]:
@@ -163,6 +161,16 @@ def _amounts(container: objects.Container) -> ContainerAmounts:
     )
 
 
+def _fault(pod: objects.Pod) -> str:
+    """What makes it pointless to look for cards, "" if nothing does."""
+    asking = [
+        gpu_wishes.Asking(each.name, gpu_wishes.intel({**each.resources.limits, **each.resources.requests}))
+        for each in pod.spec.containers
+    ]
+    found = gpu_wishes.faults(asking, pod.metadata.annotations)
+    return next((fault.text for fault in found if fault.refused), "")
+
+
 def _wish(container: objects.Container) -> CardWish:
     """The container's cards: xe if it asks for any, else i915; every other amount is shared out evenly."""
     amounts = {
@@ -174,53 +182,14 @@ def _wish(container: objects.Container) -> CardWish:
     if plugin is None:
         return CardWish()
     count = amounts[plugin]
-    for resource, amount in amounts.items():
-        if amount % count:
-            raise _WishError(
-                f"container {container.name} asks for {amount} {resource} on {count} cards, "
-                "which does not divide; ask for a multiple"
-            )
     shares = {resource: amount // count for resource, amount in amounts.items()}
     return CardWish(count, vector(shares), shares.get(keys.TILES, 0))
 
 
-def _same_card(pod: objects.Pod, wishes: Sequence[CardWish]) -> tuple[int, ...]:
-    text = pod.metadata.annotations.get(keys.GAS_SAME_GPU_ANNOTATION)
-    if text is None:
-        return ()
-    where = f"annotation {keys.GAS_SAME_GPU_ANNOTATION}: {text!r}"
-    numbers = {container.name: number for number, container in enumerate(pod.spec.containers)}
-    names = _names(text)
-    if len(names) < 2 or len(set(names)) != len(names) or any(name not in numbers for name in names):
-        raise _WishError(f"{where} must name two or more different containers of the pod")
-    same = tuple(sorted(numbers[name] for name in names))
-    for number in same:
-        if wishes[number].count != 1 or wishes[number].tiles:
-            name = pod.spec.containers[number].name
-            raise _WishError(f"{where}: container {name} must ask for exactly 1 card and no tiles")
-    return same
-
-
-def _check_cards(pod: objects.Pod, wishes: Sequence[CardWish], same: Sequence[int]) -> None:
-    linked = keys.GAS_XELINK_ANNOTATION in pod.metadata.annotations
-    if linked and same:
-        raise _WishError(
-            f"annotations {keys.GAS_XELINK_ANNOTATION} and {keys.GAS_SAME_GPU_ANNOTATION} exclude each other"
-        )
-    asking = [
-        (container.name, wish)
-        for container, wish in zip(pod.spec.containers, wishes, strict=True)
-        if wish.count
-    ]
-    for name, wish in asking:
-        if linked and wish.count % 2:
-            raise _WishError(f"container {name} asks for {wish.count} cards, but linked cards come in pairs")
-    without = [name for name, wish in asking if not wish.tiles]
-    if without and len(without) < len(asking):
-        raise _WishError(
-            f"container {without[0]} asks for a card without tiles while others of the pod ask for tiles; "
-            "the node would hand the tiles to the wrong container: ask for tiles in all of them or in none"
-        )
+def _same_card(pod: objects.Pod) -> tuple[int, ...]:
+    """Positions of the containers that are to share a card."""
+    names = gpu_wishes.same_card_names(pod.metadata.annotations.get(keys.GAS_SAME_GPU_ANNOTATION, ""))
+    return tuple(number for number, each in enumerate(pod.spec.containers) if each.name in names)
 
 
 def _names(text: str) -> tuple[str, ...]:

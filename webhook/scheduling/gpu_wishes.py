@@ -1,0 +1,179 @@
+"""What a pod may ask of Intel GPUs: one set of rules, for warnings at creation and for refusals to place.
+
+Source of the rules on fractional resources and on `gas-*` annotations: README and usage document of GPU Aware
+Scheduling (intel/platform-aware-scheduling). Sentences fit into one warning of the API server. Pure.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from labeler.contract import keys, quantities
+from webhook.text import quote
+
+_MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
+_EITHER: Final = f"{keys.I915} or {keys.XE}"
+_BOTH: Final = f"{keys.I915} and {keys.XE}; no node offers both, ask for one"
+_LONGEST_QUANTITY: Final = 40
+_CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
+
+Written = Mapping[str, str | int | float]
+"""Resource name -> quantity as its author wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A container and what it asks of Intel GPUs; init: it runs before the others and gets no cards."""
+
+    name: str
+    amounts: Written
+    init: bool = False
+
+    @property
+    def plugins(self) -> list[str]:
+        """The resources that hand out cards, as far as any are asked for; the first one counts."""
+        return [name for name in keys.PLUGIN_RESOURCES if whole(self.amounts.get(name, 0))]
+
+    @property
+    def count(self) -> int:
+        """How many cards."""
+        plugins = self.plugins
+        return whole(self.amounts[plugins[0]]) or 0 if plugins else 0
+
+    def __str__(self) -> str:
+        return f"{'init container' if self.init else 'container'} {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a wish. refused: the pod has no place as long as it is so; else it may have one."""
+
+    text: str
+    refused: bool = True
+
+
+def whole(quantity: str | int | float) -> int | None:
+    """A Kubernetes quantity as a whole number, None where it is none ("500m", "0.5", nonsense)."""
+    if isinstance(quantity, str) and len(quantity) > _LONGEST_QUANTITY:
+        return None  # the API server never writes such; parsed texts are remembered, so they stay short
+    try:
+        thousandths = quantities.parse(quantity)
+    except quantities.QuantityError:
+        return None
+    return None if thousandths % 1000 else thousandths // 1000
+
+
+def intel(amounts: Written) -> Written:
+    """Those that are about Intel GPUs."""
+    return {name: value for name, value in amounts.items() if name.startswith(keys.INTEL_PREFIX)}
+
+
+def same_card_names(text: str) -> tuple[str, ...]:
+    """Containers that the annotation `gas-same-gpu` names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def faults(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iterator[Fault]:
+    """Everything that is wrong with what a pod asks of Intel GPUs and with its `gas-*` wishes."""
+    if any(each.amounts for each in containers):
+        yield from _amounts(containers)
+    if any(key.startswith("gas-") for key in annotations):
+        yield from _card_lists(annotations)
+        yield from _same_card(containers, annotations)
+        yield from _links(containers, annotations)
+
+
+def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
+    """Amounts of each container for itself, and of all together."""
+    asking = []
+    for container in containers:
+        yield from _fractions(container)
+        if container.count:
+            asking.append(container)
+    kinds = {name for each in asking for name in each.plugins}
+    if len(kinds) > 1 and all(len(each.plugins) == 1 for each in asking):
+        yield Fault(f"containers ask for {_BOTH}", refused=False)
+    beside = [each for each in asking if not each.init]
+    without = [each for each in beside if not whole(each.amounts.get(keys.TILES, 0))]
+    if without and len(without) < len(beside):
+        # The node's side would hand the tiles to the wrong container.
+        yield Fault(
+            f"{without[0]} asks for a GPU without tiles beside others with; ask for tiles in all or none"
+        )
+
+
+def _fractions(container: Asking) -> Iterator[Fault]:
+    """Shares of GPUs: a container's amounts are spread evenly over its cards."""
+    count, plugins = container.count, container.plugins
+    if len(plugins) > 1:
+        yield Fault(
+            f"{container}: asks for {keys.I915} and {keys.XE}; no node offers both, ask for one",
+            refused=False,
+        )
+    for name, quantity in container.amounts.items():
+        if plugins and name == plugins[0]:
+            continue
+        amount = whole(quantity)
+        if amount is None:
+            yield Fault(f"{container}: {name} {quote(str(quantity))} is no whole number", refused=False)
+        elif amount and not count:
+            if name not in _MONITORING:  # asked for alone, it shows all GPUs and takes none
+                yield Fault(
+                    f"{container}: {name} without {keys.I915} or {keys.XE} gets no GPU", refused=False
+                )
+        elif name == keys.TILES and 0 < amount < count:
+            yield Fault(
+                f"{container}: {amount} tiles for {count} GPUs; ask for at least one tile a GPU",
+                refused=not container.init,
+            )
+        elif count and amount % count:
+            yield Fault(f"{container}: {name} {amount} does not divide by {count} GPUs", not container.init)
+
+
+def _card_lists(annotations: Mapping[str, str]) -> Iterator[Fault]:
+    for key in (keys.GAS_ALLOW_ANNOTATION, keys.GAS_DENY_ANNOTATION):
+        value = annotations.get(key)
+        if value is None:
+            continue
+        wrong = [name for name in value.split(",") if not _CARD.fullmatch(name)]
+        if wrong:
+            yield Fault(
+                f"{key}: {quote(wrong[0])} is no card; write card0,card1 without blanks", refused=False
+            )
+
+
+def _same_card(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iterator[Fault]:
+    """Containers that share one card: each asks for exactly one GPU, and for no tiles or monitoring."""
+    key = keys.GAS_SAME_GPU_ANNOTATION
+    value = annotations.get(key)
+    if value is None:
+        return
+    names = same_card_names(value)
+    regular = {each.name: each for each in containers if not each.init}
+    unknown = [name for name in names if name not in regular]
+    if len(set(names)) != len(names) or len(names) < 2:
+        yield Fault(f"{key}: {quote(value)} must name two or more different containers")
+    elif ",".join(names) != value:
+        yield Fault(f"{key}: {quote(value)} is read differently by others; write no blanks", refused=False)
+    if unknown:
+        yield Fault(f"{key}: the pod has no container {quote(unknown[0])}")
+    if keys.GAS_XELINK_ANNOTATION in annotations:
+        yield Fault(f"{key} and {keys.GAS_XELINK_ANNOTATION} exclude each other")
+    for container in (regular[name] for name in dict.fromkeys(names) if name in regular):
+        asked = container.amounts
+        if sum(whole(asked.get(resource, 0)) or 0 for resource in keys.PLUGIN_RESOURCES) != 1:
+            yield Fault(f"{key}: {container} must ask for exactly 1 GPU")
+        clash = [resource for resource in (keys.TILES, *_MONITORING) if resource in asked]
+        if clash:
+            refused = bool(whole(asked.get(keys.TILES, 0)))
+            yield Fault(f"{key}: {container} must not ask for {clash[0]}", refused)
+
+
+def _links(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iterator[Fault]:
+    key = keys.GAS_XELINK_ANNOTATION
+    if key not in annotations:
+        return
+    for container in containers:
+        if not container.init and container.count % 2:
+            yield Fault(f"{key}: {container} asks for {container.count} GPUs; links join pairs")
