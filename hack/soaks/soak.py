@@ -42,7 +42,7 @@ SETTINGS: Final = {
     "interval_seconds": 2,
     "bind_seconds": 12,
     "not_ready_seconds": 4,
-    "undo_seconds": 15,
+    "rollback_seconds": 15,
     "reserve_seconds": 8,
 }
 """Short, so that everything that takes patience in life happens within minutes."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.kube.client import Api
-from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.report import Reporter, Silent
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
@@ -109,10 +108,8 @@ def name_of(method: str, path: str, body: Any) -> str:
 @contextlib.contextmanager
 def living(api: MortalApi, settings: Settings) -> Iterator[Callable[[], float]]:
     """A sweeper with a cache of its own; yields one pass of it. Nothing of it stays behind."""
-    cache, metrics = ClusterCache(api, settings.gate_prefix), Metrics()
-    stopping = threading.Event()
-    reporter = Reporter(api, cache, settings, metrics, Silent())
-    sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics)
+    cache, stopping = ClusterCache(api, settings.gate_prefix), threading.Event()
+    sweeper = Sweeper(Pass(api, cache, settings, stopping=stopping))
     cache.start()
     try:
         deadline = time.monotonic() + 30

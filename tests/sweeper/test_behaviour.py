@@ -114,7 +114,7 @@ def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
 
 def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
-    settings = Settings(undo_seconds=0.5)
+    settings = Settings(rollback_seconds=0.5)
     # Started anew: one that was only held still would bind by what it had seen, to a node that is gone.
     two_nodes.stop("kube-scheduler")
     try:
@@ -165,7 +165,9 @@ def test_a_member_that_never_went_through_us_is_not_taken_back(two_nodes: Cluste
         passes.append(len(pods))
         return len(passes) > 15
 
-    pods = sweep(two_nodes, namespace, Settings(undo_seconds=0.1), many_passes_have_gone_by, "some passes")
+    pods = sweep(
+        two_nodes, namespace, Settings(rollback_seconds=0.1), many_passes_have_gone_by, "some passes"
+    )
     assert [pod["metadata"]["uid"] for pod in named(pods, "launcher")] == [before["metadata"]["uid"]]
 
 

@@ -9,10 +9,11 @@ from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
+from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report import Reporter, Silent
+from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 AWAY = ApiError(0, "Unreachable", "no answer from port 40001")
@@ -64,7 +65,7 @@ class Passes:
         self.metrics = Metrics()
         self._gangs = gangs_of(*names)
         cache: Any = Copy()
-        self._reporter = Reporter(self.api, cache, Settings(), self.metrics, Silent())
+        self._reporter = Reporter(Pass(self.api, cache, Settings(), self.metrics))
 
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
@@ -145,7 +146,7 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
         status=PlacementStatus("Bound", 1, 1, 1, complete=True),
     )
     api = Answers()
-    Reporter(api, copy, Settings(), Metrics(), Silent()).report(View([pod], [], {}, {}), [gang])
+    Reporter(Pass(api, copy, Settings())).report(View([pod], [], {}, {}), [gang])
     (body,) = api.bodies
     status = body["status"]
     assert (status["state"], status.get("attempt", 0)) == ("Releasing", attempt)
@@ -155,7 +156,7 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
 def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
-    reporter = Reporter(api, cache, Settings(), Metrics(), Silent())
+    reporter = Reporter(Pass(api, cache, Settings()))
     reporter.waits(gang, "no room for " + "№" * 100_000)
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]

@@ -19,7 +19,6 @@ WAITING: Final = "Waiting"
 RELEASING: Final = "Releasing"
 RELEASED: Final = "Released"
 BOUND: Final = "Bound"
-FAILED: Final = "Failed"
 
 
 class PlannedPod(Struct, frozen=True, omit_defaults=True):

@@ -8,7 +8,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-PHASES: Final = ("look", "finish", "snapshot", "place", "commit", "release", "repair", "report")
+PHASES: Final = ("observe", "snapshot", "finish", "repair", "place", "rollback", "apply", "report")
+"""Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
 
 
 class Metrics:
@@ -90,9 +91,7 @@ class Metrics:
 
     def count_gangs(self, states: Iterable[str]) -> None:
         """Replace the number of gangs in each state."""
-        counts: dict[str, int] = dict.fromkeys(
-            ("Settling", "Waiting", "Releasing", "Released", "Bound", "Failed"), 0
-        )
+        counts: dict[str, int] = dict.fromkeys(("Settling", "Waiting", "Releasing", "Released", "Bound"), 0)
         for state in states:
             counts[state] = counts.get(state, 0) + 1
         for state, count in counts.items():

@@ -13,9 +13,9 @@ from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
+from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics, serve
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
@@ -127,8 +127,7 @@ def _lead(
     """
     cache = live.cache = ClusterCache(api, settings.gate_prefix)
     cache.start()
-    reporter = Reporter(api, cache, settings, metrics, _Events(recorder), leads)
-    sweeper = Sweeper(api, cache, settings, stopping, reporter, metrics, leads)
+    sweeper = Sweeper(Pass(api, cache, settings, metrics, _Events(recorder), leads, stopping))
     synced = False
     try:
         while leads():

@@ -6,21 +6,20 @@ What is told twice is told once: a status is written when it differs, an Event w
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Final, Protocol
+from typing import Final
 
 from webhook.kube import placements
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import ApiError
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
+from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""
@@ -28,39 +27,17 @@ REASON_BYTES: Final = 4096
 logger = logging.getLogger(__name__)
 
 
-class Announcer(Protocol):
-    """What is needed of an event recorder: say something about a pod and about the pod's controller."""
-
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-        """reason: a word in PascalCase; note: a sentence."""
-
-
-class Silent:
-    """Says nothing, for tests and for clusters that want no Events."""
-
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-        """Say nothing."""
-
-
 class Reporter:
     """Collects what a pass finds out and writes what has changed at its end."""
 
-    def __init__(
-        self,
-        api: Api,
-        cache: ClusterCache,
-        settings: Settings,
-        metrics: Metrics,
-        announcer: Announcer,
-        may_act: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """may_act is asked before each write."""
-        self._api = api
-        self._cache = cache
-        self._settings = settings
-        self._metrics = metrics
-        self._announcer = announcer
-        self._may_act = may_act
+    def __init__(self, surroundings: Pass) -> None:
+        """Nothing has been told yet."""
+        self._api = surroundings.api
+        self._cache = surroundings.cache
+        self._settings = surroundings.settings
+        self._metrics = surroundings.metrics
+        self._announcer = surroundings.announcer
+        self._may_act = surroundings.may_act
         self._reasons: dict[GangKey, str] = {}
         self._settling: set[GangKey] = set()
         self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
@@ -70,6 +47,15 @@ class Reporter:
         self._is_away = False
 
     # --- during a pass --------------------------------------------------------------------------
+
+    def hear(self, told: Orders | Done) -> None:
+        """Take in, and announce, what a step has decided or done."""
+        for warn in told.warnings:
+            self._announcer.say(warn.pod, warn.reason, warn.note, warning=True)
+        for verdict in told.verdicts:
+            (self.settling if verdict.settles else self.waits)(verdict.gang, verdict.reason)
+        for plan_ in told.placed if isinstance(told, Done) else ():
+            self.placed(plan_.gang, f"{len(plan_.entries)} pods placed on {plan_.answer.spread}")
 
     def waits(self, gang: PodGang, reason: str) -> None:
         """A complete gang has no place, and why."""
@@ -91,38 +77,34 @@ class Reporter:
         self._settling.discard(gang.key)
         self._announcer.say(gang.gated[0], "GangPlaced", "; ".join([note, *gang.problems]), warning=False)
 
-    def warn(self, pod: Pod, reason: str, note: str) -> None:
-        """Something of one pod that somebody should know."""
-        self._announcer.say(pod, reason, note, warning=True)
-
     def reason_of(self, gang: PodGang) -> str:
         """Why a gang waits, as was said last."""
         return self._reasons.get(gang.key, "") or "not all of its pods are released"
 
     # --- at its end -----------------------------------------------------------------------------
 
-    def report(self, view: View, gangs: Sequence[PodGang], taken: Set[str] = frozenset()) -> None:
+    def report(self, view: View, gangs: Sequence[PodGang], evicted: Set[str] = frozenset()) -> None:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
-        taken: uids of released pods that we have deleted, which therefore have not had their turn.
+        evicted: uids of released pods that we have deleted, which therefore have not had their turn.
         """
-        view.placements = dict(self._cache.current_placements())
+        current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
         labels = {name: node.metadata.labels for name, node in view.nodes.items()}
-        strangers = self._bound_beside_plans(view)
+        strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         self._is_away = False
-        names = by_name.keys() | view.placements.keys()
+        names = by_name.keys() | current.keys()
         for name in names:
-            gang, placement = by_name.get(name), view.placements.get(name)
+            gang, placement = by_name.get(name), current.get(name)
             if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
                 continue
             planned = placement.spec.pods if placement else []
             members = [pods[each.uid] for each in planned if each.uid in pods]
             if placement and members:
                 # Finished, or deleted by somebody: those have had their turn.
-                gone = sum(each.uid not in pods and each.uid not in taken for each in planned)
+                gone = sum(each.uid not in pods and each.uid not in evicted for each in planned)
                 beside = strangers.get(_gang_of(placement), 0)
                 status = self._progress(placement, members, gang, labels, gone + beside)
                 states.append(status.state)
@@ -137,9 +119,11 @@ class Reporter:
         self._settling &= living
         self._metrics.count_gangs(states)
 
-    def _bound_beside_plans(self, view: View) -> Counter[tuple[str, str, str]]:
+    def _bound_beside_plans(
+        self, view: View, current: Mapping[str, Placement]
+    ) -> Counter[tuple[str, str, str]]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
-        unfinished = {_gang_of(each) for each in view.placements.values() if not each.is_complete}
+        unfinished = {_gang_of(each) for each in current.values() if not each.is_complete}
         namespaces = {namespace for namespace, _, _ in unfinished}
         gangs = (
             self._gang_of_pod.get(pod)

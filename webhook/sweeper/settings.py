@@ -44,7 +44,7 @@ class Settings:
     interval_seconds: a pass happens at least this often, whatever is heard.
     bind_seconds: a released pod that kube-scheduler has not bound by then counts as failed.
     not_ready_seconds: a node may be not ready for this long before pods that never ran there are replaced.
-    undo_seconds: a gang that is partly released and whose rest finds no place is taken back after this.
+    rollback_seconds: a gang that is partly released and whose rest finds no place is rolled back after this.
     reserve_seconds: a gang that does not fit holds nodes for itself once it has waited this long.
     repair: whether pods that a controller makes again may be deleted, to place them anew.
     repair_owners: the kinds of controllers that do make a deleted pod again, as "Kind" or "Kind.group"; a
@@ -60,7 +60,7 @@ class Settings:
     interval_seconds: float = 30.0
     bind_seconds: float = 120.0
     not_ready_seconds: float = 60.0
-    undo_seconds: float = 300.0
+    rollback_seconds: float = 300.0
     reserve_seconds: float = 300.0
     repair: bool = True
     repair_owners: frozenset[str] = REPAIR_OWNERS

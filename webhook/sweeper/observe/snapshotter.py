@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from webhook.kube.objects import Node, Pod
-from webhook.kube.placements import Placement
+from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import Node as PlacementNode
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
 from webhook.sweeper.observe.converted import Converted, Texts
-from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
 
@@ -65,27 +65,30 @@ class Snapshotter:
             mine = is_gated(pod, prefix) and pod.metadata.namespace not in ignored
             (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
         nodes = dict(self._objects.node_items())
-        view = View(gated, others, nodes, dict(self._objects.current_placements()), gate_prefix=prefix)
+        placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
-        for placement in view.placements.values():
-            for planned in placement.spec.pods:
-                view.in_a_plan.add(planned.uid)
-                view.cards[placement.metadata.namespace, planned.uid, planned.node] = planned.annotations
-                node = nodes.get(planned.node)
+        named: set[str] = set()
+        cards: dict[tuple[str, str, str], Texts] = {}
+        planned: dict[str, PlannedPod] = {}
+        for placement in placements.values():
+            for each in placement.spec.pods:
+                named.add(each.uid)
+                cards[placement.metadata.namespace, each.uid, each.node] = each.annotations
+                node = nodes.get(each.node)
                 # A plan speaks for pods of its own namespace alone, whoever wrote it.
-                is_its_own = waiting.get(planned.uid) == placement.metadata.namespace
+                is_its_own = waiting.get(each.uid) == placement.metadata.namespace
                 if is_its_own and node is not None and is_usable(node):
-                    view.planned[planned.uid] = planned
-        if gated:
-            view.conflicts = self._conflicts_of(view)
-        return view
+                    planned[each.uid] = each
+        rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
+        return View(gated, others, nodes, placements, planned, rules, named, cards, prefix)
 
-    def _conflicts_of(self, view: View) -> Conflicts:
+    def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
-        carriers = [pod for pod in view.others if pod.spec.affinity is not None]
-        terms = [self._terms.get(pod) for pod in carriers if view.occupied(pod) is not None]
-        most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
-        needed = conflicts.between(view.gated, terms, most, self._terms_of)
+        carriers = [pod for pod in others if pod.spec.affinity is not None]
+        prefix = self._settings.gate_prefix
+        terms = [self._terms.get(pod) for pod in carriers if occupied_node(pod, prefix) is not None]
+        most = max(FEWEST_RULES, AMOUNTS // max(1, node_count))
+        needed = conflicts.between(gated, terms, most, self._terms_of)
         self._terms.end_round()
         if not self._conflicts.serves(needed):
             self._conflicts = needed
@@ -109,7 +112,11 @@ class Snapshotter:
         usage: list[tuple[str, Usage]] = []
         for pod in view.others:
             name = view.occupied(pod)
-            if name in view.nodes and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan):
+            if (
+                name is not None
+                and name in view.nodes
+                and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan)
+            ):
                 cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
                 usage.append((name, self._usage(pod, view.nodes[name], cards)))
         for pod in view.gated:

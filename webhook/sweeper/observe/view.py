@@ -1,7 +1,7 @@
 """What a pass sees of the cluster. Pure."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from labeler.contract import keys
@@ -14,9 +14,9 @@ from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.pins import occupied_node
 
 
-@dataclass
+@dataclass(frozen=True)
 class View:
-    """The cluster at one moment.
+    """The cluster at one moment. What a step works out is another view, or a value beside it.
 
     conflicts: what keeps gated pods off nodes because of the pods there.
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
@@ -25,15 +25,19 @@ class View:
     gates that hold a pod for us.
     """
 
-    gated: list[Pod]
-    others: list[Pod]
-    nodes: dict[str, Node]
-    placements: dict[str, Placement]
-    planned: dict[str, PlannedPod] = field(default_factory=dict)
+    gated: Sequence[Pod]
+    others: Sequence[Pod]
+    nodes: Mapping[str, Node]
+    placements: Mapping[str, Placement]
+    planned: Mapping[str, PlannedPod] = field(default_factory=dict)
     conflicts: Conflicts = conflicts.NONE
-    in_a_plan: set[str] = field(default_factory=set)
-    cards: dict[tuple[str, str, str], Texts] = field(default_factory=dict)
+    in_a_plan: Set[str] = frozenset()
+    cards: Mapping[tuple[str, str, str], Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
+
+    def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
+        """The same with these plans as those that hold."""
+        return replace(self, planned=planned)
 
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""

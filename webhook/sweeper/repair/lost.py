@@ -1,17 +1,15 @@
-"""Released pods that will not run where they were sent: found, and deleted so that they can be placed anew.
+"""Released pods that will not run where they were sent.
 
 A pin is for good: a released pod whose node is gone, or that kube-scheduler will not bind, can only be
 made again, by the controller that made it. Its successor comes gated and joins its gang where it is.
 A pod that nobody would make again is never deleted; the user is told.
 """
 
-import logging
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.pins import occupied_node
 from webhook.sweeper.observe.view import is_ready, is_usable
@@ -21,7 +19,8 @@ NODE_GONE_SECONDS: Final = 10.0
 UNTRIED: Final = "no-scheduler"
 """The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
 
-logger = logging.getLogger(__name__)
+NOT_BOUND: Final = "not-bound"
+"""The cause of a pod that kube-scheduler has tried to bind, in vain."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Lost:
     reason: str
 
 
-class Watchman:
+class LostPods:
     """Remembers since when something has been wrong, so that a short trouble is not acted upon."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,8 +43,8 @@ class Watchman:
         self._since: dict[tuple[str, str], float] = {}
         self._seen: set[tuple[str, str]] = set()
 
-    def lost(
-        self, released: Iterable[Pod], nodes: dict[str, Node], emptying: Set[str] = frozenset()
+    def find(
+        self, released: Iterable[Pod], nodes: Mapping[str, Node], emptying: Set[str] = frozenset()
     ) -> list[Lost]:
         """Which of these released pods have been in trouble for too long.
 
@@ -56,7 +55,7 @@ class Watchman:
         self._since = {key: since for key, since in self._since.items() if key in self._seen}
         return found
 
-    def _examine(self, pod: Pod, nodes: dict[str, Node], emptying: Set[str]) -> Lost | None:
+    def _examine(self, pod: Pod, nodes: Mapping[str, Node], emptying: Set[str]) -> Lost | None:
         name = occupied_node(pod, self._settings.gate_prefix)
         if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
             return None
@@ -80,7 +79,7 @@ class Watchman:
                 return None  # its victims take their grace period, which may be long
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
             reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
-            return self._after(patience, pod, name, "not-bound", reason)
+            return self._after(patience, pod, name, NOT_BOUND, reason)
         return None
 
     def _after(self, seconds: float, pod: Pod, node: str, cause: str, reason: str) -> Lost | None:
@@ -102,37 +101,3 @@ def _what_it_said(pod: Pod) -> str:
     """kube-scheduler's own words, which tell of rules that topogate does not model."""
     said = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message]
     return f", saying: {said[0]}" if said else ""
-
-
-def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:
-    """Whether the pod's controller is one of those kinds ("Job.batch") that make a deleted pod again."""
-    owner = pod.metadata.controller
-    if owner is None:
-        return False
-    group, slash, _version = owner.api_version.partition("/")
-    return (f"{owner.kind}.{group}" if slash else owner.kind) in owners
-
-
-def delete(api: Api, pod: Pod) -> bool:
-    """Delete a pod if it is still as it was judged; returns whether it is (or was) gone.
-
-    The version guards a pod that has been bound since, and may run: our copy may be behind.
-    """
-    metadata = pod.metadata
-    try:
-        api.request(
-            "DELETE",
-            f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}",
-            body={
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
-            },
-        )
-    except ApiError as error:
-        if error.status == 404:
-            return True
-        if error.status != 409:  # changed, or another pod by now: judged anew once it has been seen
-            logger.warning("delete_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error))
-        return False
-    return True

@@ -10,7 +10,9 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.repair.lost import UNTRIED, Watchman, can_come_again, delete
+from webhook.sweeper.repair.allowance import can_come_again
+from webhook.sweeper.repair.evict import evict
+from webhook.sweeper.repair.lost import UNTRIED, LostPods
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -51,10 +53,10 @@ def released(
 def causes(pod: Pod, nodes: dict[str, Node], seconds: float) -> list[str]:
     """What is lost after a trouble has lasted for some time."""
     clock = Clock()
-    watchman = Watchman(SETTINGS, clock)
-    watchman.lost([pod], nodes)
+    watch = LostPods(SETTINGS, clock)
+    watch.find([pod], nodes)
     clock.now = seconds
-    return [lost.cause for lost in watchman.lost([pod], nodes)]
+    return [lost.cause for lost in watch.find([pod], nodes)]
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
@@ -105,12 +107,12 @@ def test_a_pod_is_left_alone_when(pod: Pod) -> None:
 
 def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
     clock = Clock()
-    watchman = Watchman(SETTINGS, clock)
-    watchman.lost([released()], node(ready="False"))
+    watch = LostPods(SETTINGS, clock)
+    watch.find([released()], node(ready="False"))
     clock.now = 40
-    watchman.lost([released()], node())
+    watch.find([released()], node())
     clock.now = 60
-    assert watchman.lost([released()], node(ready="False")) == []
+    assert watch.find([released()], node(ready="False")) == []
 
 
 @pytest.mark.parametrize(
@@ -143,14 +145,14 @@ def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[
 
 def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     clock = Clock()
-    watchman = Watchman(SETTINGS, clock)
+    watch = LostPods(SETTINGS, clock)
     pod = released(nominated="n1")
     for clock.now in (0.0, 1000.0):
-        assert watchman.lost([pod], node(), {"n1"}) == []
+        assert watch.find([pod], node(), {"n1"}) == []
     clock.now = 1299
-    assert watchman.lost([pod], node()) == []
+    assert watch.find([pod], node()) == []
     clock.now = 1599
-    assert [lost.cause for lost in watchman.lost([pod], node())] == ["not-bound"]
+    assert [lost.cause for lost in watch.find([pod], node())] == ["not-bound"]
 
 
 class OneDelete:
@@ -171,7 +173,7 @@ class OneDelete:
 def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: bool) -> None:
     # It may have been bound since, and run: our copy may be behind.
     api = OneDelete(status)
-    assert delete(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
+    assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
     assert api.body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
@@ -185,10 +187,10 @@ def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None
     }
     body["status"]["conditions"] = [said]
     pod, clock = msgspec.convert(body, Pod), Clock()
-    watchman = Watchman(SETTINGS, clock)
-    watchman.lost([pod], node())
+    watch = LostPods(SETTINGS, clock)
+    watch.find([pod], node())
     clock.now = 100
-    (lost,) = watchman.lost([pod], node())
+    (lost,) = watch.find([pod], node())
     assert lost.reason == (
         "kube-scheduler has not bound it to n1 within 100 s, saying: 0/1 nodes: volume node affinity conflict"
     )

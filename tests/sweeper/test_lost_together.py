@@ -1,48 +1,24 @@
-"""What is taken back together, and what is left where it is because taking it back would break more."""
+"""Which lost pods are deleted together, and which stay because deleting them would break more."""
 
-import json
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod
-from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.evict import Rescuer
-from webhook.sweeper.report import Reporter
+from webhook.sweeper.repair.allowance import Owners
+from webhook.sweeper.repair.repair import Repair
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-class Deletes:
-    """Takes every deletion."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def request(self, _method: str, path: str, *, body: Any) -> bytes:
-        json.dumps(body)
-        self.names.append(path.rpartition("/")[2])
-        return b"{}"
-
-
-class Notes:
-    """Keeps what is said about pods."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
-
-    def warn(self, pod: Pod, reason: str, note: str) -> None:
-        self.said.append((reason, note))
 
 
 def lost_pod(index: int, **metadata: Any) -> Pod:
@@ -56,45 +32,39 @@ def lost_pod(index: int, **metadata: Any) -> Pod:
     return decode(body)
 
 
-def repaired(pods: list[Pod], *, left: int | None, index_limit: int | None = None) -> tuple[list[str], Notes]:
-    """The names of the pods that are deleted when all of these are lost, and what is said."""
+def repaired(
+    pods: list[Pod], *, left: int | None, index_limit: int | None = None
+) -> tuple[list[str], Orders]:
+    """The names of the pods that are deleted when all of these are lost, and all that is ordered."""
     owners = SimpleNamespace(failures_left=lambda *_: left, index_limit=lambda *_: index_limit)
-    api, notes, now = Deletes(), Notes(), 0.0
-    rescuer = Rescuer(
-        cast(Api, api),
-        cast(ClusterCache, SimpleNamespace(owners=owners)),
-        Settings(),
-        Avoided(),
-        cast(Reporter, notes),
-        Metrics(),
-        lambda: True,
-        lambda: now,
-    )
+    clock = Clock()
+    repair = Repair(Settings(), cast(Owners, owners), Avoided(), clock)
     planned = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="gone") for pod in pods]
     placement = Placement(metadata=pods[0].metadata, spec=PlacementSpec(pods=planned))
     view = View([], pods, {}, {"ns/p": placement}, in_a_plan={pod.metadata.uid for pod in pods})
-    for now in (0.0, 1000.0):  # noqa: B007 - the rescuer's clock
-        rescuer.repair(view)
-    return api.names, notes
+    repair.lost(view)
+    clock.now = 1000.0
+    orders = repair.lost(view)
+    return [each.pod.metadata.name for each in orders.evictions], orders
 
 
-def test_all_lost_pods_of_a_job_are_taken_back_if_it_can_bear_as_many_failures() -> None:
+def test_all_lost_pods_of_a_job_are_deleted_if_it_can_bear_as_many_failures() -> None:
     names, _ = repaired([lost_pod(index) for index in range(3)], left=3)
     assert names == ["train-0", "train-1", "train-2"]
 
 
-def test_none_is_taken_back_where_the_job_cannot_bear_all_of_them() -> None:
+def test_none_is_deleted_where_the_job_cannot_bear_all_of_them() -> None:
     # Two of three would leave the gang as broken as before, and the Job at its limit.
-    names, notes = repaired([lost_pod(index) for index in range(3)], left=2)
+    names, orders = repaired([lost_pod(index) for index in range(3)], left=2)
     assert names == []
-    assert {reason for reason, _ in notes.said} == {"NotRepaired"}
-    assert "backoffLimit" in notes.said[0][1]
+    assert {each.reason for each in orders.warnings} == {"NotRepaired"}
+    assert "backoffLimit" in orders.warnings[0].note
 
 
-def test_no_pod_of_a_job_that_cannot_be_read_is_taken_back() -> None:
-    names, notes = repaired([lost_pod(0)], left=None)
+def test_no_pod_of_a_job_that_cannot_be_read_is_deleted() -> None:
+    names, orders = repaired([lost_pod(0)], left=None)
     assert names == []
-    assert "cannot be read" in notes.said[0][1]
+    assert "cannot be read" in orders.warnings[0].note
 
 
 @pytest.mark.parametrize(

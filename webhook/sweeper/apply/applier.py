@@ -1,0 +1,168 @@
+"""Carry orders out: one write of a plan, then one guarded patch for each pod of it.
+
+Everything here may be cut off at any point. What is written is finished by the next pass of any leader;
+what is not written has not happened.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from webhook.kube import placements
+from webhook.kube.client import ApiError
+from webhook.kube.objects import Pod
+from webhook.placement import check
+from webhook.sweeper.apply.release import Outcome, Release, Releaser
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.orders import (
+    OWN_ERROR,
+    Done,
+    Eviction,
+    NewPlan,
+    Orders,
+    Pair,
+    Refusal,
+    Verdict,
+    Warn,
+)
+from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.evict import evict
+
+_PARALLEL_PLANS: Final = 8
+
+logger = logging.getLogger(__name__)
+
+
+class Applier:
+    """Writes plans, releases pods and deletes them."""
+
+    def __init__(self, surroundings: Pass, snapshotter: Snapshotter) -> None:
+        """snapshotter: looks again where the cluster has changed since a plan was made."""
+        self._pass = surroundings
+        self._snapshotter = snapshotter
+        self._releaser = Releaser(
+            surroundings.api, surroundings.stopping, surroundings.may_act, surroundings.settings.gate_prefix
+        )
+        self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
+        self._fresh_lock = threading.Lock()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._releaser.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def apply(self, orders: Orders, view: View) -> Done:
+        """Do all of it, several plans at once; returns what became of it."""
+        done = [self._evict(each) for each in orders.evictions]
+        if orders.releases:
+            done.append(self._release(orders.releases))
+        done += self._pool.map(lambda each: self._carry_out(each, view), orders.plans)
+        return Done.together(done)
+
+    # --- deletions ------------------------------------------------------------------------------
+
+    def _evict(self, order: Eviction) -> Done:
+        pod = order.pod
+        if not self._pass.may_act() or not evict(self._pass.api, pod):
+            return Done()
+        self._pass.metrics.repairs.labels(order.cause).inc()
+        logger.info(
+            "evicted pod=%s/%s cause=%s reason=%r",
+            pod.metadata.namespace, pod.metadata.name, order.cause, order.reason,
+        )  # fmt: skip
+        told = Warn(pod, "Evicted", f"deleted to be placed anew: {order.reason}")
+        return Done(evicted=(order,), warnings=(told,))
+
+    # --- plans ----------------------------------------------------------------------------------
+
+    def _carry_out(self, order: NewPlan, view: View) -> Done:
+        gang = order.gang
+        try:
+            if not self._pass.may_act():
+                return Done()
+            if fault := self._write_if_it_holds(order, view):
+                self._pass.cache.changed.set()
+                return Done(verdicts=(Verdict(gang, f"planned anew, since the cluster changed: {fault}"),))
+            self._pass.metrics.placed.inc()
+            logger.info(
+                "placed gang=%s pods=%d spread=%r proven=%s",
+                gang.key, len(order.entries), order.answer.spread, order.answer.proven,
+            )  # fmt: skip
+            return replace(self._release(order.now), placed=(order,))
+        except ApiError as error:
+            self._pass.metrics.errors.labels(str(error.status)).inc()
+            # What is refused for good would take room in each pass, and be refused in each.
+            is_final = not error.is_transient and error.status != 409
+            return Done(
+                verdicts=(Verdict(gang, f"not committed in this pass: {error}"),),
+                refused=(Refusal(gang.key),) if is_final else (),
+                failed=True,
+            )
+        except Exception:  # one bad gang never stops the others
+            logger.exception("plan_failed gang=%s", gang.key)
+            return Done(verdicts=(Verdict(gang, OWN_ERROR),), refused=(Refusal(gang.key),))
+
+    def _write_if_it_holds(self, order: NewPlan, view: View) -> str:
+        """Check by the newest that is known, then write; returns why it does not hold, "" if it does."""
+        if self._pass.cache.usage_version == order.usage_version:
+            self._write(order, view)  # nothing has moved but what this pass assumed itself
+            return ""
+        with self._fresh_lock:  # the next one is to see what this one writes
+            fault = self._fault(order)
+            if not fault:
+                self._write(order, view)
+            return fault
+
+    def _fault(self, order: NewPlan) -> str:
+        view = self._snapshotter.view()
+        present = {pod.metadata.uid for pod in view.gated}
+        for uid, pod in order.asked.pods.items():
+            if uid not in present:
+                return f"pod {pod.metadata.name} is gone"
+        if order.preempts:
+            return ""  # the pods in the way are still there, as they must be
+        return next(iter(check(order.answer, order.asked.gang, self._snapshotter.snapshot(view))), "")
+
+    def _write(self, order: NewPlan, view: View) -> None:
+        """Make the plan durable."""
+        gang = order.gang
+        before = view.placements.get(gang.key.placement_key)
+        spec = plan.plan_spec(
+            gang, before, list(order.entries), proven=order.answer.proven, preempts=order.preempts
+        )
+        written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
+        self._pass.cache.written(written)
+
+    # --- releases -------------------------------------------------------------------------------
+
+    def _release(self, pairs: Iterable[Pair]) -> Done:
+        pairs = tuple(pairs)
+        pods = {planned.uid: pod for pod, planned in pairs}
+        self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
+        done: list[Done] = []
+        for release in self._releaser.release(pairs):
+            self._pass.metrics.releases.labels(release.outcome).inc()
+            if release.outcome is Outcome.RELEASED:
+                done.append(Done(released=(release.planned,)))
+            elif release.outcome is not Outcome.GONE:
+                done.append(_not_released(pods[release.planned.uid], release))
+        return Done.together(done)
+
+
+def _not_released(pod: Pod, release: Release) -> Done:
+    planned = release.planned
+    logger.warning(
+        "release_%s pod=%s/%s node=%s detail=%r",
+        release.outcome, pod.metadata.namespace, planned.name, planned.node, release.detail,
+    )  # fmt: skip
+    if release.outcome is not Outcome.REFUSED:
+        return Done()
+    refusal = Refusal(key_of(pod), planned.node if release.depends_on_node else "")
+    told = Warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
+    return Done(refused=(refusal,), warnings=(told,))

@@ -1,0 +1,49 @@
+"""What every step of a pass works with."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from webhook.kube.client import Api
+from webhook.kube.objects import Pod
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.settings import Settings
+
+
+class Announcer(Protocol):
+    """What is needed of an event recorder: say something about a pod and about the pod's controller."""
+
+    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        """reason: a word in PascalCase; note: a sentence."""
+
+
+class Silent:
+    """Says nothing, for tests and for clusters that want no Events."""
+
+    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        """Say nothing."""
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The surroundings of all passes of one leader.
+
+    cache: live copies, which are complete. may_act: asked before each write, as another may lead by now.
+    stopping: ends waits inside a pass. clock: seconds from anywhere.
+    """
+
+    api: Api
+    cache: ClusterCache
+    settings: Settings
+    metrics: Metrics = field(default_factory=Metrics)
+    announcer: Announcer = field(default_factory=Silent)
+    may_act: Callable[[], bool] = _always
+    stopping: threading.Event = field(default_factory=threading.Event)
+    clock: Callable[[], float] = time.monotonic

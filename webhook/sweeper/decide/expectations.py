@@ -1,0 +1,40 @@
+"""Releases that were written and that the watch does not show yet: such a pod is where it was sent."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from webhook.kube.placements import PlannedPod
+from webhook.sweeper.observe.view import View
+
+SEEN_SECONDS: Final = 300.0
+"""How long a release that the watch does not show is believed to have happened."""
+
+
+class Expectations:
+    """What is expected to be seen; losing it only makes the API server refuse a second release."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing is expected yet."""
+        self._clock = clock
+        self._released: dict[str, tuple[float, PlannedPod]] = {}
+
+    def add(self, released: Iterable[PlannedPod]) -> None:
+        """These have just been let go."""
+        now = self._clock()
+        self._released.update((planned.uid, (now, planned)) for planned in released)
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether a pod that still looks gated has been let go."""
+        return uid in self._released
+
+    def seen(self, view: View) -> dict[str, PlannedPod]:
+        """Forget what the view shows, and what is too old; returns uid -> where the others were sent."""
+        now = self._clock()
+        gated = {pod.metadata.uid for pod in view.gated}
+        self._released = {
+            uid: (at, planned)
+            for uid, (at, planned) in self._released.items()
+            if uid in gated and now - at < SEEN_SECONDS
+        }
+        return {uid: planned for uid, (_, planned) in self._released.items()}

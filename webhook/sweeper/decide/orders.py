@@ -1,0 +1,108 @@
+"""What a step of a pass decides, as values: orders to carry out, and what people are to be told. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import PlannedPod
+from webhook.placement import Assignment
+from webhook.sweeper.decide.question import Question
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+
+Pair = tuple[Pod, PlannedPod]
+"""A pod to release, and its entry in the plan."""
+
+NO_HURRY: Final = float("inf")
+
+OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
+
+
+@dataclass(frozen=True)
+class NewPlan:
+    """A gang that has been given its place.
+
+    entries: what its plan gains, in the order of release. now: those that are released at once; the turn of
+    the others comes when the pods before them on their nodes have been bound. preempts: pods of lower
+    priority stand there still. usage_version: by which state of the cluster, see Changes.
+    """
+
+    gang: PodGang
+    asked: Question
+    answer: Assignment
+    entries: tuple[PlannedPod, ...]
+    now: tuple[Pair, ...]
+    preempts: bool
+    usage_version: int
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """A released pod to delete, so that its controller makes it again. cause: a word; reason: a sentence."""
+
+    pod: Pod
+    cause: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Something of one pod that its owner should know: an Event."""
+
+    pod: Pod
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a gang stays as it is: it settles (more pods are awaited), or it waits for a place."""
+
+    gang: PodGang
+    reason: str
+    settles: bool = False
+
+
+@dataclass(frozen=True)
+class Orders:
+    """All that one step decides. due_seconds: after which it is to be asked again whatever is heard."""
+
+    releases: tuple[Pair, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    plans: tuple[NewPlan, ...] = ()
+    warnings: tuple[Warn, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    due_seconds: float = NO_HURRY
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The API server will not have a gang's plan or release. node: for whose sake that may be, or ""."""
+
+    gang: GangKey
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of orders.
+
+    placed, released, evicted: what was done. refused: what would be refused again. failed: whether something
+    was not done that may be done soon. warnings, verdicts: what people are to be told of it.
+    """
+
+    placed: tuple[NewPlan, ...] = ()
+    released: tuple[PlannedPod, ...] = ()
+    evicted: tuple[Eviction, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    warnings: tuple[Warn, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    failed: bool = False
+
+    @classmethod
+    def together(cls, parts: Iterable["Done"]) -> "Done":
+        """All of it as one."""
+        parts = list(parts)
+        lists = [each.name for each in fields(cls) if each.name != "failed"]
+        joined = {name: tuple(item for part in parts for item in getattr(part, name)) for name in lists}
+        return cls(**joined, failed=any(part.failed for part in parts))

@@ -1,0 +1,90 @@
+"""Which plans still hold: those for nodes that are there, that did not refuse, and that are not overbooked.
+
+A plan that does not hold is not undone; its pods that still wait are placed anew.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import PlannedPod
+from webhook.placement import Snapshot
+from webhook.placement.cards.state import overbooked_cards
+from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.orders import Pair
+from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.view import View
+
+logger = logging.getLogger(__name__)
+
+
+def standing(view: View, avoided: Avoided, expectations: Expectations) -> View:
+    """The view with the plans that hold: without those for nodes that refused the gang.
+
+    A pod that we have released and that the watch still shows gated is where we sent it.
+    """
+    planned = dict(view.planned)
+    for pod in view.gated:
+        own = planned.get(pod.metadata.uid)
+        if own is not None and own.node in avoided.of(key_of(pod)):
+            del planned[own.uid]
+    sent = expectations.seen(view)
+    planned.update((uid, each) for uid, each in sent.items() if each.node in view.nodes)
+    return view.with_plans(planned)
+
+
+def without_overbooked(view: View, snapshot: Snapshot, expectations: Expectations) -> View:
+    """The view without unreleased parts of plans on nodes that others have filled meanwhile.
+
+    It is the same view if there are none. A plan that preempts is on full nodes by intent.
+    """
+    preempting = {
+        planned.uid
+        for placement in view.placements.values()
+        if placement.spec.preempts
+        for planned in placement.spec.pods
+    }
+    wanted = {pod.metadata.uid: _wanted(pod, view) for pod in view.gated if pod.metadata.uid in view.planned}
+    dropped = {
+        uid
+        for uid, planned in view.planned.items()
+        if uid not in preempting
+        and uid not in expectations
+        and _is_overbooked(snapshot, planned, wanted[uid])
+    }
+    for uid in dropped:
+        logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
+    return view.with_plans(_without(view.planned, dropped)) if dropped else view
+
+
+def _without(planned: Mapping[str, PlannedPod], dropped: set[str]) -> dict[str, PlannedPod]:
+    return {uid: each for uid, each in planned.items() if uid not in dropped}
+
+
+def _wanted(pod: Pod, view: View) -> frozenset[str]:
+    try:
+        return frozenset(name for name, _ in view.class_of(pod).requests)
+    except ValueError:
+        return frozenset()
+
+
+def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[str]) -> bool:
+    """Whether a node has less than nothing left of what the pod planned for it wants, cards included."""
+    state = snapshot.nodes.get(planned.node)
+    if state is None:
+        return True
+    if any(amount < 0 for name, amount in state.free.items() if name in wanted):
+        return True
+    return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
+
+
+def unfinished(view: View, avoided: Avoided, expectations: Expectations) -> list[Pair]:
+    """What an earlier pass, or an earlier leader, planned and did not come to release."""
+    return [
+        (pod, planned)
+        for pod in view.gated
+        if (planned := view.planned.get(pod.metadata.uid))
+        and planned.uid not in expectations
+        and not avoided.paused_seconds(key_of(pod))
+    ]

@@ -1,0 +1,111 @@
+"""What the controllers of pods bear: whether they make deleted pods again, and how many failures are left.
+
+A Job counts our deletions as failures of its pods, and fails for good at its backoffLimit.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Final, Protocol
+
+from webhook.kube.objects import OwnerReference, Pod
+from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
+
+_COUNTED_SECONDS: Final = 60.0
+"""After this long a deletion of ours stands in its Job's status."""
+
+
+class Owners(Protocol):
+    """What is known of Jobs."""
+
+    def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
+        """How many more pods of a Job may fail before it does; None if the Job is not known."""
+
+    def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
+        """How often one index of a Job may fail before it does for good; None where only the Job counts."""
+
+
+class Allowance:
+    """Judges deletions before they are ordered; losing what it remembers lets a Job fail a minute early."""
+
+    def __init__(
+        self, settings: Settings, owners: Owners, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Nothing has been deleted yet."""
+        self._settings = settings
+        self._owners = owners
+        self._clock = clock
+        self._deletions: dict[str, list[float]] = {}
+
+    def why_not(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
+        """Why these pods of one gang are not to be deleted, all of them together; "" if they may be.
+
+        ordered: pods whose deletion has been ordered already and is not counted yet.
+        """
+        if not self._settings.repair:
+            return "repair is switched off"
+        if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
+            return "no controller is known to make it again"
+        coming = by_owner(ordered)
+        jobs = {uid: own for uid, own in by_owner(pods).items() if _is_of_job(own[0])}
+        return next(filter(None, (self._of_job(own, coming.get(uid, ())) for uid, own in jobs.items())), "")
+
+    def _of_job(self, pods: Sequence[Pod], ordered: Sequence[Pod]) -> str:
+        owner = pods[0].metadata.controller
+        assert isinstance(owner, OwnerReference)
+        job = (pods[0].metadata.namespace, owner.name, owner.uid)
+        left = self._owners.failures_left(*job)
+        if left is None:
+            return f"its Job {owner.name} cannot be read, which may allow no more failures"
+        now = self._clock()
+        recent = [at for at in self._deletions.get(owner.uid, ()) if now - at < _COUNTED_SECONDS]
+        if len(pods) + len(recent) + len(ordered) > left:
+            return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
+        limit = self._owners.index_limit(*job)
+        if limit is not None and any(_index_failures(pod) >= limit for pod in pods):
+            return f"its index would reach the backoffLimitPerIndex of Job {owner.name} and fail; raise it"
+        return ""
+
+    def note(self, deleted: Iterable[Pod]) -> None:
+        """These have been deleted."""
+        now = self._clock()
+        for pod in deleted:
+            if pod.metadata.controller is not None:
+                self._deletions.setdefault(pod.metadata.controller.uid, []).append(now)
+
+    def forget(self, living: Set[str]) -> None:
+        """Forget deletions of controllers of which nothing is left; living: uids of those that are there."""
+        now = self._clock()
+        self._deletions = {
+            uid: times
+            for uid, times in self._deletions.items()
+            if uid in living or now - times[-1] < _COUNTED_SECONDS
+        }
+
+
+def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:
+    """Whether the pod's controller is one of those kinds ("Job.batch") that make a deleted pod again."""
+    owner = pod.metadata.controller
+    if owner is None:
+        return False
+    group, slash, _version = owner.api_version.partition("/")
+    return (f"{owner.kind}.{group}" if slash else owner.kind) in owners
+
+
+def by_owner(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    """Pods by the uid of their controller; one without a controller stands alone."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        owner = pod.metadata.controller
+        found.setdefault(owner.uid if owner else pod.metadata.uid, []).append(pod)
+    return found
+
+
+def _is_of_job(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
+
+
+def _index_failures(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(marks.JOB_INDEX_FAILURES_ANNOTATION, "0")
+    return int(text) if text.isdecimal() else 0

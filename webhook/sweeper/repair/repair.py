@@ -1,0 +1,107 @@
+"""Which released pods are deleted so that their controllers make them again: those that are lost, and the
+released part of a gang whose rest finds no place.
+
+A pod is deleted only if its controller makes it again and the deletion breaks nothing else; all pods of one
+Job are judged together, since a Job that has spent its failures on half of them is worse off than before.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+
+from webhook.kube.objects import OwnerReference
+from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.orders import Eviction, Orders, Warn
+from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.allowance import Allowance, Owners, by_owner
+from webhook.sweeper.repair.lost import NOT_BOUND, UNTRIED, Lost, LostPods
+from webhook.sweeper.repair.rollback import HalfReleased
+from webhook.sweeper.settings import Settings
+
+
+class Repair:
+    """Finds what is to be deleted; losing what it remembers only delays."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        owners: Owners,
+        avoided: Avoided,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """owners: what is known of Jobs. avoided: is told of nodes that did not take a pod."""
+        self._avoided = avoided
+        self._lost = LostPods(settings, clock)
+        self._halves = HalfReleased(settings, clock)
+        self._allowance = Allowance(settings, owners, clock)
+        self._evicted: set[str] = set()
+        self.unrepaired: frozenset[str] = frozenset()
+        """uids of released pods that will not run and that nobody makes again, by the last pass."""
+
+    @property
+    def evicted(self) -> Set[str]:
+        """uids of released pods that we have deleted, for as long as a plan names them."""
+        return self._evicted
+
+    def lost(self, view: View) -> Orders:
+        """Delete the released pods that do not come to run where they were sent."""
+        self._evicted &= view.in_a_plan
+        released = [pod for pod in view.others if pod.metadata.uid in view.in_a_plan]
+        emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
+        warnings: list[Warn] = []
+        found: dict[str, Lost] = {}
+        for lost in self._lost.find(released, view.nodes, emptying):
+            if lost.cause == UNTRIED:
+                warnings.append(Warn(lost.pod, "NotScheduled", lost.reason))
+                continue
+            if lost.cause == NOT_BOUND:
+                self._avoided.add(key_of(lost.pod), lost.node)
+            found[lost.pod.metadata.uid] = lost
+        evictions: list[Eviction] = []
+        for pods in by_owner(lost.pod for lost in found.values()).values():
+            together = [found[pod.metadata.uid] for pod in pods]
+            if why := self._allowance.why_not(pods):
+                warnings += [_not_repaired(lost, why) for lost in together]
+            else:
+                evictions += [Eviction(lost.pod, lost.cause, lost.reason) for lost in together]
+        self.unrepaired = frozenset(found) - {each.pod.metadata.uid for each in evictions}
+        return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
+
+    def roll_back(
+        self, view: View, gangs: Sequence[PodGang], placed: Set[GangKey], reason: Callable[[PodGang], str]
+    ) -> Orders:
+        """Delete the released part of gangs that have waited too long for the rest, however that came.
+
+        placed: gangs that this pass has found places for. reason: why a gang waits.
+        """
+        evictions: list[Eviction] = []
+        warnings: list[Warn] = []
+        for gang, part in self._halves.due(view, gangs):
+            released = [pod for pod in part if pod.metadata.uid not in self._evicted]
+            if gang.key in placed or not released:
+                continue
+            if why := self._allowance.why_not(released, (each.pod for each in evictions)):
+                note = f"half of the gang is released; {why}"
+                warnings.append(Warn(released[0], "NotRolledBack", note))
+                continue
+            said = f"the rest of its gang found no place: {reason(gang)}"
+            evictions += [Eviction(pod, "rolled-back", said) for pod in released]
+        return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
+
+    def note(self, evicted: Iterable[Eviction]) -> None:
+        """These pods have been deleted."""
+        evicted = list(evicted)
+        self._evicted |= {each.pod.metadata.uid for each in evicted}
+        self._allowance.note(each.pod for each in evicted)
+
+    def forget(self, gangs: Iterable[PodGang]) -> None:
+        """Only the controllers of these gangs are there still."""
+        self._allowance.forget({owner.uid for gang in gangs for owner in _controllers(gang)})
+
+
+def _controllers(gang: PodGang) -> Iterator[OwnerReference]:
+    return (owner for pod in gang.pods if (owner := pod.metadata.controller) is not None)
+
+
+def _not_repaired(lost: Lost, why: str) -> Warn:
+    return Warn(lost.pod, "NotRepaired", f"{lost.reason}; {why}: delete it and create it anew")
