@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.admission import shapes
 from webhook.admission.decide import Decision, decide
-from webhook.admission.review import Pod
+from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
@@ -192,4 +192,4 @@ CLASSES: Final = {
 def decided(
     pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES, policy: Policy = POLICY
 ) -> Decision:
-    return decide(msgspec.json.decode(json.dumps(pod), type=Pod), namespace, policy, classes)
+    return decide(msgspec.json.decode(json.dumps(pod), type=NewPod), namespace, policy, classes)

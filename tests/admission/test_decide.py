@@ -15,7 +15,7 @@ from tests.admission.harness import ROOT, gpu_pod
 from tests.admission.reviews import CLASSES, POLICY, decided, pods
 from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
-from webhook.admission.review import Pod
+from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
@@ -185,7 +185,7 @@ def test_a_class_above_the_namespaces_maximum_that_the_author_chose_is_denied() 
 def test_no_class_is_injected_while_those_of_the_cluster_are_not_known() -> None:
     pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
     pod["spec"]["priorityClassName"] = "house-default"
-    read = msgspec.json.decode(json.dumps(pod), type=Pod)
+    read = msgspec.json.decode(json.dumps(pod), type=NewPod)
     decision = decide(read, "open", POLICY, CLASSES, classes_known=False)
     assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]
     assert decision.warnings == ("tier high has no effect: PriorityClasses cannot be read just now",)

@@ -10,7 +10,8 @@ import yaml
 from hack.local.cluster import Cluster
 from webhook.kube.client import Api, Stream
 from webhook.kube.informer import Informer
-from webhook.kube.objects import Metadata, Struct
+from webhook.kube.objects import Metadata
+from webhook.kube.struct import Struct
 
 
 class Data(Struct, frozen=True):

@@ -11,6 +11,7 @@ from labeler.contract import keys
 from tests.scheduling.neighbours import is_mixed, may_share
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube import objects
+from webhook.kube.affinity import LabelSelector, SelectorRequirement
 from webhook.placement import Gang, Member, Node, NoFit, Snapshot, place
 from webhook.placement.synthetic import WHOLE
 from webhook.scheduling import antiaffinity, conflicts, convert
@@ -261,9 +262,9 @@ def test_a_namespace_selector_that_asks_for_names_selects_just_those(
     expressions: list[list[str]], names: set[str] | None
 ) -> None:
     asked = [
-        objects.Requirement(key=keys.NAMESPACE_NAME_LABEL, operator="In", values=each) for each in expressions
+        SelectorRequirement(key=keys.NAMESPACE_NAME_LABEL, operator="In", values=each) for each in expressions
     ]
-    assert antiaffinity.selected_names(objects.LabelSelector(match_expressions=asked)) == names
+    assert antiaffinity.selected_names(LabelSelector(match_expressions=asked)) == names
 
 
 # --- what placement makes of it -------------------------------------------------------------------

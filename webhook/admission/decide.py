@@ -13,7 +13,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch, wishes
-from webhook.admission.review import Pod
+from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
@@ -48,7 +48,7 @@ class DeniedError(Exception):
 
 
 def decide(
-    pod: Pod,
+    pod: NewPod,
     namespace: str,
     policy: Policy,
     classes: Mapping[str, PriorityClass],
@@ -82,7 +82,7 @@ def decide(
     return Decision(outcome, reason, tuple(operations), warnings=wishes.shown(warnings))
 
 
-def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
+def _reason_to_leave_alone(pod: NewPod, namespace: str) -> str:
     """Why a pod is none of our business whatever it asks for, "" if it may be."""
     spec, annotations = pod.spec, pod.annotations
     if annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO:
@@ -98,16 +98,16 @@ def _reason_to_leave_alone(pod: Pod, namespace: str) -> str:
     return ""
 
 
-def _has_own_marks(pod: Pod, policy: Policy) -> bool:
+def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
     """Whether a pod without GPUs asks for us all the same."""
     return not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
 
 
-def _has_gate(pod: Pod, policy: Policy) -> bool:
+def _has_gate(pod: NewPod, policy: Policy) -> bool:
     return any(policy.serves_gate(gate.name) for gate in pod.spec.scheduling_gates or ())
 
 
-def _gate(pod: Pod, policy: Policy) -> list[patch.Operation]:
+def _gate(pod: NewPod, policy: Policy) -> list[patch.Operation]:
     """Add our gate, unless the author's manifest has one that we serve."""
     if _has_gate(pod, policy):
         return []
@@ -131,7 +131,7 @@ class _Classes(msgspec.Struct, frozen=True, gc=False):
 
 
 def _priority(
-    pod: Pod, namespace: str, policy: Policy, classes: _Classes, warnings: list[str]
+    pod: NewPod, namespace: str, policy: Policy, classes: _Classes, warnings: list[str]
 ) -> list[patch.Operation]:
     """Set the PriorityClass of the tier that is wanted, if the author chose none."""
     current = pod.spec.priority_class_name or ""
@@ -180,7 +180,7 @@ def _class_of(tier: Tier, classes: _Classes, warnings: list[str]) -> list[patch.
     ]
 
 
-def _tier(pod: Pod, namespace: str, policy: Policy) -> Tier | None:
+def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
     """The tier from the annotation, else the namespace's default. Raises DeniedError."""
     wish = pod.annotations.get(keys.PRIORITY_ANNOTATION)
     if wish is None:
@@ -212,7 +212,7 @@ def _check_tier(tier: Tier, what: str, namespace: str, policy: Policy) -> None:
 
 
 def _model(
-    pod: Pod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
+    pod: NewPod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
 ) -> list[patch.Operation]:
     """Steer the pod to nodes with the GPU model that is wanted. Raises DeniedError."""
     wish = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
@@ -233,7 +233,7 @@ def _model(
     return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, model.labels)
 
 
-def _obstacle(pod: Pod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError | None:
+def _obstacle(pod: NewPod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError | None:
     """Why this pod can never run on that model, None if it can."""
     foreign = [resource for resource in asked if not model.serves(resource)]
     if foreign:

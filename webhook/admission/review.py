@@ -8,40 +8,40 @@ from typing import Final
 
 import msgspec
 
-from webhook.kube.objects import Quantities, Struct
+from webhook.kube.struct import Quantities, Struct
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
 
-class Owner(Struct, frozen=True):
+class NewOwner(Struct, frozen=True):
     """An owner reference."""
 
     kind: str = ""
     controller: bool | None = None
 
 
-class Metadata(Struct, frozen=True):
+class NewMetadata(Struct, frozen=True):
     """What is read of a pod's metadata; a pod from a template has a generateName and no name yet."""
 
     name: str | None = None
     generate_name: str | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
+    owner_references: list[NewOwner] | None = None
 
 
-class Resources(Struct, frozen=True):
+class NewResources(Struct, frozen=True):
     """Requests and limits; the API server has copied limits of extended resources to requests."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
-class Container(Struct, frozen=True):
+class NewContainer(Struct, frozen=True):
     """A container or an init container."""
 
     name: str = ""
-    resources: Resources | None = None
+    resources: NewResources | None = None
 
 
 class Gate(Struct, frozen=True):
@@ -54,23 +54,23 @@ class SchedulingGroup(Struct, frozen=True):
     """Only whether there is one matters."""
 
 
-class PodSpec(Struct, frozen=True):
+class NewPodSpec(Struct, frozen=True):
     """What is read of a pod's spec."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[NewContainer] | None = None
+    init_containers: list[NewContainer] | None = None
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
     priority_class_name: str | None = None
 
 
-class Pod(Struct, frozen=True):
+class NewPod(Struct, frozen=True):
     """A pod that is about to be created."""
 
-    metadata: Metadata
-    spec: PodSpec
+    metadata: NewMetadata
+    spec: NewPodSpec
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Pod(Struct, frozen=True):
         return self.metadata.annotations or {}
 
     @property
-    def all_containers(self) -> list[Container]:
+    def all_containers(self) -> list[NewContainer]:
         """Init containers, sidecars among them, and containers."""
         return [*(self.spec.init_containers or ()), *(self.spec.containers or ())]
 
@@ -115,7 +115,7 @@ class Envelope(Struct, frozen=True):
 class Request(Envelope, frozen=True):
     """One request for admission; `object` is None where it is no pod."""
 
-    object: Pod | None = None
+    object: NewPod | None = None
 
 
 class Status(Struct, frozen=True):

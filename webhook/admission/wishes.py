@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from labeler.contract import keys
-from webhook.admission.review import Container, Pod
-from webhook.kube.objects import Quantities
+from webhook.admission.review import NewContainer, NewPod
+from webhook.kube.struct import Quantities
 from webhook.policy.values import Policy
 from webhook.scheduling import gpu_wishes
 from webhook.text import one_line, quote, sentence_list
@@ -27,7 +27,7 @@ _LEVEL_KEYS: Final = frozenset(
 """What the sweeper takes for a level beside the levels' names."""
 
 
-def asked_of(container: Container) -> Quantities:
+def asked_of(container: NewContainer) -> Quantities:
     """What a container asks for: its requests, and limits for what it requests nothing of."""
     resources = container.resources
     if resources is None:
@@ -36,7 +36,7 @@ def asked_of(container: Container) -> Quantities:
     return {**limits, **requests} if limits and requests else limits or requests or {}
 
 
-def gpu_resources(pod: Pod, policy: Policy) -> tuple[str, ...]:
+def gpu_resources(pod: NewPod, policy: Policy) -> tuple[str, ...]:
     """Names of the GPU resources that any container or init container asks some of, in order."""
     found: dict[str, None] = {}
     for container in pod.all_containers:
@@ -46,7 +46,7 @@ def gpu_resources(pod: Pod, policy: Policy) -> tuple[str, ...]:
     return tuple(found)
 
 
-def warnings(pod: Pod, policy: Policy) -> list[str]:
+def warnings(pod: NewPod, policy: Policy) -> list[str]:
     """Everything about a pod's wishes that its author should hear."""
     found: list[str] = []
     if any(key.startswith(_OURS) for key in pod.annotations):
@@ -58,7 +58,7 @@ def warnings(pod: Pod, policy: Policy) -> list[str]:
     return found + [fault.text for fault in gpu_wishes.faults(asking, pod.annotations)]
 
 
-def _all(pod: Pod) -> Iterator[tuple[Container, bool]]:
+def _all(pod: NewPod) -> Iterator[tuple[NewContainer, bool]]:
     """Each container and whether it is an init container, in the order in which they run."""
     yield from ((each, True) for each in pod.spec.init_containers or ())
     yield from ((each, False) for each in pod.spec.containers or ())

@@ -12,7 +12,8 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.client import ApiError
-from webhook.kube.objects import ListMetadata, Metadata, ObjectList, Struct
+from webhook.kube.objects import ListMetadata, Metadata, ObjectList
+from webhook.kube.struct import Struct
 
 _GONE: Final = 410
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from webhook.kube.client import ApiError
-from webhook.kube.objects import Struct
+from webhook.kube.struct import Struct
 
 _LEAST_SECONDS: Final = 0.05
 """A request that would have less time than this is not sent."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.kube.client import MERGE_PATCH, Api
-from webhook.kube.objects import Metadata, Struct
+from webhook.kube.objects import Metadata
+from webhook.kube.struct import Struct
 
 GROUP_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "Placement"

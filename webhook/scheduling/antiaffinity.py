@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from labeler.contract import keys
 from webhook.kube import objects
+from webhook.kube.affinity import LabelSelector, PodAffinityTerm
 from webhook.placement.eligibility import Requirement, label_holds
 
 
@@ -44,7 +45,7 @@ def terms_of(pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
     return tuple({term.name: term for term in found if term is not None}.values())
 
 
-def _term(term: objects.PodAffinityTerm, own_namespace: str) -> AntiAffinityTerm | None:
+def _term(term: PodAffinityTerm, own_namespace: str) -> AntiAffinityTerm | None:
     """None for a term without a selector, which selects no pod."""
     if term.label_selector is None:
         return None
@@ -58,7 +59,7 @@ def _term(term: objects.PodAffinityTerm, own_namespace: str) -> AntiAffinityTerm
     return AntiAffinityTerm(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
 
 
-def _namespaces(term: objects.PodAffinityTerm, own: str) -> frozenset[str] | None:
+def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
     selector = term.namespace_selector
     if selector is None:
         return frozenset(term.namespaces or [own])
@@ -66,7 +67,7 @@ def _namespaces(term: objects.PodAffinityTerm, own: str) -> frozenset[str] | Non
     return None if named is None else named.union(term.namespaces)
 
 
-def selected_names(selector: objects.LabelSelector) -> frozenset[str] | None:
+def selected_names(selector: LabelSelector) -> frozenset[str] | None:
     """The namespaces that a selector asks for by name; None if it may select others.
 
     Every namespace bears its name as a label that cannot be changed.
@@ -81,7 +82,7 @@ def selected_names(selector: objects.LabelSelector) -> frozenset[str] | None:
     return found
 
 
-def _requirements(selector: objects.LabelSelector) -> tuple[Requirement, ...]:
+def _requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
     """In one order, whichever way it was written."""
     found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
     found |= {

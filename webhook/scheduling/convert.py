@@ -16,6 +16,7 @@ from labeler.contract.errors import ContractError
 from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
+from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
 from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, vector
 from webhook.scheduling import gpu_wishes
@@ -208,11 +209,11 @@ def _rules(spec: objects.PodSpec) -> Rules:
     )
 
 
-def _term(term: objects.NodeSelectorTerm) -> Term:
+def _term(term: NodeSelectorTerm) -> Term:
     return Term(_conditions(term.match_expressions), _conditions(term.match_fields))
 
 
-def _conditions(requirements: Sequence[objects.Requirement]) -> tuple[Requirement, ...]:
+def _conditions(requirements: Sequence[SelectorRequirement]) -> tuple[Requirement, ...]:
     return tuple(Requirement(item.key, item.operator, tuple(item.values)) for item in requirements)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from labeler.contract import keys
 from webhook.kube import objects
+from webhook.kube.affinity import Affinity, PodAffinity, PodAffinityTerm
 from webhook.scheduling.antiaffinity import selected_names
 
 
@@ -46,7 +47,7 @@ def volume_note(pod: objects.Pod) -> str:
 
 
 def _left_to_the_scheduler(spec: objects.PodSpec) -> Iterator[str]:
-    affinity = spec.affinity or objects.Affinity()
+    affinity = spec.affinity or Affinity()
     for term in _required(affinity.pod_affinity):
         yield f"required pod affinity over {term.topology_key}"
     for term in _required(affinity.pod_anti_affinity):
@@ -60,7 +61,7 @@ def _left_to_the_scheduler(spec: objects.PodSpec) -> Iterator[str]:
 
 
 def _taken_widely(spec: objects.PodSpec) -> Iterator[str]:
-    affinity = spec.affinity or objects.Affinity()
+    affinity = spec.affinity or Affinity()
     for term in _required(affinity.pod_anti_affinity):
         selector = term.namespace_selector
         if (
@@ -72,5 +73,5 @@ def _taken_widely(spec: objects.PodSpec) -> Iterator[str]:
             yield "required pod anti-affinity"
 
 
-def _required(affinity: objects.PodAffinity | None) -> list[objects.PodAffinityTerm]:
+def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
     return affinity.required_during_scheduling_ignored_during_execution if affinity else []

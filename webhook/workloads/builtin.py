@@ -3,7 +3,8 @@
 import sys
 from typing import Final
 
-from webhook.kube.objects import Metadata, Struct
+from webhook.kube.objects import Metadata
+from webhook.kube.struct import Struct
 
 
 class Owner(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from webhook.kube.objects import Struct
+from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.builtin import JobSpec, Owner, at_once
 

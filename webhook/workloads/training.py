@@ -2,7 +2,7 @@
 
 import msgspec
 
-from webhook.kube.objects import Struct
+from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
 
 

@@ -9,7 +9,8 @@ is never touched.
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.kube.objects import NodeSelectorTerm, Pod
+from webhook.kube.affinity import NodeSelectorTerm
+from webhook.kube.objects import Pod
 from webhook.sweeper.observe.pins import matches_something, required_terms
 
 Operation = dict[str, Any]

@@ -15,7 +15,7 @@ import msgspec
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.informer import Informer, pause_seconds
-from webhook.kube.objects import Struct
+from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Job, Owner, job_failures_left
 from webhook.workloads.kinds import WORKLOADS, Workload
 

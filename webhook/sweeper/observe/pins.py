@@ -1,7 +1,8 @@
 """What holds a pod back, and where it has been sent: its gates and its pin. Pure."""
 
 from labeler.contract import keys
-from webhook.kube.objects import NodeSelectorTerm, Pod
+from webhook.kube.affinity import NodeSelectorTerm
+from webhook.kube.objects import Pod
 
 
 def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
