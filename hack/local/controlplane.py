@@ -83,7 +83,7 @@ def write_files(folder: Path, ports: Ports) -> None:
     """Write keys, certificates, kubeconfigs and policies of a new cluster into its folder."""
     secrets = folder / "pki"
     secrets.mkdir(mode=0o700)
-    authority = pki.Authority.create("topogate-local")
+    authority = pki.create_authority("topogate-local")
     (secrets / "ca.crt").write_bytes(authority.pem)
     hosts = [
         "127.0.0.1",
@@ -93,7 +93,7 @@ def write_files(folder: Path, ports: Ports) -> None:
         "kubernetes.default.svc",
         _SERVICE_ADDRESS,
     ]
-    authority.issue(secrets, "apiserver", "kube-apiserver", hosts=hosts)
+    pki.issue(authority, secrets, "apiserver", "kube-apiserver", hosts=hosts)
     pki.write_key_pair(secrets, "service-account")
     identities = {
         "admin": ("admin", ["system:masters"]),
@@ -102,7 +102,7 @@ def write_files(folder: Path, ports: Ports) -> None:
         "kwok": ("kwok", ["system:masters"]),  # plays every kubelet; no part of what is tested
     }
     for file, (name, groups) in identities.items():
-        authority.issue(secrets, file, name, groups=groups)
+        pki.issue(authority, secrets, file, name, groups=groups)
         user = {
             "client-certificate": str(secrets / f"{file}.crt"),
             "client-key": str(secrets / f"{file}.key"),

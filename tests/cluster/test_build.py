@@ -3,6 +3,7 @@
 A small program plays `go` here: the real build takes minutes, and every cluster test runs on its result.
 """
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -88,3 +89,25 @@ def test_without_a_go_that_is_new_enough_one_sentence_says_what_would_help(
     assert "the local control plane needs Go 1.26 or newer on PATH" in said
     assert "KUBEBUILDER_ASSETS" in said
     assert "Traceback" not in said
+
+
+def test_programs_of_earlier_sources_go_when_new_ones_are_built_but_the_last_used_and_those_in_the_making(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    put_go(tmp_path, "1.99.0")
+    cache = tmp_path / "cache" / "topogate"
+    for age, name in enumerate(("last-used", "in-the-making", "older", "oldest")):
+        folder = cache / f"controlplane-{name}"
+        folder.mkdir(parents=True)
+        (folder / "controlplane").touch()
+        os.utime(folder, (1_000_000 - age, 1_000_000 - age))
+    (cache / "clusters").mkdir()
+    with (cache / "controlplane-in-the-making" / "lock").open("w") as lock:
+        os.utime(cache / "controlplane-in-the-making", (999_999, 999_999))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        program = get_programs(environment)
+        said = program.communicate(timeout=60)[1]
+        assert program.returncode == 0, said
+    left = {folder.name.removeprefix("controlplane-") for folder in cache.iterdir()}
+    assert {"last-used", "in-the-making", "clusters"} < left
+    assert not left & {"older", "oldest"}

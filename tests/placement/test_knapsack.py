@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from hack.comparing.clusters import fragmented
 from tests.placement.small import gang_of, node
 from webhook.placement import Anchor, Mode, Node, Options, Snapshot, Usage
 from webhook.placement.alike import packed_cost as narrow
@@ -19,15 +20,10 @@ from webhook.placement.unlike.frontier import Search
 
 def cluster(dice: random.Random, nodes: int, slots: int, shared_hosts: bool) -> Snapshot:
     made: list[Node] = []
-    block = 0
-    while len(made) < nodes:
-        for rack in range(dice.randint(1, 4)):
-            busy = dice.random() < 0.4
-            for host in range(dice.randint(1, 6)):
-                free = slots if not busy and dice.random() < 0.6 else dice.randint(0, slots)
-                place = (f"b{block}", f"r{rack}", f"h{host // 2 if shared_hosts else host}")
-                made.append(node(f"n{len(made)}", None if dice.random() < 0.03 else place, free, memory=8))
-        block += 1
+    for spot in fragmented(dice, nodes, slots, subblocks=(1, 4), nodes=(1, 6), whole=0.6):
+        host = spot.number // 2 if shared_hosts else spot.number
+        place = (f"b{spot.block}", f"r{spot.subblock}", f"h{host}")
+        made.append(node(f"n{len(made)}", None if dice.random() < 0.03 else place, spot.free, memory=8))
     busy_nodes = [n.name for n in made if dice.random() < 0.3]
     usage = [(name, Usage({"memory": dice.randint(0, 8), "pods": 1})) for name in busy_nodes]
     return Snapshot.build(made, usage)

@@ -1,28 +1,25 @@
 """The solver against HiGHS, an independent exact solver, on clusters of hundreds of nodes."""
 
 import random
+from collections.abc import Iterable
 from typing import Any, cast
 
 import highspy
 import pytest
 
+from hack.comparing.clusters import Spot, fragmented
 from tests.placement.small import gang_of, node
 from webhook.placement import Assignment, Node, Snapshot, place
 
 Place = tuple[str, ...]
 
 
-def cluster(dice: random.Random, count: int, slots: int) -> list[Node]:
-    nodes: list[Node] = []
-    block = 0
-    while len(nodes) < count:
-        for rack in range(dice.randint(2, 5)):
-            busy = dice.random() < 0.4
-            for host in range(dice.randint(4, 12)):
-                free = slots if not busy and dice.random() < 0.7 else dice.randint(0, slots)
-                nodes.append(node(f"n{len(nodes)}", (f"b{block}", f"r{rack}", f"h{host // 2}"), free))
-        block += 1
-    return nodes
+def nodes_of(spots: Iterable[Spot]) -> list[Node]:
+    """Two nodes a host."""
+    return [
+        node(f"n{number}", (f"b{spot.block}", f"r{spot.subblock}", f"h{spot.number // 2}"), spot.free)
+        for number, spot in enumerate(spots)
+    ]
 
 
 def least(snapshot: Snapshot, wanted: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -61,7 +58,8 @@ def least(snapshot: Snapshot, wanted: int) -> tuple[tuple[int, ...], tuple[int, 
 @pytest.mark.parametrize("seed", range(4))
 def test_domains_and_leftover_at_each_level_are_highs_s(seed: int, slots: int) -> None:
     dice = random.Random(100 * seed + slots)
-    snapshot = Snapshot.build(cluster(dice, dice.randint(150, 400), slots), [])
+    spots = fragmented(dice, dice.randint(150, 400), slots, subblocks=(2, 5), nodes=(4, 12), whole=0.7)
+    snapshot = Snapshot.build(nodes_of(spots), [])
     room = sum(state.free["cpu"] // 1000 for state in snapshot.nodes.values())
     wanted = dice.randint(room // 20, room * 2 // 3)
     found = place(gang_of(wanted), snapshot)
@@ -74,16 +72,8 @@ def test_domains_and_leftover_at_each_level_are_highs_s(seed: int, slots: int) -
 def test_identical_pods_are_proven_where_a_search_needs_millions_of_steps(
     slots: int, count: int, part: int
 ) -> None:
-    dice = random.Random(1)
-    nodes: list[Node] = []
-    block = 0
-    while len(nodes) < count:
-        for rack in range(dice.randint(4, 8)):
-            for host in range(dice.randint(4, 10)):
-                place_of_node = (f"b{block}", f"r{rack}", f"h{host // 2}")
-                nodes.append(node(f"n{len(nodes)}", place_of_node, dice.randint(0, slots)))
-        block += 1
-    snapshot = Snapshot.build(nodes, [])
+    spots = fragmented(random.Random(1), count, slots, subblocks=(4, 8), nodes=(4, 10), whole=0.0)
+    snapshot = Snapshot.build(nodes_of(spots), [])
     wanted = sum(state.free["cpu"] // 1000 for state in snapshot.nodes.values()) // part
     found = place(gang_of(wanted), snapshot)
     assert isinstance(found, Assignment)

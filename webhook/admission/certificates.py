@@ -9,16 +9,14 @@ three steps, each of which leaves a bundle that vouches for what is served:
 3. drop: the caBundle holds the new authority alone.
 """
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from webhook.admission.signing import Authority
 
 LIFETIME: Final = timedelta(days=90)
 RENEW_AT: Final = 2 / 3
@@ -49,30 +47,10 @@ class Pair:
 def issue(hosts: Sequence[str], lifetime: timedelta = LIFETIME, now: datetime | None = None) -> Pair:
     """Make a new authority and one serving certificate (P-256) for these DNS names and addresses."""
     now = now or datetime.now(UTC)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name(f"topogate webhook authority {now:%Y-%m-%dT%H:%M:%SZ}")
     span = (now - _CLOCK_SKEW, now + lifetime)
-    authority = (
-        _builder(authority_name, authority_name, authority_key.public_key(), span)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign_certificates=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
-        _builder(_name("topogate webhook"), authority_name, key.public_key(), span)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return Pair(
-        authority.public_bytes(pem),
-        certificate.public_bytes(pem),
-        key.private_bytes(pem, pkcs8, serialization.NoEncryption()),
-    )
+    authority = Authority.create(f"topogate webhook authority {now:%Y-%m-%dT%H:%M:%SZ}", span)
+    certificate, key = authority.issue("topogate webhook", hosts=hosts)
+    return Pair(authority.pem, certificate, key)
 
 
 @dataclass(frozen=True)
@@ -168,42 +146,3 @@ def _vouched(seen: Observed) -> list[bytes]:
     """The authorities that every bundle must hold."""
     pairs = [pair for pair in (seen.serving, seen.upcoming) if pair is not None]
     return list(dict.fromkeys(part for pair in pairs for part in split(pair.authority)))
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, span: tuple[datetime, datetime]
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(span[0])
-        .not_valid_after(span[1])
-    )
-
-
-def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not sign_certificates,
-        key_cert_sign=sign_certificates,
-        crl_sign=sign_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _host(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)

@@ -1,0 +1,1 @@
+"""What placement is compared on and with: random clusters, and other placers."""
