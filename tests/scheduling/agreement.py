@@ -1,11 +1,39 @@
 """What kube-scheduler says of pods and nodes that were drawn, to compare our verdict with."""
 
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
 from hack.local.cluster import Cluster
+from tests.support import wait_for_pods
 from webhook.kube import objects
+
+CLIENTS = 8
+
+
+def register(cluster: Cluster, nodes: Sequence[dict[str, Any]]) -> None:
+    """Create nodes and wait until the node controller is done with them."""
+    api = cluster.api()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda body: api.request("POST", "/api/v1/nodes", body=body), nodes))
+    steady(cluster, {node["metadata"]["name"] for node in nodes})
+
+
+def judged(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The pods of these namespaces by name, once kube-scheduler has said of each whether it has a place."""
+    found: dict[str, dict[str, Any]] = {}
+    for namespace in namespaces:
+        pods = wait_for_pods(
+            cluster,
+            namespace,
+            lambda pods: all(verdict(pod) is not None for pod in pods),
+            "a verdict on each pod",
+            120,
+        )
+        found |= {pod["metadata"]["name"]: pod for pod in pods}
+    return found
 
 
 def verdict(pod: dict[str, Any]) -> bool | None:

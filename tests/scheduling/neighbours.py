@@ -1,13 +1,16 @@
 """Which pods may share a node: the rules of Kubernetes read plainly from JSON, two pods at a time.
 
-Nothing of the code under test is used here, except by `is_mixed`, which tells where that code promises less.
+Nothing of the code under test is used here, except by the last three functions: how that code counts, and
+`is_mixed`, which tells where it promises less.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webhook.kube.objects import Pod
-from webhook.scheduling import antiaffinity
+from webhook.placement.synthetic import WHOLE
+from webhook.scheduling import antiaffinity, conflicts
+from webhook.scheduling.conflicts import Conflicts
 
 Body = dict[str, Any]
 Namespaces = Mapping[str, Mapping[str, str]]
@@ -71,6 +74,19 @@ def host_ports(pod: Body) -> list[tuple[str, int, str]]:
 def clashes(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
     """Whether two host ports are the same to a node."""
     return one[:2] == other[:2] and (one[2] == other[2] or "0.0.0.0" in (one[2], other[2]))
+
+
+def between(waiting: Iterable[Pod], standing: Iterable[Pod] = (), most: int | None = None) -> Conflicts:
+    """The rules among pods that wait and pods that have a node; most: of synthetic resources."""
+    return conflicts.between(list(waiting), [antiaffinity.terms_of(pod) for pod in standing], most)
+
+
+def taken_together(rules: Conflicts, wanting: Iterable[Pod], there: Iterable[Pod] = ()) -> bool:
+    """Whether a node with these pods takes those that want to it, as the placement core counts."""
+    wanted = [rules.takes(pod) for pod in wanting]
+    used = [rules.takes(pod) for pod in there]
+    names = {name for takes in wanted for name in takes}
+    return all(sum(takes.get(name, 0) for takes in wanted + used) <= WHOLE for name in names)
 
 
 def is_mixed(waiting: Iterable[Pod]) -> bool:

@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from tests.scheduling.neighbours import is_mixed, may_share
+from tests.scheduling import neighbours
+from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, is_mixed, may_share
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube import objects
 from webhook.kube.affinity import LabelSelector, SelectorRequirement
 from webhook.placement import Gang, Member, Node, NoFit, Snapshot, place
-from webhook.placement.synthetic import WHOLE
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
 
-Body = dict[str, Any]
-HOSTNAME = "kubernetes.io/hostname"
 ONE_EACH = settings(max_examples=400, deadline=None, derandomize=True)
 
 
@@ -35,7 +33,7 @@ def body(
     metadata = {"namespace": namespace, "labels": dict(labels or {}), "uid": f"{namespace}-{name}"}
     made = pod_json(name, metadata=metadata)
     if anti := list(anti):
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": anti}
+        required = {REQUIRED: anti}
         made["spec"]["affinity"] = {"podAntiAffinity": required}
     made["spec"]["containers"][0]["ports"] = [{"containerPort": 1, **port} for port in ports]
     return made
@@ -48,17 +46,11 @@ def away_from(*values: str, **more: Any) -> Body:
 
 
 def taken_together(rules: Conflicts, wanting: Iterable[Body], there: Iterable[Body] = ()) -> bool:
-    """Whether a node with these pods takes those that want to it, as the placement core counts."""
-    wanted = [rules.takes(decode(pod)) for pod in wanting]
-    used = [rules.takes(decode(pod)) for pod in there]
-    names = {name for takes in wanted for name in takes}
-    return all(sum(takes.get(name, 0) for takes in wanted + used) <= WHOLE for name in names)
+    return neighbours.taken_together(rules, map(decode, wanting), map(decode, there))
 
 
 def between(waiting: Iterable[Body], standing: Iterable[Body] = (), most: int | None = None) -> Conflicts:
-    return conflicts.between(
-        [decode(pod) for pod in waiting], [antiaffinity.terms_of(decode(pod)) for pod in standing], most
-    )
+    return neighbours.between(map(decode, waiting), map(decode, standing), most)
 
 
 NAMESPACES = {"ns": {"team": "a"}, "other": {"team": "b"}}
@@ -171,7 +163,7 @@ def test_a_namespace_selector_over_other_labels_never_lets_pods_together_that_mu
         "labelSelector": selector,
         "namespaceSelector": {"matchLabels": {"team": team}},
     }
-    one["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    one["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [term]}}
     if taken_together(between([one, other]), [one, other]):
         assert may_share(one, other, NAMESPACES)
 

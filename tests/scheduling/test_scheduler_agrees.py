@@ -13,8 +13,8 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.scheduling.agreement import decoded, steady, verdict
-from tests.support import delete, wait_for_pods
+from tests.scheduling.agreement import CLIENTS, decoded, judged, register, steady, verdict
+from tests.support import delete
 from webhook.kube import objects
 from webhook.kube.client import Api, ApiError
 from webhook.placement import Snapshot, capacity
@@ -173,20 +173,12 @@ def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, n
     bodies = [node_body(dice, name) for name in names]
     fillers = [name for name in names if dice.random() < 0.3]
     path = f"/api/v1/namespaces/{namespace}/pods"
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda body: api.request("POST", "/api/v1/nodes", body=body), bodies))
-        steady(cluster, set(names))
-        for name in fillers:
-            api.request("POST", path, body=resident(name))
+    register(cluster, bodies)
+    for name in fillers:
+        api.request("POST", path, body=resident(name))
+    with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(lambda name: create_possible(api, path, name), names))
-    told = wait_for_pods(
-        cluster,
-        namespace,
-        lambda found: all(verdict(pod) is not None for pod in found),
-        "a verdict on each pod",
-        120,
-    )
-    by_name = {pod["metadata"]["name"]: pod for pod in told}
+    by_name = judged(cluster, [namespace])
     state = steady(cluster, set(names))
     usage = [(name, convert.usage_of(decoded(by_name[f"resident-{name}"]))) for name in fillers]
     nodes = [convert.node_of(msgspec.convert(body, objects.Node)) for body in state.values()]

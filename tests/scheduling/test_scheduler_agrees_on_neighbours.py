@@ -14,14 +14,21 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.scheduling.agreement import decoded, steady, verdict
-from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, Namespaces, is_mixed, may_share
-from tests.support import create_namespace, delete_namespace, wait_for_pods
+from tests.scheduling.agreement import CLIENTS, decoded, judged, register, verdict
+from tests.scheduling.neighbours import (
+    HOSTNAME,
+    REQUIRED,
+    Body,
+    Namespaces,
+    between,
+    is_mixed,
+    may_share,
+    taken_together,
+)
+from tests.support import create_namespace, delete_namespace
 from webhook.kube import objects
 from webhook.placement import Gang, Member, NoFit, Snapshot, check, place
-from webhook.placement.synthetic import WHOLE
-from webhook.scheduling import antiaffinity, conflicts, convert
-from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling import convert
 
 PAIRS = 200
 WORLDS = 40
@@ -101,11 +108,7 @@ def pinned(pod: Body, node: str) -> Body:
 
 
 def make_nodes(cluster: Cluster, names: Sequence[str]) -> None:
-    api = cluster.api()
-    bodies = [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda each: api.request("POST", "/api/v1/nodes", body=each), bodies))
-    steady(cluster, set(names))
+    register(cluster, [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names])
 
 
 def create(cluster: Cluster, pods: Iterable[Body]) -> dict[str, Body]:
@@ -116,36 +119,8 @@ def create(cluster: Cluster, pods: Iterable[Body]) -> dict[str, Body]:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         return msgspec.json.decode(api.request("POST", path, body=pod), type=dict[str, Any])
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(CLIENTS) as pool:
         return {made["metadata"]["name"]: made for made in pool.map(post, pods)}
-
-
-def verdicts(cluster: Cluster, names: Sequence[str]) -> dict[str, bool | None]:
-    """What kube-scheduler has decided on each pod."""
-    found: dict[str, bool | None] = {}
-    for name in names:
-        pods = wait_for_pods(
-            cluster,
-            name,
-            lambda pods: all(verdict(pod) is not None for pod in pods),
-            "a verdict on each pod",
-            120,
-        )
-        found |= {pod["metadata"]["name"]: verdict(pod) for pod in pods}
-    return found
-
-
-def fits(rules: Conflicts, pod: objects.Pod, there: Iterable[objects.Pod]) -> bool:
-    """Whether a node with these pods has what this one takes of the made-up resources."""
-    used = [rules.takes(other) for other in there]
-    return all(
-        amount + sum(takes.get(name, 0) for takes in used) <= WHOLE
-        for name, amount in rules.takes(pod).items()
-    )
-
-
-def between(waiting: Sequence[objects.Pod], there: Iterable[objects.Pod]) -> Conflicts:
-    return conflicts.between(waiting, [antiaffinity.terms_of(pod) for pod in there])
 
 
 def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(
@@ -161,16 +136,16 @@ def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(
     make_nodes(cluster, nodes)
     made = create(cluster, itertools.chain.from_iterable(residents.values()))
     made |= create(cluster, waiting)
-    told = verdicts(cluster, namespaces)
+    told = {name: verdict(pod) for name, pod in judged(cluster, namespaces).items()}
     there = {node: [decoded(made[pod["metadata"]["name"]]) for pod in residents[node]] for node in nodes}
     pods = {node: decoded(made[f"pod-{node}"]) for node in nodes}
     together = between(list(pods.values()), itertools.chain.from_iterable(there.values()))
     for node, pod in pods.items():
-        alone = fits(between([pod], there[node]), pod, there[node])
+        alone = taken_together(between([pod], there[node]), [pod], there[node])
         context = (made[f"pod-{node}"]["spec"], [made[each.metadata.name] for each in there[node]])
         assert alone == told[f"pod-{node}"], context
         # With others waiting under the same terms it may be kept off where it might be, never let on wrongly.
-        assert alone or not fits(together, pod, there[node]), context
+        assert alone or not taken_together(together, [pod], there[node]), context
     bound = sum(told[f"pod-{node}"] is True for node in nodes)
     assert PAIRS // 5 < bound < PAIRS * 9 // 10, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
 
@@ -201,7 +176,7 @@ def test_a_gang_placed_on_several_nodes_is_bound_there_by_kube_scheduler(
             impossible += 1
             assert not exists(drawn, there, labels), (drawn, there)
     create(cluster, releases)
-    told = verdicts(cluster, namespaces)
+    told = {name: verdict(pod) for name, pod in judged(cluster, namespaces).items()}
     refused = [pod for pod in releases if not told[pod["metadata"]["name"]]]
     assert not refused, refused
     assert len(releases) > WORLDS, f"only {len(releases)} pods found a place"
