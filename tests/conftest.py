@@ -1,7 +1,7 @@
 """Fixtures for all tests: a real control plane, made once a run and clean for each test.
 
 Tests that ask for one of its fixtures carry the marker `cluster`; --no-cluster leaves them out and
-the summary says so.
+the summary says so. Those of the real node (tests/node) carry `node` as well.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from labeler.contract import keys
 from tests.support import clean, create_namespace, delete_namespace
 
 NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace", "opted_in")
+NEEDS_NODE = ("real_control_plane", "real_cluster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,8 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if any(name in getattr(item, "fixturenames", ()) for name in NEEDS_CLUSTER):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures.intersection(NEEDS_CLUSTER + NEEDS_NODE):
             item.add_marker("cluster")
+        if fixtures.intersection(NEEDS_NODE):
+            item.add_marker("node")
     if config.getoption("--no-cluster"):
         kept = [item for item in items if item.get_closest_marker("cluster") is None]
         config.stash[_LEFT_OUT] = len(items) - len(kept)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
+from hack.local.node import REAL_LABEL
 from webhook.kube.client import Api, ApiError
 
 SYSTEM_NAMESPACES: Final = {"default", "kube-system", "kube-public", "kube-node-lease"}
@@ -31,7 +32,7 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
             "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
         )
     ),
-    ("/api/v1/nodes", lambda _: True),
+    ("/api/v1/nodes", lambda item: REAL_LABEL not in item["metadata"]["labels"]),
     ("/api/v1/namespaces", lambda item: item["metadata"]["name"] not in SYSTEM_NAMESPACES),
 ]
 

@@ -6,9 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from hack.local import nodes
+from hack.local import node, nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
 from hack.local.cluster import Cluster, ClusterError
+from hack.local.install import Installation, system_node
+from labeler.contract import keys
 
 
 def main() -> int:
@@ -39,19 +41,43 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
     shape = nodes.Shape(
         arguments.nodes, arguments.blocks, arguments.subblocks, arguments.gpus, arguments.intel
     )
+    if arguments.topogate and arguments.real_nodes:
+        raise ClusterError("--topogate beside a real node is not there yet; use one of them")
     if folder.exists() and any(Cluster.load(folder).alive.values()):
         raise ClusterError(
             f"{arguments.name!r} is already up; stop it with hack/cluster down --name {arguments.name}"
         )
     started = time.monotonic()
-    cluster = Cluster.up(folder)
+    cluster = Cluster.up(folder, real_node=arguments.real_nodes == 1)
     for name in cluster.programs.missing:
         say(f"{cluster.programs.origin} has no {name}: what needs it cannot run here.")
-    if arguments.nodes:
+    try:
+        if arguments.topogate:
+            _install(cluster)
         nodes.register(cluster.api(), nodes.grid(shape))
-    say(f"Up in {time.monotonic() - started:.1f} s with {arguments.nodes} simulated nodes. Now:")
+    except BaseException:
+        cluster.down()
+        raise
+    real = f" and a real one, {node.NAME}" if cluster.real else ""
+    say(f"Up in {time.monotonic() - started:.1f} s with {arguments.nodes} simulated nodes{real}. Now:")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
+    print(f"export PATH={cluster.write_tools()}:$PATH   # kubectl, and kubectl topogate")
+    if arguments.topogate:
+        print(f"kubectl label namespace default {keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}")
     return 0
+
+
+def _install(cluster: Cluster) -> None:
+    say(
+        "Installing topogate: its manifests, and each program as a local process under its pod's identity ..."
+    )
+    nodes.register(cluster.api(), [system_node()], labelled=False)
+    installation = Installation(cluster)
+    installation.apply()
+    installation.start()
+    for name, program in installation.programs.items():
+        if program.process is not None:
+            cluster.adopt(f"topogate-{name}", program.process)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +96,16 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--blocks", type=int, default=4)
             command.add_argument("--subblocks", type=int, default=2, help="subblocks of each block")
             command.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
+            command.add_argument(
+                "--real-nodes",
+                type=int,
+                choices=(0, 1),
+                default=0,
+                help="a node with a kubelet and containers beside the simulated ones; needs root",
+            )
+            command.add_argument(
+                "--topogate", action="store_true", help="install topogate: GPU pods are gated and placed"
+            )
             command.add_argument(
                 "--intel", type=int, default=0, help="how many nodes carry two Intel cards instead"
             )

@@ -9,21 +9,27 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hack.local import controlplane, processes
-from hack.local.build import Programs, programs
+from hack.images import small
+from hack.local import controlplane, node, processes
+from hack.local.build import NODE_PROGRAMS, ROOT, Programs, programs
 from hack.local.controlplane import Ports
+from hack.local.namespaces import HOLD, Namespaces
+from hack.local.node import RealNode
 from hack.local.processes import Started
 from webhook.kube.client import Api, ApiError
 
 READY_SECONDS: Final = 60.0
 _PORT_ATTEMPTS: Final = 3
 _STATE: Final = "cluster.json"
+_HOLDER: Final = "namespaces"
+_RELAY: Final = "relay"
 
 
 class ClusterError(Exception):
@@ -43,22 +49,30 @@ class Cluster:
     programs: Programs
     running: dict[str, Started] = field(default_factory=dict)
     tied: bool = False
+    real: RealNode | None = None
+    """The real node, if there is one. All programs are in its namespaces then."""
 
     # --- life -----------------------------------------------------------------------------------
 
     @classmethod
-    def up(cls, folder: Path, *, tied: bool = False) -> "Cluster":
+    def up(cls, folder: Path, *, tied: bool = False, real_node: bool = False) -> "Cluster":
         """Start a new cluster in `folder`, in place of whatever an earlier run left there.
 
-        tied: it ends with the thread that called this. Raises ClusterError, NoControlPlaneError.
+        tied: it ends with the thread that called this. real_node: it has a node with a kubelet and
+        containers (root is needed). Raises ClusterError, NoControlPlaneError.
         """
+        if real_node and (reason := node.lacking()):
+            raise ClusterError(reason)
         found = programs()
+        if real_node and (missing := [name for name in NODE_PROGRAMS if name not in found.commands]):
+            raise ClusterError(f"a real node needs {', '.join(missing)}, which {found.origin} has not")
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             cls.clear(folder)
             folder.mkdir(parents=True)
             (folder / "logs").mkdir()
-            cluster = cls(folder, Ports.free(), found, tied=tied)
-            controlplane.write_files(folder, cluster.ports)
+            real = RealNode(folder.resolve()) if real_node else None
+            cluster = cls(folder, Ports.free(), found, tied=tied, real=real)
+            controlplane.write_files(folder, cluster.ports, real)
             try:
                 cluster._start_all()
             except BaseException as error:
@@ -81,6 +95,7 @@ class Cluster:
             Ports(**state["ports"]),
             Programs(state["commands"], state["origin"]),
             {name: Started(**each) for name, each in state["running"].items()},
+            real=RealNode(folder.resolve()) if state["real"] else None,
         )
 
     @classmethod
@@ -99,17 +114,21 @@ class Cluster:
     def down(self, *, keep_folder: bool = False) -> None:
         """Stop every program in the one order that ends cleanly, then remove the folder.
 
-        The API server goes before etcd: without etcd it hangs in its shutdown hooks.
+        The API server goes before etcd: without etcd it hangs in its shutdown hooks. With a real node
+        there is nothing to do in order: all of it ends at once with its namespaces.
         """
-        for name in reversed(controlplane.START_ORDER):
-            self.stop(name)
-        for name in list(self.running):
+        if self.real is not None:
+            self._end_namespaces(self.real)
+        others = [name for name in self.running if name not in controlplane.START_ORDER]
+        for name in [*others, *reversed(controlplane.START_ORDER)]:
             self.stop(name)
         if not keep_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start_all(self) -> None:
         self._save()
+        if self.real is not None:
+            self._make_namespaces(self.real)
         for name in controlplane.START_ORDER:
             if name not in self.programs.commands:
                 continue
@@ -119,13 +138,60 @@ class Cluster:
                 self.wait_ready(name)
         if "kube-controller-manager" in self.programs.commands:
             self.wait_for("the controllers to make the default ServiceAccount", self._has_default_account)
+        if self.real is not None:
+            self.start("containerd")
+            archive = self.real.files / "image.tar"
+            for image in (node.PAUSE_IMAGE, small.BUSYBOX):
+                small.busybox(archive, image)
+                self.real.import_image(self.namespaces, archive)
+            archive.unlink()
+            for name in ("kubelet", "kube-proxy"):
+                self.start(name)
+            self.wait_for(f"node {node.NAME} to be ready", self._real_node_is_ready)
+
+    def _make_namespaces(self, real: RealNode) -> None:
+        self.running[_HOLDER] = processes.start(HOLD, self.log(_HOLDER), tied=self.tied)
+        self._save()
+        self.wait_for("the node's namespaces", lambda: "ready" in self.log(_HOLDER).read_text())
+        real.prepare(self.namespaces)
+        # Started outside of their network, it moves in when it has its ports here.
+        ports = [str(port) for port in asdict(self.ports).values()]
+        relay = [sys.executable, "-m", "hack.local.relay", str(self.namespaces.holder), *ports]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+        self.running[_RELAY] = processes.start(
+            relay,
+            self.log(_RELAY),
+            environment=environment,
+            tied=self.tied,
+            within=self.namespaces,
+            network=False,
+        )
+        self._save()
+
+    def _end_namespaces(self, real: RealNode) -> None:
+        holder = self.running.pop(_HOLDER, None)
+        if holder is not None:
+            holder.send(signal.SIGKILL)  # it holds SIGTERM back until its child has ended
+            processes.wait_ended(holder, 10)
+        for process in self.running.values():
+            processes.wait_ended(process, 10)
+        real.remove_cgroups()
 
     # --- single programs ------------------------------------------------------------------------
 
     def start(self, name: str, *, wait: bool = True) -> None:
-        """Start one program of the control plane (again)."""
-        command = [*self.programs.commands[name], *controlplane.flags(name, self.folder, self.ports)]
-        self.running[name] = processes.start(command, self.log(name), tied=self.tied)
+        """Start one program of the control plane or of the real node (again)."""
+        self.stop(name)
+        of_node = self.real is not None and name in node.START_ORDER
+        if self.real is not None and of_node:
+            command = self.real.command(name, self.programs.commands)
+        else:
+            flags = controlplane.flags(name, self.folder, self.ports, self.real)
+            command = [*self.programs.commands[name], *flags]
+        within = self.namespaces if self.real is not None else None
+        self.running[name] = processes.start(
+            command, self.log(name), tied=self.tied, within=within, mounts=of_node
+        )
         self._save()
         if wait:
             self.wait_ready(name)
@@ -136,6 +202,11 @@ class Cluster:
         if process is not None:
             processes.stop(process)
             self._save()
+
+    def adopt(self, name: str, process: Started) -> None:
+        """Count a process that others have started as the cluster's: status tells of it, down stops it."""
+        self.running[name] = process
+        self._save()
 
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
@@ -154,6 +225,8 @@ class Cluster:
                 log = self.log(name).read_text(errors="replace")[-3000:]
                 error = _PortTakenError if "address already in use" in log else ClusterError
                 raise error(f"{name} ended while it started; the end of {self.log(name)}:\n{log}")
+            if self.real is not None and name in node.START_ORDER:
+                return self.real.is_ready(name, self.namespaces)
             return controlplane.is_ready(name, self.folder, self.ports)
 
         self.wait_for(f"{name} to be ready", is_ready)
@@ -174,6 +247,23 @@ class Cluster:
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
         return self.folder / "kubeconfig"
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """Where the real node is. Raises ClusterError if the cluster has none, or has ended."""
+        if _HOLDER not in self.running:
+            raise ClusterError(f"the cluster in {self.folder} has no real node, or has ended")
+        return Namespaces(self.running[_HOLDER].pid)
+
+    def write_tools(self) -> Path:
+        """A folder for PATH, with kubectl and its plugin `kubectl topogate`."""
+        folder = self.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        plugin = Path(sys.executable).parent / "kubectl-topogate"
+        for name, target in (("kubectl", self.programs.commands["kubectl"][0]), (plugin.name, plugin)):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(target)
+        return folder
 
     @property
     def server(self) -> str:
@@ -224,6 +314,14 @@ class Cluster:
             return False
         return True
 
+    def _real_node_is_ready(self) -> bool:
+        try:
+            found = self.api().json("GET", f"/api/v1/nodes/{node.NAME}")
+        except ApiError:
+            return False
+        conditions = found.get("status", {}).get("conditions", [])
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
     def _save(self) -> None:
         if not self.folder.exists():
             return
@@ -231,6 +329,7 @@ class Cluster:
             "ports": asdict(self.ports),
             "commands": self.programs.commands,
             "origin": self.programs.origin,
+            "real": self.real is not None,
             "running": {name: asdict(process) for name, process in self.running.items()},
         }
         partial = self.folder / f"{_STATE}.partial"

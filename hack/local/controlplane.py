@@ -10,7 +10,8 @@ from typing import Final
 
 import yaml
 
-from hack.local import pki
+from hack.local import node, pki
+from hack.local.node import RealNode
 
 SERVICE_RANGE: Final = "10.96.0.0/16"
 _SERVICE_ADDRESS: Final = "10.96.0.1"
@@ -79,8 +80,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def write_files(folder: Path, ports: Ports) -> None:
-    """Write keys, certificates, kubeconfigs and policies of a new cluster into its folder."""
+def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> None:
+    """Write keys, certificates, kubeconfigs and policies of a new cluster into its folder.
+
+    real: the cluster's real node, if it has one.
+    """
     secrets = folder / "pki"
     secrets.mkdir(mode=0o700)
     authority = pki.create_authority("topogate-local")
@@ -92,6 +96,7 @@ def write_files(folder: Path, ports: Ports) -> None:
         "kubernetes.default",
         "kubernetes.default.svc",
         _SERVICE_ADDRESS,
+        node.ADDRESS,
     ]
     pki.issue(authority, secrets, "apiserver", "kube-apiserver", hosts=hosts)
     pki.write_key_pair(secrets, "service-account")
@@ -110,6 +115,15 @@ def write_files(folder: Path, ports: Ports) -> None:
         path = folder / ("kubeconfig" if file == "admin" else f"{file}.kubeconfig")
         write_kubeconfig(path, folder, ports.apiserver, user)
     (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
+    if real is not None:
+        authority.issue(secrets, "apiserver-kubelet", "kube-apiserver", groups=["system:masters"])
+        real.write_files(authority)
+        for program in ("kubelet", "kube-proxy"):
+            user = {
+                "client-certificate": str(real.files / f"{program}.crt"),
+                "client-key": str(real.files / f"{program}.key"),
+            }
+            write_kubeconfig(real.files / f"{program}.kubeconfig", folder, ports.apiserver, user)
 
 
 def write_kubeconfig(path: Path, folder: Path, port: int, user: dict[str, str]) -> None:
@@ -130,8 +144,8 @@ def write_kubeconfig(path: Path, folder: Path, port: int, user: dict[str, str]) 
     )
 
 
-def flags(program: str, folder: Path, ports: Ports) -> list[str]:
-    """The flags of one program of the cluster in `folder`."""
+def flags(program: str, folder: Path, ports: Ports, real: RealNode | None = None) -> list[str]:
+    """The flags of one program of the cluster in `folder`. real: its real node, if it has one."""
     secrets = folder / "pki"
     kubeconfig = f"--kubeconfig={folder / program}.kubeconfig"
     if program == "etcd":
@@ -149,11 +163,8 @@ def flags(program: str, folder: Path, ports: Ports) -> list[str]:
     if program == "kube-apiserver":
         return [
             f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            *(_reached_by_pods(secrets) if real else _ALONE),
             f"--secure-port={ports.apiserver}",
-            # The default reconciler would publish 127.0.0.1 as an endpoint, which validation refuses.
-            "--endpoint-reconciler-type=none",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
             f"--tls-cert-file={secrets / 'apiserver.crt'}",
             f"--tls-private-key-file={secrets / 'apiserver.key'}",
@@ -198,13 +209,39 @@ def flags(program: str, folder: Path, ports: Ports) -> list[str]:
         return [
             kubeconfig,
             f"--config={Path(__file__).parent / 'stages.yaml'}",
-            "--manage-all-nodes=true",
+            *(
+                ["--manage-all-nodes=false", f"--manage-nodes-with-label-selector=!{node.REAL_LABEL}"]
+                if real
+                else ["--manage-all-nodes=true"]
+            ),
             "--node-lease-duration-seconds=40",
             "--cidr=10.128.0.0/9",
             "--node-ip=10.0.0.1",
             f"--server-address=127.0.0.1:{ports.kwok}",
         ]
     raise ValueError(f"no program {program!r}")
+
+
+_ALONE: Final = [
+    "--bind-address=127.0.0.1",
+    "--advertise-address=127.0.0.1",
+    # The default reconciler would publish 127.0.0.1 as an endpoint, which validation refuses.
+    "--endpoint-reconciler-type=none",
+]
+
+
+def _reached_by_pods(secrets: Path) -> list[str]:
+    """Where a real node is: its pods reach the API server, which reaches its kubelet."""
+    return [
+        "--bind-address=0.0.0.0",
+        f"--advertise-address={node.ADDRESS}",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--kubelet-certificate-authority={secrets / 'ca.crt'}",
+        f"--kubelet-client-certificate={secrets / 'apiserver-kubelet.crt'}",
+        f"--kubelet-client-key={secrets / 'apiserver-kubelet.key'}",
+        # GPU nodes are tainted with their resource's name, and pods that ask for it tolerate that.
+        "--enable-admission-plugins=NodeRestriction,ExtendedResourceToleration",
+    ]
 
 
 def is_ready(program: str, folder: Path, ports: Ports) -> bool:

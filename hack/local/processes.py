@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hack.local.namespaces import Namespaces
+
 _PR_SET_PDEATHSIG: Final = 1
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 """The processes that this one has started and not yet seen end."""
@@ -38,21 +40,37 @@ class Started:
 
 
 def start(
-    command: list[str], log: Path, *, environment: dict[str, str] | None = None, tied: bool = False
+    command: list[str],
+    log: Path,
+    *,
+    environment: dict[str, str] | None = None,
+    tied: bool = False,
+    within: Namespaces | None = None,
+    network: bool = True,
+    mounts: bool = False,
 ) -> Started:
     """Start a program in a session of its own, its output appended to `log`.
 
     tied: the kernel kills it when the thread that called this ends, also by SIGKILL (Linux; elsewhere
     the caller's own clean-up must do). A tied process may not be started from a short-lived thread.
+    within: it ends with these namespaces. network: it is in their network; mounts: it sees their files.
     """
-    parent = os.getpid()
+    parent = 0 if within else os.getpid()  # from inside a pid namespace nobody outside can be seen
 
-    def tie() -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before the line above
-            os._exit(1)
+    def prepare() -> None:
+        if tied and sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # the parent died before the line above
+                os._exit(1)
+        if within and network:
+            within.enter_network()
+        if within and mounts:
+            within.enter_mounts()
 
-    with log.open("ab") as output:
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(log.open("ab"))
+        if within:
+            stack.enter_context(within.children_within())
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -60,7 +78,7 @@ def start(
             stderr=output,
             start_new_session=True,
             env=environment,
-            preexec_fn=tie if tied and sys.platform == "linux" else None,
+            preexec_fn=prepare if tied or within else None,
         )
     _children[process.pid] = process
     return Started(process.pid, _began(process.pid))

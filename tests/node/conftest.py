@@ -1,0 +1,65 @@
+"""A cluster with a real node: kubelet, containerd and containers, in namespaces that the run makes."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from hack.local import node
+from hack.local.cluster import Cluster
+from tests.support import clean
+
+
+@pytest.fixture(scope="session")
+def real_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for the whole run; all of it ends with the test process, however that ends."""
+    if reason := node.lacking():
+        pytest.skip(reason)
+    cluster = Cluster.up(tmp_path_factory.mktemp("real-node") / "cluster", tied=True, real_node=True)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def real_cluster(real_control_plane: Cluster) -> Iterator[Cluster]:
+    """The same without what other tests have left: no pods, no containers, no labels on the real node."""
+    _clean(real_control_plane)
+    yield real_control_plane
+    _clean(real_control_plane)
+
+
+def _clean(cluster: Cluster) -> None:
+    clean(cluster)
+    found = cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")["metadata"]
+    kept = ("kubernetes.io/", "beta.kubernetes.io/", "node.alpha.kubernetes.io/", "local.topogate.io/")
+    for kind in ("label", "annotate"):
+        keys = found.get("labels" if kind == "label" else "annotations", {})
+        removed = [f"{key}-" for key in keys if not key.startswith(kept) and ".kubernetes.io/" not in key]
+        if removed:
+            cluster.kubectl(kind, "node", node.NAME, *removed)
+    cluster.wait_for("no container on the real node", lambda: not containers(cluster))
+
+
+def containers(cluster: Cluster) -> list[str]:
+    """The ids of all containers that run on the real node."""
+    command = ("ctr", "--address", node.SOCKET, "--namespace", "k8s.io", "tasks", "list", "--quiet")
+    return cluster.namespaces.run(*command).stdout.split()
+
+
+def pod(name: str, *, containers: int = 1, **container: object) -> str:
+    """A pod of the small image that is bound to the real node and sleeps, as JSON."""
+    each = {"image": "topogate.local/busybox:1", "imagePullPolicy": "Never"} | container
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeSelector": {node.REAL_LABEL: ""},
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": f"c{number}", **each} for number in range(containers)],
+            },
+        }
+    )
