@@ -17,6 +17,7 @@ from webhook.placement import CardWish, PodClass, Snapshot
 from webhook.placement.cards.choose import POLISH, CardState, card_state, choose, doubts, fits, room, tile_run
 from webhook.placement.model import Card
 from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
 
 MILLI, PLUGIN = keys.MILLICORES, keys.I915
 
@@ -203,7 +204,7 @@ def text_of(node: objects.Node, pod: objects.Pod, used: Sequence[objects.Pod] = 
     if kind.problem:
         return kind.problem
     usage = [("n", convert.usage_of(other)) for other in used]
-    snapshot = Snapshot.build([convert.node_of(node)], usage)
+    snapshot = Snapshot.build([node_of(node)], usage)
     found = choose(snapshot.nodes["n"].cards, [kind])
     if found is None:
         return "no"
@@ -450,6 +451,6 @@ def test_amounts_beyond_64_bits_add_up_exactly_and_leave_no_room() -> None:
     huge = 2**63 - 1
     running = [gpu_pod({"i915": 1, "millicores": huge}, gas_container_cards="card0") for _ in range(2)]
     node = gpu_node("0", i915="4", millicores="1000")
-    state = Snapshot.build([convert.node_of(node)], [("n", convert.usage_of(pod)) for pod in running])
+    state = Snapshot.build([node_of(node)], [("n", convert.usage_of(pod)) for pod in running])
     assert state.nodes["n"].free[MILLI] == 1000 - 2 * huge
     assert text_of(node, one(1), running) == "no"

@@ -14,6 +14,7 @@ from labeler.contract import keys
 from webhook.kube import objects
 from webhook.placement import Assignment, Gang, Member, Node, NoFit, Snapshot, Usage, check, place
 from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
 
 GPU = "nvidia.com/gpu"
 GCE, PRERELEASE = keys.GCE_TOPOLOGY, keys.PRERELEASE_TOPOLOGY
@@ -27,7 +28,7 @@ def node(name: str, place: tuple[str, ...] = ("b", "s", "h"), **more: Any) -> No
         "spec": more.get("spec", {}),
         "status": {"allocatable": {GPU: "8", "cpu": "16", "pods": "110", **more.get("allocatable", {})}},
     }
-    return convert.node_of(msgspec.convert(raw, objects.Node))
+    return node_of(msgspec.convert(raw, objects.Node))
 
 
 def pod(

@@ -5,6 +5,7 @@ import pytest
 from labeler.contract.quantities import QuantityError, in_units, parse
 from webhook.kube import objects
 from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
 QUANTITIES = [
@@ -158,4 +159,4 @@ def test_a_pod_with_an_unreadable_request_has_no_place_and_says_why() -> None:
 
 def test_a_node_whose_labels_contradict_takes_no_pods_and_says_why() -> None:
     metadata = objects.Metadata(name="n", labels={"gpu.intel.com/gpu-numbers": "0.0"})
-    assert "names a card twice" in convert.node_of(objects.Node(metadata=metadata)).problem
+    assert "names a card twice" in node_of(objects.Node(metadata=metadata)).problem

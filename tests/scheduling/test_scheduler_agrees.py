@@ -19,6 +19,7 @@ from webhook.kube import objects
 from webhook.kube.client import Api, ApiError
 from webhook.placement import Snapshot, capacity
 from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
 
 PAIRS = 400
 LABELS = {
@@ -181,7 +182,7 @@ def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, n
     by_name = judged(cluster, [namespace])
     state = steady(cluster, set(names))
     usage = [(name, convert.usage_of(decoded(by_name[f"resident-{name}"]))) for name in fillers]
-    nodes = [convert.node_of(msgspec.convert(body, objects.Node)) for body in state.values()]
+    nodes = [node_of(msgspec.convert(body, objects.Node)) for body in state.values()]
     snapshot = Snapshot.build(nodes, usage)
     verdicts = {name: verdict(by_name[f"pod-{name}"]) for name in names}
     for name in names:

@@ -29,6 +29,7 @@ from tests.support import create_namespace, delete_namespace
 from webhook.kube import objects
 from webhook.placement import Gang, Member, NoFit, Snapshot, check, place
 from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
 
 PAIRS = 200
 WORLDS = 40
@@ -202,7 +203,7 @@ def placed(gang: Sequence[Body], there: dict[str, list[Body]]) -> dict[str, str]
     nodes = []
     for name in there:
         node = msgspec.convert(SimulatedNode(name, ("b", "s", name), False, 0).manifest(), objects.Node)
-        nodes.append(rules.node(node, convert.node_of(node)))
+        nodes.append(rules.node(node, node_of(node)))
     snapshot = Snapshot.build(
         nodes, [(node, rules.usage(pod, convert.usage_of(pod))) for node, pod in on_them]
     )

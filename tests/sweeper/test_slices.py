@@ -12,6 +12,7 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
 from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.workloads import marks
@@ -60,7 +61,7 @@ def placed(gang: PodGang, nodes: list[Node], on: dict[int, str] | None = None) -
     usage = [
         (places[pod.metadata.uid], convert.usage_of(pod)) for pod in gang.pods if pod.metadata.uid in places
     ]
-    snapshot = Snapshot.build([convert.node_of(node) for node in nodes], usage)
+    snapshot = Snapshot.build([node_of(node) for node in nodes], usage)
     found = place(asked, snapshot)
     if isinstance(found, NoFit):
         return found.sentence

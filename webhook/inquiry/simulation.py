@@ -11,6 +11,7 @@ from webhook.inquiry.manifest import InputError, name_of, pods_of
 from webhook.kube import objects
 from webhook.placement import Gang, Member, PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
+from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.gangs import slices_of
 
 
@@ -26,7 +27,7 @@ def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
     rules = conflicts.between([pod for _, _, pod in pods], [antiaffinity.terms_of(pod) for pod, _ in there])
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
-        snapshot = Snapshot.build([rules.node(node, convert.node_of(node)) for node in nodes], usage)
+        snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
     except PlacementError as error:
         raise InputError(str(error)) from None
     return gang_of(name, pods, rules), snapshot, unmodelled.notes(pod for _, _, pod in pods)

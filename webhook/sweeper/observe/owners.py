@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.kube.client import Api, ApiError
+from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
-from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Job, Owner, job_failures_left
 from webhook.workloads.kinds import WORKLOADS, Workload
 
@@ -29,28 +29,6 @@ _PATIENCE: Final = 3
 CustomResourceDefinition whose conversion webhook is gone is never readable ("storage is initializing")."""
 
 logger = logging.getLogger(__name__)
-
-
-class _Version(Struct, frozen=True):
-    version: str = ""
-
-
-class _Group(Struct, frozen=True):
-    name: str = ""
-    versions: list[_Version] = msgspec.field(default_factory=list)
-
-
-class _Groups(Struct, frozen=True):
-    groups: list[_Group] = msgspec.field(default_factory=list)
-
-
-class _Resource(Struct, frozen=True):
-    name: str = ""
-    verbs: list[str] = msgspec.field(default_factory=list)
-
-
-class _Resources(Struct, frozen=True):
-    resources: list[_Resource] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -202,9 +180,9 @@ class Owners:
 
         Raises ApiError if it cannot be told what is served.
         """
-        served = self._served()
+        versions = self._served()
         for name, each in list(self._watched.items()):
-            if served.get(name) != each.version:
+            if versions.get(name) != each.version:
                 with self._lock:
                     del self._watched[name]
                 each.informer.stop()
@@ -212,7 +190,7 @@ class Owners:
         refused: dict[str, str] = {}
         is_final = True
         for workload in WORKLOADS:
-            version = served.get(workload.name)
+            version = versions.get(workload.name)
             if version is None or workload.name in self._watched or self._stopping.is_set():
                 continue
             try:
@@ -230,31 +208,13 @@ class Owners:
 
     def _served(self) -> dict[str, str]:
         """Name of a workload -> the best version of it that is served and that we can read."""
-        groups = msgspec.json.decode(self._api.request("GET", "/apis"), type=_Groups)
-        versions = {group.name: {each.version for each in group.versions} for group in groups.groups}
-        resources: dict[str, set[str]] = {}
-        found: dict[str, str] = {}
-        for workload in WORKLOADS:
-            for version in workload.versions:
-                if version not in versions.get(workload.group, ()):
-                    continue
-                path = f"/apis/{workload.group}/{version}"
-                if path not in resources:
-                    resources[path] = self._watchable(path)
-                if workload.resource in resources[path]:
-                    found[workload.name] = version
-                    break
-        return found
-
-    def _watchable(self, path: str) -> set[str]:
-        try:
-            body = self._api.request("GET", path)
-        except ApiError as error:
-            if error.status == 404:
-                return set()  # removed since the groups were listed
-            raise
-        listed = msgspec.json.decode(body, type=_Resources).resources
-        return {each.name for each in listed if {"list", "watch"} <= set(each.verbs)}
+        wanted = {(each.group, each.resource): each.versions for each in WORKLOADS}
+        found = served(self._api, wanted)
+        return {
+            each.name: found[each.group, each.resource]
+            for each in WORKLOADS
+            if (each.group, each.resource) in found
+        }
 
     def _watch(self, workload: Workload[Any], version: str) -> None:
         """Begin to watch. Raises ApiError if it cannot be read."""

@@ -11,6 +11,7 @@ from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.view import View, is_usable
@@ -45,7 +46,7 @@ class Snapshotter:
         """Nothing is looked at yet."""
         self._objects = objects
         self._settings = settings
-        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: convert.node_of(node))
+        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: node_of(node))
         self._usages: Converted[Pod, Usage] = Converted(
             lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
         )

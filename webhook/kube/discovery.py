@@ -1,0 +1,66 @@
+"""What kinds of objects a cluster serves: groups, their versions, and the resources of each."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from webhook.kube.client import Api, ApiError
+from webhook.kube.struct import Struct
+
+_VERBS: Final = {"list", "watch"}
+
+
+class _Version(Struct, frozen=True):
+    version: str = ""
+
+
+class _Group(Struct, frozen=True):
+    name: str = ""
+    versions: list[_Version] = msgspec.field(default_factory=list)
+
+
+class _Groups(Struct, frozen=True):
+    groups: list[_Group] = msgspec.field(default_factory=list)
+
+
+class _Resource(Struct, frozen=True):
+    name: str = ""
+    verbs: list[str] = msgspec.field(default_factory=list)
+
+
+class _Resources(Struct, frozen=True):
+    resources: list[_Resource] = msgspec.field(default_factory=list)
+
+
+def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tuple[str, str], str]:
+    """(group, resource) -> the first of its wanted versions that can be watched; absent if none is.
+
+    Raises ApiError if it cannot be told what is served, DecodeError.
+    """
+    groups = msgspec.json.decode(api.request("GET", "/apis"), type=_Groups)
+    versions = {group.name: {each.version for each in group.versions} for group in groups.groups}
+    resources: dict[str, set[str]] = {}
+    found: dict[tuple[str, str], str] = {}
+    for (group, resource), ours in wanted.items():
+        for version in ours:
+            if version not in versions.get(group, ()):
+                continue
+            path = f"/apis/{group}/{version}"
+            if path not in resources:
+                resources[path] = _watchable(api, path)
+            if resource in resources[path]:
+                found[group, resource] = version
+                break
+    return found
+
+
+def _watchable(api: Api, path: str) -> set[str]:
+    try:
+        body = api.request("GET", path)
+    except ApiError as error:
+        if error.status == 404:
+            return set()  # removed since the groups were listed
+        raise
+    listed = msgspec.json.decode(body, type=_Resources).resources
+    return {each.name for each in listed if set(each.verbs) >= _VERBS}
