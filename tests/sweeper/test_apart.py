@@ -9,7 +9,7 @@ from tests.support import wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from webhook.sweeper.settings import Settings
 
-SETTINGS = Settings(bind_seconds=3)  # one that is not bound at once would be taken back and come again
+SETTINGS = Settings(bind_seconds=3)  # one that is not bound at once would be deleted and come again
 
 
 def labelled(app: str, body: dict[str, Any]) -> dict[str, Any]:

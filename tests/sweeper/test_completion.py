@@ -28,7 +28,7 @@ class Case:
         """What is still to be waited for when just these pods are there."""
         self.clock.now = now
         gang = self.gang(*numbers)
-        self.completion.look([gang])
+        self.completion.saw([gang])
         return self.completion.seconds(gang)
 
 

@@ -13,7 +13,7 @@ from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import Owners
+from webhook.sweeper.repair.allowance import JobBudgets
 from webhook.sweeper.repair.repair import Repair
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -38,7 +38,7 @@ def repaired(
     """The names of the pods that are deleted when all of these are lost, and all that is ordered."""
     owners = SimpleNamespace(failures_left=lambda *_: left, index_limit=lambda *_: index_limit)
     clock = Clock()
-    repair = Repair(Settings(), cast(Owners, owners), Avoided(), clock)
+    repair = Repair(Settings(), cast(JobBudgets, owners), Avoided(), clock)
     planned = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="gone") for pod in pods]
     placement = Placement(metadata=pods[0].metadata, spec=PlacementSpec(pods=planned))
     view = View([], pods, {}, {"ns/p": placement}, in_a_plan={pod.metadata.uid for pod in pods})

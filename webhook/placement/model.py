@@ -4,7 +4,7 @@ Amounts are exact integers: cpu in thousandths, everything else in whole units (
 quantities.in_units. Everything is frozen; a Mapping given here must not be changed afterwards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -50,6 +50,13 @@ class Topology:
             if all(values):
                 return (str(number), *values)
         return None
+
+    def spread(self, counts: Iterable[int]) -> str:
+        """How far a gang is spread, as "1 block, 16 nodes". counts: domains of each level, then nodes."""
+        names = (*self.level_names, "node")
+        return ", ".join(
+            f"{count} {name}{'' if count == 1 else 's'}" for name, count in zip(names, counts, strict=True)
+        )
 
     def level(self, name: str) -> int:
         """Number of a level by its name or one of its label keys, 0 the coarsest; node is the last.

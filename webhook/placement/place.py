@@ -69,14 +69,14 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
         return refused(gang, snapshot, str(reason))
     if not gang.members:
         nothing = Costs(question.levels).objective(0)
-        return Assignment((), nothing, True, spread(nothing, snapshot))
+        return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
     root = build(question, snapshot)
     solved = _decided(question, root, snapshot)
     if solved.counts is None:
         return no_fit(gang, question, snapshot, root, solved.proven)
     objective = _objective(question, snapshot, root, solved)
     placed = _assign(question, members, snapshot, solved)
-    best = Assignment(placed, objective, solved.proven, spread(objective, snapshot))
+    best = Assignment(placed, objective, solved.proven, snapshot.topology.spread(objective.domains))
     return _near_neighbours(gang, question, snapshot, best) or best
 
 
@@ -198,12 +198,3 @@ def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[S
             f"cards of {name} for {len(pods)} of its pods were not found in the steps there are"
         )
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]
-
-
-def spread(objective: Objective, snapshot: Snapshot) -> str:
-    """How far the gang is spread, such as "1 block, 2 subblocks, 3 nodes"; anchors' domains not counted."""
-    names = (*snapshot.topology.level_names, "node")
-    return ", ".join(
-        f"{count} {name}{'' if count == 1 else 's'}"
-        for name, count in zip(names, objective.domains, strict=True)
-    )

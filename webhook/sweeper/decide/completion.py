@@ -13,7 +13,7 @@ from webhook.sweeper.settings import Settings
 
 @dataclass
 class _Growth:
-    """members: uids at the last look. grown_at: when one was new. waiting_since: None while none waits."""
+    """members: uids in the last pass. grown_at: when one was new. waiting_since: None while none waits."""
 
     members: frozenset[str]
     grown_at: float
@@ -29,7 +29,7 @@ class Completion:
         self._clock = clock
         self._growth: dict[GangKey, _Growth] = {}
 
-    def look(self, gangs: Iterable[PodGang]) -> None:
+    def saw(self, gangs: Iterable[PodGang]) -> None:
         """Take in what a new pass sees; gangs that are not among these are forgotten."""
         now = self._clock()
         growth: dict[GangKey, _Growth] = {}
@@ -43,7 +43,7 @@ class Completion:
         self._growth = growth
 
     def members(self, gang: PodGang) -> frozenset[str]:
-        """uids of the gang's pods at the last look."""
+        """uids of the gang's pods in the last pass."""
         return self._growth[gang.key].members
 
     def nobody_waits(self, gang: PodGang) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment
-from webhook.sweeper.decide.question import Question
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 Pair = tuple[Pod, PlannedPod]
@@ -28,7 +28,7 @@ class NewPlan:
     """
 
     gang: PodGang
-    asked: Question
+    asked: GangQuestion
     answer: Assignment
     entries: tuple[PlannedPod, ...]
     now: tuple[Pair, ...]

@@ -15,7 +15,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.orders import OWN_ERROR, NewPlan, Orders, Verdict
-from webhook.sweeper.decide.question import Question, question
+from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Reservations
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.decide.turns import Turns
@@ -97,7 +97,7 @@ class Placer:
 
     def remember(self, gangs: Sequence[PodGang], view: View) -> None:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
-        self._completion.look(gangs)
+        self._completion.saw(gangs)
         self._memory = {gang.key: self._memory.get(gang.key) or _Memory() for gang in gangs}
         self._reservations.keep_only(self._memory.keys())
         ours = (pod.metadata.annotations for pod in view.others if pod.metadata.uid in view.in_a_plan)
@@ -181,13 +181,13 @@ class Placer:
         return None
 
     def _plan(
-        self, gang: PodGang, asked: Question, answer: Assignment, now: _Round, *, preempts: bool = False
+        self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: _Round, *, preempts: bool = False
     ) -> NewPlan:
         entries = plan.planned_pods(gang, asked, answer, self._timestamps, self._now_ns())
         first = now.turns.take((asked.pods[entry.uid], entry) for entry in entries)
         return NewPlan(gang, asked, answer, tuple(entries), first, preempts, now.usage_version)
 
-    def _preemption(self, gang: PodGang, asked: Question, now: _Round) -> victims.Victims | None:
+    def _preemption(self, gang: PodGang, asked: GangQuestion, now: _Round) -> victims.Victims | None:
         """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
         if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
             return None

@@ -7,13 +7,13 @@ from labeler.contract import annotations
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Placed, Topology
-from webhook.sweeper.decide.question import Question
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 
 
 def planned_pods(
-    gang: PodGang, asked: Question, assignment: Assignment, timestamps: Timestamps, now_ns: int
+    gang: PodGang, asked: GangQuestion, assignment: Assignment, timestamps: Timestamps, now_ns: int
 ) -> list[PlannedPod]:
     """The entries of the plan, in the order in which the pods are to be released."""
     return [
@@ -61,14 +61,9 @@ def spread(nodes: Iterable[str], labels: Mapping[str, Mapping[str, str]], topolo
     labels: node name -> its labels; nodes without a full set of topology labels are domains of their own.
     """
     names = set(nodes)
-    paths = [
-        topology.path(labels.get(name, {})) or (name,) * (len(topology.level_names) + 1) for name in names
-    ]
-    counts = [
-        (len({path[: level + 2] for path in paths}), name) for level, name in enumerate(topology.level_names)
-    ]
-    counts.append((len(names), "node"))
-    return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts)
+    levels = range(len(topology.level_names))
+    paths = [topology.path(labels.get(name, {})) or (name,) * (len(levels) + 1) for name in names]
+    return topology.spread([*(len({path[: level + 2] for path in paths}) for level in levels), len(names)])
 
 
 def plan_metadata(gang: PodGang) -> dict[str, Any]:

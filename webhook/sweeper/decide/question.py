@@ -14,7 +14,7 @@ ClassOf = Callable[[Pod], PodClass]
 
 
 @dataclass(frozen=True)
-class Question:
+class GangQuestion:
     """A gang as the placement core sees it, and which pod each of its members is."""
 
     gang: Gang
@@ -28,7 +28,7 @@ def question(
     avoid: frozenset[str] = frozenset(),
     class_of: ClassOf = convert.pod_class_of,
     in_a_plan: Container[str] = frozenset(),
-) -> Question:
+) -> GangQuestion:
     """Ask for places for `pods`; the gang's other pods of their kind anchor them where they are.
 
     class_of: what a pod asks for, see View.class_of. in_a_plan: uids of the pods that went through us.
@@ -52,7 +52,7 @@ def question(
         anchors=anchors,
         excluded_nodes=avoid,
     )
-    return Question(slices.asked_for(asked, gang), by_name)
+    return GangQuestion(slices.asked_for(asked, gang), by_name)
 
 
 def _anchoring(gang: PodGang, members: Iterable[Member], in_a_plan: Container[str]) -> Iterator[Pod]:

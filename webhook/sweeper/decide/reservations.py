@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from webhook.placement import Snapshot, victims
-from webhook.sweeper.decide.question import Question
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -53,7 +53,7 @@ class Reservations:
         """Other gangs are gone."""
         self._held = {key: held for key, held in self._held.items() if key in living}
 
-    def hold(self, gang: PodGang, asked: Question, snapshot: Snapshot, view: View) -> None:
+    def hold(self, gang: PodGang, asked: GangQuestion, snapshot: Snapshot, view: View) -> None:
         """The gang does not fit now: give it the nodes that are easiest to become free for it, in time."""
         now = self._clock()
         held = self._held.get(gang.key)

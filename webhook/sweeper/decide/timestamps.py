@@ -1,7 +1,6 @@
 """gas-ts, the time by which the device plugin tells whose turn it is. Pure: the clock is passed in."""
 
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -18,18 +17,15 @@ class Timestamps:
     def __init__(self) -> None:
         """Nothing has been seen yet."""
         self._last = 0
-        self._lock = threading.Lock()
 
     def saw(self, annotations: Iterable[Mapping[str, str]], now_ns: int) -> None:
         """Never go below what is written among these pods' annotations, if it can be a time of ours."""
         for each in annotations:
             value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
             if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
-                with self._lock:
-                    self._last = max(self._last, int(value))
+                self._last = max(self._last, int(value))
 
     def next(self, now_ns: int) -> int:
         """The next one, not before now_ns (nanoseconds since 1970)."""
-        with self._lock:
-            self._last = max(self._last + 1, now_ns)
-            return self._last
+        self._last = max(self._last + 1, now_ns)
+        return self._last

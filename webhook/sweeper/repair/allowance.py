@@ -15,7 +15,7 @@ _COUNTED_SECONDS: Final = 60.0
 """After this long a deletion of ours stands in its Job's status."""
 
 
-class Owners(Protocol):
+class JobBudgets(Protocol):
     """What is known of Jobs."""
 
     def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
@@ -29,7 +29,7 @@ class Allowance:
     """Judges deletions before they are ordered; losing what it remembers lets a Job fail a minute early."""
 
     def __init__(
-        self, settings: Settings, owners: Owners, clock: Callable[[], float] = time.monotonic
+        self, settings: Settings, owners: JobBudgets, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Nothing has been deleted yet."""
         self._settings = settings

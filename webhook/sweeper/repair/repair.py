@@ -13,7 +13,7 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import Allowance, Owners, by_owner
+from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
 from webhook.sweeper.repair.lost import NOT_BOUND, UNTRIED, Lost, LostPods
 from webhook.sweeper.repair.rollback import HalfReleased
 from webhook.sweeper.settings import Settings
@@ -25,7 +25,7 @@ class Repair:
     def __init__(
         self,
         settings: Settings,
-        owners: Owners,
+        owners: JobBudgets,
         avoided: Avoided,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
