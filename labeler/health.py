@@ -39,7 +39,7 @@ class Health:
 def serve(health: Health, port: int, host: str = "") -> HTTPServer:
     """Answer probes in a thread (port 0: any that is free). Raises OSError if the port is taken."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class ProbeHandler(BaseHTTPRequestHandler):
         """Answers GET."""
 
         timeout = 5  # a peer that says nothing must not keep the kubelet waiting
@@ -57,6 +57,6 @@ def serve(health: Health, port: int, host: str = "") -> HTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Probes are not worth a line each."""
 
-    server = HTTPServer((host, port), Handler)
+    server = HTTPServer((host, port), ProbeHandler)
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server

@@ -20,7 +20,7 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntity
 
 from webhook.admission import patch
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
-from webhook.admission.metrics import ERROR, Metrics
+from webhook.admission.metrics import ERROR, AdmissionMetrics
 from webhook.admission.review import ReviewError, decode_request, encode_response
 from webhook.admission.tls import ContextCache
 from webhook.kube.objects import PriorityClass
@@ -67,7 +67,7 @@ def create_app(dependencies: Dependencies) -> Flask:
     """Make the app: POST /mutate, GET /healthz, /readyz, /metrics."""
     app = Flask("topogate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
-    metrics = Metrics()
+    metrics = AdmissionMetrics()
     large_body = threading.Lock()
     _export_state(metrics, dependencies)
 
@@ -141,7 +141,7 @@ def _body(environ: Environ, length: int | None) -> bytes:
     return bytes(body)
 
 
-def _answer(body: bytes, dependencies: Dependencies, metrics: Metrics) -> Response:
+def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) -> Response:
     """Answer one review; a body that cannot be answered gets 400, a defect of ours 500."""
     try:
         review = decode_request(body)
@@ -223,7 +223,7 @@ def _classes_state(dependencies: Dependencies, *, synced: bool) -> str:
     return f"stale: nothing heard of PriorityClasses for {silence:.0f} s; tiers have no effect meanwhile"
 
 
-def _export_state(metrics: Metrics, dependencies: Dependencies) -> None:
+def _export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None:
     store, certificate = dependencies.store, dependencies.certificate
     metrics.gauge("topogate_policy_generation", "Versions of the policy taken up.", lambda: store.generation)
     metrics.gauge(

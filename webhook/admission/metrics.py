@@ -14,7 +14,7 @@ BUCKETS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0
 ERROR: Final = "error"
 
 
-class Metrics:
+class AdmissionMetrics:
     """The webhook's metrics, in a registry of their own."""
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class Metadata(Struct, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Taint(Struct, frozen=True):
+class NodeTaint(Struct, frozen=True):
     """A node's taint."""
 
     key: str = ""
@@ -69,7 +69,7 @@ class NodeSpec(Struct, frozen=True):
     """What an administrator says of a node."""
 
     unschedulable: bool = False
-    taints: list[Taint] = []
+    taints: list[NodeTaint] = []
 
 
 class Condition(Struct, frozen=True):
@@ -134,7 +134,7 @@ class Container(Struct, frozen=True):
             force_setattr(self, "ports", tuple(port for port in self.ports if port.host_port))
 
 
-class Toleration(Struct, frozen=True):
+class PodToleration(Struct, frozen=True):
     """A pod's toleration; an empty effect or key means all."""
 
     key: str = ""
@@ -181,7 +181,7 @@ class PodSpec(Struct, frozen=True):
     node_name: str = ""
     node_selector: Labels = {}
     affinity: Affinity | None = None
-    tolerations: list[Toleration] = []
+    tolerations: list[PodToleration] = []
     containers: list[Container] = []
     init_containers: list[Container] = []
     overhead: Quantities = {}
