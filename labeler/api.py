@@ -1,4 +1,4 @@
-"""The two calls that the labeler makes to the API server: read its own Node's metadata, patch it.
+"""The few calls that the node's programs make to the API server: here those to the own Node.
 
 Made on urllib3 alone: a client library with every API's models costs more memory than the whole labeler.
 """
@@ -35,6 +35,65 @@ class NodeApiError(Exception):
         return self.status in (0, 408, 409, 429) or self.status >= 500
 
 
+class ApiClient:
+    """One API server, under the identity of a token file. Several threads may share it."""
+
+    def __init__(
+        self,
+        server: str,
+        token_file: Path,
+        ca_file: Path | None,
+        user_agent: str = _USER_AGENT,
+        read_seconds: float = READ_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is sent yet. ca_file: certificates that sign the server's; None for the system's."""
+        self._server = server.rstrip("/")
+        self._token_file = token_file
+        self._user_agent = user_agent
+        self._clock = clock
+        self._token = ""
+        self._read_at: float | None = None
+        self._pool = urllib3.PoolManager(
+            num_pools=1,
+            maxsize=2,
+            ca_certs=str(ca_file) if ca_file else None,
+            timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, read_seconds), read=read_seconds),
+            retries=False,
+        )
+
+    def call(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        """Send a request for a path (with its query); returns the answer's body. Raises NodeApiError."""
+        response = self._send(method, path, body, headers)
+        if response.status == 401:
+            self._read_at = None  # perhaps replaced within the last minute
+            response = self._send(method, path, body, headers)
+        if response.status >= 300:
+            raise _refusal(method, self._server + path, response)
+        return bytes(response.data)
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> urllib3.BaseHTTPResponse:
+        identity = {"Authorization": f"Bearer {self._current_token()}", "User-Agent": self._user_agent}
+        try:
+            return self._pool.request(
+                method, self._server + path, body=body, headers={**headers, **identity}, redirect=False
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise NodeApiError(0, f"{method} {self._server}{path}: no answer: {error}") from error
+
+    def _current_token(self) -> str:
+        now = self._clock()
+        if self._read_at is None or now - self._read_at >= TOKEN_SECONDS:
+            try:
+                self._token = self._token_file.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise NodeApiError(0, f"token file {self._token_file} cannot be read: {error}") from error
+            self._read_at = now
+        return self._token
+
+
 class NodeApi:
     """One Node on one API server, under the identity of a token file."""
 
@@ -47,18 +106,9 @@ class NodeApi:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is sent yet. ca_file: certificates that sign the server's; None for the system's."""
-        self._url = f"{server.rstrip('/')}/api/v1/nodes/{quote(node_name, safe='')}"
-        self._token_file = token_file
-        self._clock = clock
-        self._token = ""
-        self._read_at: float | None = None
-        self._pool = urllib3.PoolManager(
-            num_pools=1,
-            maxsize=1,
-            ca_certs=str(ca_file) if ca_file else None,
-            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-            retries=False,
-        )
+        self._path = f"/api/v1/nodes/{quote(node_name, safe='')}"
+        self._url = server.rstrip("/") + self._path
+        self._client = ApiClient(server, token_file, ca_file, clock=clock)
 
     def metadata(self) -> Mapping[str, Any]:
         """The Node's metadata. Raises NodeApiError, with status 404 where there is no such Node."""
@@ -80,35 +130,8 @@ class NodeApi:
             {"Accept": _METADATA_ONLY, "Content-Type": "application/merge-patch+json"},
         )
 
-    def _call(self, method: str, suffix: str, body: bytes | None, headers: dict[str, str]) -> bytes:
-        response = self._send(method, suffix, body, headers)
-        if response.status == 401:
-            self._read_at = None  # perhaps replaced within the last minute
-            response = self._send(method, suffix, body, headers)
-        if response.status >= 300:
-            raise _refusal(method, self._url, response)
-        return bytes(response.data)
-
-    def _send(
-        self, method: str, suffix: str, body: bytes | None, headers: dict[str, str]
-    ) -> urllib3.BaseHTTPResponse:
-        identity = {"Authorization": f"Bearer {self._current_token()}", "User-Agent": _USER_AGENT}
-        try:
-            return self._pool.request(
-                method, self._url + suffix, body=body, headers=headers | identity, redirect=False
-            )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise NodeApiError(0, f"{method} {self._url}: no answer: {error}") from error
-
-    def _current_token(self) -> str:
-        now = self._clock()
-        if self._read_at is None or now - self._read_at >= TOKEN_SECONDS:
-            try:
-                self._token = self._token_file.read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise NodeApiError(0, f"token file {self._token_file} cannot be read: {error}") from error
-            self._read_at = now
-        return self._token
+    def _call(self, method: str, suffix: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        return self._client.call(method, self._path + suffix, body, headers)
 
 
 def _object(answer: bytes, url: str) -> Mapping[str, Any]:

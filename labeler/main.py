@@ -19,10 +19,10 @@ from labeler.api import NodeApi, NodeApiError
 from labeler.config import Config, ConfigError, load_config
 from labeler.facts import SourceError
 from labeler.labels import Wanted
+from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
 from labeler.publisher import Change, NodePublisher
 from labeler.sources import Context, OptionError, create_source, known_sources
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SLOWEST_LOOK_SECONDS: Final = 60.0
 """Longer than every source's and the API server's time-outs together."""
 ONESHOT_SECONDS: Final = 60.0
@@ -31,10 +31,6 @@ ONESHOT_SECONDS: Final = 60.0
 _SECONDS_OF: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 log: Final = logging.getLogger("labeler")
-
-
-class UsageError(Exception):
-    """The command line or the environment is incomplete."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,7 +141,7 @@ def _output(config: Config, api: NodeApi | None, extended_resources: bool) -> Ou
 
 
 def _api(options: argparse.Namespace) -> NodeApi:
-    server, ca_file = options.server or _server_of_this_pod(os.environ), options.ca_file
+    server, ca_file = options.server or server_of_this_pod(os.environ), options.ca_file
     if ca_file is None and not options.server:
         ca_file = SERVICE_ACCOUNT / "ca.crt"
     if ca_file is not None and not ca_file.is_file():
@@ -163,16 +159,6 @@ def _reader(api: NodeApi) -> Callable[[], Mapping[str, Any]]:
             raise SourceError(str(error)) from error
 
     return read
-
-
-def _server_of_this_pod(environment: Mapping[str, str]) -> str:
-    host = environment.get("KUBERNETES_SERVICE_HOST")
-    if not host:
-        raise UsageError(
-            "KUBERNETES_SERVICE_HOST is not set, so this is no pod: give --server and --token-file"
-        )
-    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _once(agent: Agent) -> int:

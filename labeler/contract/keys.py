@@ -78,6 +78,10 @@ I915: Final = INTEL_PREFIX + "i915"
 XE: Final = INTEL_PREFIX + "xe"
 PLUGIN_RESOURCES: Final = (XE, I915)
 """The resources that hand out cards; where a container asks for both, xe counts."""
+I915_MONITORING: Final = I915 + "_monitoring"
+XE_MONITORING: Final = XE + "_monitoring"
+"""The resources that show all cards of a driver to a monitor, and hand out none."""
+NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 GPU_PREFIX: Final = "gpu.topogate.io/"
 GPU_COUNT_LABEL: Final = GPU_PREFIX + "count"

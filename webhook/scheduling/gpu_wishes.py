@@ -12,7 +12,7 @@ from typing import Final
 from labeler.contract import keys, quantities
 from webhook.text import quote
 
-_MONITORING: Final = (f"{keys.I915}_monitoring", f"{keys.XE}_monitoring")
+_MONITORING: Final = (keys.I915_MONITORING, keys.XE_MONITORING)
 _EITHER: Final = f"{keys.I915} or {keys.XE}"
 _BOTH: Final = f"{keys.I915} and {keys.XE}; no node offers both, ask for one"
 _LONGEST_QUANTITY: Final = 40

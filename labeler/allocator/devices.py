@@ -1,0 +1,136 @@
+"""The cards of this machine over time: looked at now and then, and whenever the kernel tells of a change.
+
+A card that was seen stays listed for as long as the allocator runs, unhealthy while it is away: the kubelet
+takes a device that is not listed any more for a healthy one in the status of the pods that hold it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pyudev
+
+from labeler.allocator.metrics import DEVICES
+from labeler.allocator.values import Card
+
+log: Final = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.5
+_GONE: Final = "it is gone"
+_RECOVERED: Final = "none"
+
+
+class Inventory:
+    """The cards, and a word to everybody who waits when one changes."""
+
+    def __init__(self, scan: Callable[[], tuple[Card, ...]]) -> None:
+        """scan: the cards as they are now. Nothing is scanned yet."""
+        self._scan = scan
+        self._cards: dict[str, Card] = {}
+        self._wedged: dict[str, str] = {}
+        self._version = 0
+        self._changed = threading.Condition()
+
+    def look(self) -> None:
+        """Scan once."""
+        try:
+            found = {card.label: card for card in self._scan()}
+        except OSError as error:
+            log.warning("the cards cannot be listed, what was known stays: %s", error)
+            return
+        with self._changed:
+            cards = {
+                label: replace(card, problem=card.problem or _GONE) for label, card in self._cards.items()
+            }
+            for label, card in found.items():
+                wedged = self._wedged.get(card.pci_address, "")
+                cards[label] = replace(card, problem=card.problem or wedged)
+            if cards == self._cards:
+                return
+            _log_changes(self._cards, cards)
+            self._cards = dict(sorted(cards.items(), key=lambda item: item[1].number))
+            self._version += 1
+            self._changed.notify_all()
+        for resource in {card.resource for card in cards.values()}:
+            own = [card for card in cards.values() if card.resource == resource]
+            ill = sum(bool(card.problem) for card in own)
+            DEVICES.labels(resource, "unhealthy").set(ill)
+            DEVICES.labels(resource, "healthy").set(len(own) - ill)
+
+    def cards(self, resource: str | None = None) -> Mapping[int, Card]:
+        """The cards by number, of one resource or of all."""
+        with self._changed:
+            return {card.number: card for card in self._cards.values() if resource in (None, card.resource)}
+
+    @property
+    def version(self) -> int:
+        """Another number after each change."""
+        return self._version
+
+    def wait(self, version: int, seconds: float) -> None:
+        """Until the version is another one, or for so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._version != version, seconds)
+
+    def wake(self) -> None:
+        """Let everybody who waits look around."""
+        with self._changed:
+            self._version += 1
+            self._changed.notify_all()
+
+    def watch(self, stop: threading.Event) -> None:
+        """Look every few seconds and after events of the kernel, until told to stop."""
+        monitor = _monitor()
+        look_at = 0.0
+        while not stop.is_set():
+            if time.monotonic() >= look_at:
+                self.look()
+                look_at = time.monotonic() + LOOK_SECONDS
+            if monitor is None:
+                stop.wait(_POLL_SECONDS)
+                continue
+            try:
+                event = monitor.poll(timeout=_POLL_SECONDS)
+            except OSError as error:
+                log.warning("device events were lost: %s", error)
+                event, look_at = None, 0.0
+            if event is not None:
+                self.heard(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
+                look_at = min(look_at, time.monotonic() + _POLL_SECONDS)
+
+    def heard(self, path: str, action: str, wedged: str | None) -> None:
+        """Take note of a card that its driver has given up (uevent WEDGED), and of one that comes back.
+
+        https://docs.kernel.org/gpu/drm-uapi.html#device-wedging: "none" is a card that was reset and works.
+        """
+        address = path.rpartition("/drm/")[0].rpartition("/")[2]
+        if wedged is not None and wedged != _RECOVERED:
+            self._wedged[address] = f"its driver gave it up; to recover: {wedged}"
+        elif action in ("add", "remove"):
+            self._wedged.pop(address, None)
+
+
+def _log_changes(before: Mapping[str, Card], after: Mapping[str, Card]) -> None:
+    for label, card in after.items():
+        was = before.get(label)
+        if card.problem and (was is None or was.problem != card.problem):
+            log.warning("%s of %s is unhealthy: %s", label, card.resource, card.problem)
+        elif not card.problem and (was is None or was.problem):
+            log.info("%s of %s is healthy", label, card.resource)
+
+
+def _monitor() -> Any:
+    """Events of the kernel itself, which reach a pod in a network namespace of its own; None without."""
+    try:
+        monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        monitor.filter_by("drm")
+        monitor.filter_by("pci")
+        monitor.start()
+    except (OSError, ImportError) as error:
+        log.warning("no device events, changes are found every %.0f s: %s", LOOK_SECONDS, error)
+        return None
+    return monitor

@@ -1,0 +1,223 @@
+"""``topogate-allocator``: the device plugin of this node, which hands out the cards that were chosen."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import prometheus_client
+
+from labeler.allocator import cdi
+from labeler.allocator.devices import Inventory
+from labeler.allocator.events import Events
+from labeler.allocator.listing import PodResources
+from labeler.allocator.plugin import CardsPlugin, MonitoringPlugin, Plugin
+from labeler.allocator.pods import NodePods
+from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
+from labeler.allocator.resolve import Patience, Resolver
+from labeler.allocator.vendors import KNOWN, Places, Vendor, create_vendor
+from labeler.api import ApiClient
+from labeler.health import Health, serve
+from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
+
+LOCK_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 2.0
+"""Longest wait for one answer of the API server: the kubelet waits as well."""
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+log: Final = logging.getLogger("labeler.allocator")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM; returns 0, or 2 for a mistake in the command line."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    try:
+        allocator = Allocator(options)
+    except UsageError as error:
+        sys.stderr.write(f"topogate-allocator: {error}\n")
+        return 2
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: allocator.stop.set())
+    try:
+        allocator.run()
+    except OSError as error:
+        sys.stderr.write(f"topogate-allocator: {error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="topogate-allocator", description=__doc__)
+    add = parser.add_argument
+    add("--node-name", default=os.environ.get("NODE_NAME"), help="this Node (default: $NODE_NAME)")
+    add("--vendor", choices=KNOWN, default="intel", help="whose cards (default: intel)")
+    add("--shares", type=_positive, default=1, metavar="N", help="devices of each card (default: 1)")
+    add("--no-monitoring", action="store_true", help="do not offer the _monitoring resources")
+    add("--cdi", type=Path, metavar="FOLDER", help="hand cards out by CDI, described in that folder")
+    add(
+        "--default-when-unsure",
+        action="store_true",
+        help="where several pods may be the one being served, give any devices instead of refusing",
+    )
+    add("--plan-seconds", type=_seconds, default=Patience.for_plan, metavar="S", help="wait for annotations")
+    add(
+        "--certain-seconds",
+        type=_seconds,
+        default=Patience.for_certainty,
+        metavar="S",
+        help="wait for the answers of kubelet and API server, and until one pod alone fits",
+    )
+    add(
+        "--kubelet", type=Path, default=Path("/var/lib/kubelet"), metavar="FOLDER", help="its sockets' folder"
+    )
+    add("--sys", type=Path, default=Places.sys, metavar="FOLDER", help="where the node's /sys is seen")
+    add("--dev", type=Path, default=Places.dev, metavar="FOLDER", help="where the node's /dev is seen")
+    add("--proc", type=Path, default=Places.proc, metavar="FOLDER", help="where the node's /proc is seen")
+    add("--server", help="the API server's URL (default: the cluster that this pod runs in)")
+    add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
+    add("--ca-file", type=Path, metavar="FILE", help="certificates that sign the API server's")
+    add("--health-port", type=int, metavar="PORT", help="answer /healthz, /readyz and /metrics there")
+    add("--verbose", action="store_true", help="log more")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= 30:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 30")
+    return seconds
+
+
+class AllocatorHealth(Health):
+    """The probes' answers, and the metrics beside them."""
+
+    def answer(self, path: str) -> tuple[int, str]:
+        """Status and text."""
+        if path == "/metrics":
+            return 200, prometheus_client.generate_latest().decode()
+        return super().answer(path)
+
+
+class Allocator:
+    """All plugins of one vendor on one node."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Nothing is served yet. Raises UsageError."""
+        self._options = options
+        self.stop = threading.Event()
+        if not options.node_name:
+            raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
+        self._folder: Path = options.kubelet / "device-plugins"
+        self._vendor = create_vendor(options.vendor, Places(options.sys, options.dev, options.proc))
+        self._inventory = Inventory(self._vendor.cards)
+        self._kubelet = PodResources(options.kubelet / "pod-resources" / "kubelet.sock")
+        client = self._client() if self._vendor.has_plans else None
+        self._resolver = self._make_resolver(client) if client else None
+        self._registrations = [
+            Registration(plugin, self._folder, self._kubelet, self._vendor.rivals(plugin.resource))
+            for plugin in self._plugins(self._vendor)
+        ]
+
+    def run(self) -> None:
+        """Serve until stopped. Raises OSError if the kubelet's folder cannot be used."""
+        health = AllocatorHealth(_LONGEST_PAUSE_SECONDS)
+        if self._options.health_port is not None:
+            serve(health, self._options.health_port)
+        held = self._lock(health)
+        if held is None:
+            return
+        with held:
+            remove_leftovers(self._folder)
+            self._inventory.look()
+            threads = [
+                threading.Thread(target=self._inventory.watch, args=(self.stop,), name="devices"),
+                *(
+                    threading.Thread(target=each.run, args=(self.stop,), name="registration")
+                    for each in self._registrations
+                ),
+            ]
+            for thread in threads:
+                thread.start()
+            while not self.stop.wait(1):
+                if self._options.cdi:
+                    cdi.write(self._options.cdi, self._inventory.cards().values())
+                alive = all(thread.is_alive() for thread in threads)
+                if alive:
+                    health.beat("; ".join(filter(None, (each.problem for each in self._registrations))))
+            self._inventory.wake()
+            for thread in threads:
+                thread.join()
+
+    def _lock(self, health: Health) -> IO[str] | None:
+        """The node's lock, waited for; None if told to stop before."""
+        told = ""
+        while not self.stop.is_set():
+            try:
+                return lock(self._folder)
+            except LockedError as error:
+                problem = str(error)
+            except FileNotFoundError:
+                problem = f"there is no folder {self._folder}: no kubelet has run here"
+            if problem != told:
+                log.warning("waiting: %s", problem)
+                told = problem
+            health.beat(problem)
+            self.stop.wait(LOCK_SECONDS)
+        return None
+
+    def _client(self) -> ApiClient:
+        options = self._options
+        server, ca_file = options.server or server_of_this_pod(os.environ), options.ca_file
+        if ca_file is None and not options.server:
+            ca_file = SERVICE_ACCOUNT / "ca.crt"
+        if ca_file is not None and not ca_file.is_file():
+            raise UsageError(f"--ca-file: there is no file {ca_file}")
+        return ApiClient(server, options.token_file, ca_file, "topogate-allocator", ANSWER_SECONDS)
+
+    def _make_resolver(self, client: ApiClient) -> Resolver:
+        options = self._options
+        return Resolver(
+            self._kubelet,
+            NodePods(client, options.node_name),
+            Events(client, options.node_name),
+            Patience(options.plan_seconds, options.certain_seconds),
+            options.default_when_unsure,
+        )
+
+    def _plugins(self, vendor: Vendor) -> list[Plugin]:
+        options = self._options
+        plugins: list[Plugin] = [
+            CardsPlugin(
+                resource, vendor, self._inventory, self._resolver, options.shares, options.cdi is not None
+            )
+            for resource in vendor.resources
+        ]
+        if not options.no_monitoring:
+            plugins += [
+                MonitoringPlugin(resource, shown, vendor, self._inventory)
+                for resource, shown in vendor.monitoring.items()
+            ]
+        return plugins
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""ZE_AFFINITY_MASK: which tiles a container may use, in the numbers by which Level Zero counts. Pure.
+
+Level Zero numbers the GPUs that it finds in the container by PCI address (domain, bus, device, function;
+Intel compute-runtime, ``sortNeoDevices``), not by card number and not in the annotation's
+order. In the hierarchy COMPOSITE a tile is ``device.tile``; in FLAT and COMBINED all tiles of all GPUs are
+numbered through. Which one holds is ZE_FLAT_DEVICE_HIERARCHY's to say, whose default differs between GPUs: so
+it is set together with the mask.
+https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#affinity-mask
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from labeler.allocator.values import Card, Refusal
+
+AFFINITY_MASK: Final = "ZE_AFFINITY_MASK"
+HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
+COMPOSITE: Final = "COMPOSITE"
+FLAT: Final = "FLAT"
+HIERARCHIES: Final = (COMPOSITE, FLAT, "COMBINED")
+UNKNOWN: Final = "?"
+"""A hierarchy that the container's spec takes from elsewhere."""
+
+
+def environment(
+    given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], hierarchy: str | None
+) -> dict[str, str]:
+    """What Level Zero must be told; nothing where the container sees just its cards, and all of each.
+
+    given: card -> its tiles, () for all of them. visible: the cards whose device files the container has.
+    hierarchy: what the container's own spec says, which goes before what is set here. Raises Refusal where
+    the spec takes it from elsewhere, because a mask could then mean either.
+    """
+    shown = in_level_zero_order({*visible, *given})
+    tiled = any(tiles and card.tiles > 1 for card, tiles in given.items())
+    if not tiled and set(shown) == set(given):
+        return {}
+    if hierarchy == UNKNOWN:
+        raise Refusal(
+            f"its variable {HIERARCHY} comes from elsewhere (valueFrom), so that a mask of tiles could mean "
+            "others than were chosen; write its value into the container's spec"
+        )
+    mode = hierarchy if hierarchy in HIERARCHIES else FLAT
+    return {AFFINITY_MASK: mask(given, shown, mode), HIERARCHY: mode}
+
+
+def mask(given: Mapping[Card, tuple[int, ...]], shown: list[Card], mode: str) -> str:
+    """The mask's text; shown: the cards in the order in which Level Zero numbers them."""
+    entries: list[str] = []
+    before = 0
+    for position, card in enumerate(shown):
+        if card in given:
+            tiles = sorted(given[card])
+            if mode != COMPOSITE:
+                entries += [str(before + tile) for tile in tiles or range(card.tiles)]
+            elif tiles and card.tiles > 1:
+                entries += [f"{position}.{tile}" for tile in tiles]
+            else:
+                entries.append(str(position))
+        before += card.tiles
+    return ",".join(entries)
+
+
+def in_level_zero_order(cards: Iterable[Card]) -> list[Card]:
+    """The cards as Level Zero numbers them; cards of unknown address by their numbers, last."""
+    return sorted(cards, key=lambda card: (not card.pci_address, _address(card.pci_address), card.number))
+
+
+def _address(text: str) -> tuple[int, ...]:
+    """0000:3a:00.1 as numbers."""
+    return tuple(int(part, 16) for part in text.replace(".", ":").split(":")) if text else ()

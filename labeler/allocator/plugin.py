@@ -1,0 +1,331 @@
+"""One resource as the kubelet's device plugin interface v1beta1 wants it, served on a socket.
+
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
+A refusal is a gRPC error whose text the kubelet puts into the pod's status (UnexpectedAdmissionError): the
+pod fails and its controller makes it again, which is better than to run on a card that belongs to another.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from labeler.allocator import cdi, metrics
+from labeler.allocator.choose import check_devices
+from labeler.allocator.devices import Inventory
+from labeler.allocator.resolve import DEFAULT, Grant, Resolver
+from labeler.allocator.values import MONITORING_ID, Card, Edits, Refusal, card_of, device_id
+from labeler.allocator.vendors import Vendor
+from labeler.allocator.wire import deviceplugin_pb2 as wire
+
+log: Final = logging.getLogger(__name__)
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+SERVICE: Final = "v1beta1.DevicePlugin"
+BELIEVED_SECONDS: Final = 10.0
+"""How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds."""
+_WORKERS: Final = 8
+_HEARTBEAT_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True)
+class _Answered:
+    devices: frozenset[str]
+    grant: Grant
+    at: float
+
+
+class Plugin:
+    """What is the same of every resource: options, the list of devices, and refusals with their names."""
+
+    prefers = False
+
+    def __init__(self, resource: str, inventory: Inventory) -> None:
+        """Nothing is served yet."""
+        self.resource = resource
+        self._inventory = inventory
+        self._streams = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_listened_to(self) -> bool:
+        """Whether the kubelet holds a stream of the devices: then it has this plugin registered."""
+        return self._streams > 0
+
+    def devices(self) -> list[wire.Device]:
+        """Every device with its health."""
+        raise NotImplementedError
+
+    def allocate(self, devices: Sequence[str]) -> Edits:
+        """What the container gets. Raises Refusal."""
+        raise NotImplementedError
+
+    def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+        """What it should get. Raises Refusal."""
+        raise NotImplementedError
+
+    def options(self) -> wire.DevicePluginOptions:
+        """What the kubelet may ask."""
+        return wire.DevicePluginOptions(get_preferred_allocation_available=self.prefers)
+
+    def list_and_watch(self, _: wire.Empty, context: Any) -> Iterator[wire.ListAndWatchResponse]:
+        """The devices now and after every change, for as long as the kubelet listens."""
+        with self._lock:
+            self._streams += 1
+        context.add_callback(self._inventory.wake)
+        told: list[wire.Device] | None = None
+        try:
+            while context.is_active():
+                version = self._inventory.version
+                now = self.devices()
+                if now != told:
+                    told = now
+                    yield wire.ListAndWatchResponse(devices=now)
+                self._inventory.wait(version, _HEARTBEAT_SECONDS)
+        finally:
+            with self._lock:
+                self._streams -= 1
+
+    def on_prefer(
+        self, request: wire.PreferredAllocationRequest, context: Any
+    ) -> wire.PreferredAllocationResponse:
+        """GetPreferredAllocation."""
+        with self._refusals("prefer", context):
+            ask = _only(request.container_requests)
+            devices = self.prefer(ask.available_deviceIDs, ask.must_include_deviceIDs, ask.allocation_size)
+            answer = wire.ContainerPreferredAllocationResponse(deviceIDs=devices)
+            return wire.PreferredAllocationResponse(container_responses=[answer])
+
+    def on_allocate(self, request: wire.AllocateRequest, context: Any) -> wire.AllocateResponse:
+        """Allocate."""
+        with self._refusals("allocate", context):
+            edits = self.allocate(_only(request.container_requests).devices_ids)
+            return wire.AllocateResponse(container_responses=[_response(edits)])
+
+    @contextlib.contextmanager
+    def _refusals(self, call: str, context: Any) -> Iterator[None]:
+        with metrics.DECISION_SECONDS.labels(call).time():
+            try:
+                yield
+            except Refusal as refusal:
+                metrics.ALLOCATIONS.labels(self.resource, "refused").inc()
+                log.warning("%s refused (%s): %s", self.resource, call, refusal)
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"topogate: {refusal}")
+
+
+class CardsPlugin(Plugin):
+    """A resource that hands out cards, or shares of them."""
+
+    prefers = True
+
+    def __init__(
+        self,
+        resource: str,
+        vendor: Vendor,
+        inventory: Inventory,
+        resolver: Resolver | None,
+        shares: int,
+        use_cdi: bool = False,
+    ) -> None:
+        """shares: devices of each card. resolver: None where no annotation names this vendor's cards."""
+        super().__init__(resource, inventory)
+        self._vendor = vendor
+        self._resolver = resolver
+        self._shares = shares
+        self._use_cdi = use_cdi
+        self._answered: _Answered | None = None
+
+    def devices(self) -> list[wire.Device]:
+        """So many of each card."""
+        return [
+            wire.Device(ID=device_id(card, share), health=UNHEALTHY if card.problem else HEALTHY)
+            for card in self._cards().values()
+            for share in range(self._shares)
+        ]
+
+    def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+        """Devices of the cards that the annotations name; for pods without any, the vendor's default."""
+        cards = self._cards()
+
+        def default(taken: Mapping[str, int]) -> list[str]:
+            return self._vendor.default(cards, available, must_include, size, taken)
+
+        if self._resolver is None:
+            devices, grant = default({}), Grant(DEFAULT)
+        else:
+            devices, grant = self._resolver.prefer(
+                self.resource, size, available, must_include, cards, default
+            )
+        self._answered = _Answered(frozenset(devices), grant, time.monotonic())
+        return devices
+
+    def allocate(self, devices: Sequence[str]) -> Edits:
+        """Device files and environment of just these devices, once it is certain that they are right."""
+        cards = self._cards()
+        grant = self._grant(devices, cards)
+        given = self._given(grant, devices, cards)
+        visible = self._also_visible(grant)
+        edits = self._vendor.edits(given, visible, grant.container)
+        metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
+        log.info(
+            "%s: %s to %s, container %s (%s) %s",
+            self.resource,
+            ", ".join(sorted(devices)),
+            grant.pod or "a pod",
+            grant.container.name if grant.container else "unknown",
+            grant.how,
+            dict(edits.environment),
+        )
+        if not self._use_cdi:
+            return edits
+        return Edits(environment=edits.environment, cdi=tuple(cdi.qualified(card) for card in given))
+
+    def _cards(self) -> Mapping[int, Card]:
+        return self._inventory.cards(self.resource)
+
+    def _grant(self, devices: Sequence[str], cards: Mapping[int, Card]) -> Grant:
+        """What was answered a moment ago if the kubelet took it, else what is found out anew."""
+        answered, self._answered = self._answered, None
+        if (
+            answered is not None
+            and answered.devices == frozenset(devices)
+            and time.monotonic() - answered.at < BELIEVED_SECONDS
+        ):
+            return answered.grant
+        if self._resolver is None:
+            return Grant(DEFAULT)
+        return self._resolver.confirm(self.resource, devices, cards)
+
+    def _given(
+        self, grant: Grant, devices: Sequence[str], cards: Mapping[int, Card]
+    ) -> dict[Card, tuple[int, ...]]:
+        by_label = {card.label: card for card in cards.values()}
+        unknown = sorted({card_of(device) for device in devices} - by_label.keys())
+        if unknown:
+            raise Refusal(f"the kubelet asks for devices of {', '.join(unknown)}, which this node has not")
+        ill = [card for device in devices if (card := by_label[card_of(device)]).problem]
+        if ill:
+            raise Refusal(f"{ill[0].label} cannot be handed out: {ill[0].problem}")
+        if grant.how == DEFAULT:
+            return {by_label[card_of(device)]: () for device in sorted(devices)}
+        check_devices(
+            [cards[share.card].label for share in grant.shares for _ in range(self._times(grant, devices))],
+            devices,
+        )
+        return {cards[share.card]: share.tiles for share in grant.shares}
+
+    @staticmethod
+    def _times(grant: Grant, devices: Sequence[str]) -> int:
+        """How many shares of its one card an init container or sidecar has."""
+        return len(devices) if len(set(grant.shares)) == 1 and len(grant.shares) == 1 else 1
+
+    def _also_visible(self, grant: Grant) -> list[Card]:
+        """All cards of a resource that the container monitors beside."""
+        if grant.container is None:
+            return []
+        return [
+            card
+            for monitor, resource in self._vendor.monitoring.items()
+            if grant.container.wants(monitor)
+            for card in self._inventory.cards(resource).values()
+        ]
+
+
+class MonitoringPlugin(Plugin):
+    """A resource with one device, which shows every card of another resource and takes none."""
+
+    def __init__(self, resource: str, shown: str, vendor: Vendor, inventory: Inventory) -> None:
+        """shown: the resource whose cards are shown."""
+        super().__init__(resource, inventory)
+        self._shown = shown
+        self._vendor = vendor
+
+    def devices(self) -> list[wire.Device]:
+        """One, healthy while any card is."""
+        cards = self._inventory.cards(self._shown).values()
+        if not cards:
+            return []
+        ill = all(card.problem for card in cards)
+        return [wire.Device(ID=MONITORING_ID, health=UNHEALTHY if ill else HEALTHY)]
+
+    def allocate(self, devices: Sequence[str]) -> Edits:
+        """The device files of every healthy card; no mask, since a monitor looks at all of them."""
+        cards = {card: () for card in self._inventory.cards(self._shown).values() if not card.problem}
+        edits = self._vendor.edits(cards, (), None)
+        metrics.ALLOCATIONS.labels(self.resource, DEFAULT).inc()
+        return edits
+
+
+def serve(plugin: Plugin, socket: Path) -> grpc.Server:
+    """Serve a plugin on a unix socket. Raises OSError if that cannot be."""
+    server = grpc.server(
+        ThreadPoolExecutor(_WORKERS, thread_name_prefix=plugin.resource),
+        options=[("grpc.so_reuseport", 0)],
+    )
+    server.add_generic_rpc_handlers((_handlers(plugin),))
+    try:
+        server.add_insecure_port(f"unix:{socket}")
+    except RuntimeError as error:
+        raise OSError(f"no socket can be made at {socket}: {error}") from error
+    server.start()
+    return server
+
+
+def _handlers(plugin: Plugin) -> grpc.GenericRpcHandler:
+    unary = grpc.unary_unary_rpc_method_handler
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            "GetDevicePluginOptions": unary(
+                lambda request, context: plugin.options(),
+                request_deserializer=wire.Empty.FromString,
+                response_serializer=wire.DevicePluginOptions.SerializeToString,
+            ),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
+                plugin.list_and_watch,
+                request_deserializer=wire.Empty.FromString,
+                response_serializer=wire.ListAndWatchResponse.SerializeToString,
+            ),
+            "GetPreferredAllocation": unary(
+                plugin.on_prefer,
+                request_deserializer=wire.PreferredAllocationRequest.FromString,
+                response_serializer=wire.PreferredAllocationResponse.SerializeToString,
+            ),
+            "Allocate": unary(
+                plugin.on_allocate,
+                request_deserializer=wire.AllocateRequest.FromString,
+                response_serializer=wire.AllocateResponse.SerializeToString,
+            ),
+            "PreStartContainer": unary(
+                lambda request, context: wire.PreStartContainerResponse(),
+                request_deserializer=wire.PreStartContainerRequest.FromString,
+                response_serializer=wire.PreStartContainerResponse.SerializeToString,
+            ),
+        },
+    )
+
+
+def _only(requests: Sequence[Any]) -> Any:
+    """The one container of a request: the kubelet asks for one at a time, and only then is it known which."""
+    if len(requests) != 1:
+        raise Refusal(f"a request for {len(requests)} containers at once cannot be told apart")
+    return requests[0]
+
+
+def _response(edits: Edits) -> wire.ContainerAllocateResponse:
+    return wire.ContainerAllocateResponse(
+        envs=dict(edits.environment),
+        devices=[
+            wire.DeviceSpec(container_path=node, host_path=node, permissions="rw") for node in edits.nodes
+        ],
+        mounts=[wire.Mount(container_path=link, host_path=link, read_only=True) for link in edits.links],
+        cdi_devices=[wire.CDIDevice(name=name) for name in edits.cdi],
+    )

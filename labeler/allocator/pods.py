@@ -1,0 +1,129 @@
+"""The pods of the own node, as the API server has them at the moment of asking.
+
+Asked anew for every answer: a copy that lags could hold the plan of a pod of the same name that was here
+before. The field selector makes it one indexed read of the server's cache (a consistent one from Kubernetes
+1.31 on), of at most as many pods as a node runs.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from labeler.allocator.masks import HIERARCHY, UNKNOWN
+from labeler.allocator.values import Container, Pod
+from labeler.api import ApiClient, NodeApiError
+from labeler.contract import keys
+from labeler.contract.quantities import QuantityError, parse
+
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class _Struct(msgspec.Struct, rename="camel"):
+    """The few fields of Kubernetes' objects that matter here; all others are skipped unread."""
+
+
+class _Resources(_Struct):
+    limits: dict[str, str | int | float] | None = None
+
+
+class _Variable(_Struct):
+    name: str
+    value: str | None = None
+    value_from: msgspec.Raw | None = None
+
+
+class _Container(_Struct):
+    name: str
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    env: list[_Variable] | None = None
+    restart_policy: str | None = None
+
+
+class _Spec(_Struct):
+    containers: list[_Container] = msgspec.field(default_factory=list)
+    init_containers: list[_Container] | None = None
+
+
+class _Metadata(_Struct):
+    name: str
+    namespace: str
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Status(_Struct):
+    phase: str | None = None
+    start_time: str | None = None
+
+
+class _Pod(_Struct):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _PodList(_Struct):
+    items: list[_Pod]
+
+
+_decoder: Final = msgspec.json.Decoder(_PodList)
+
+
+class NodePods:
+    """The pods bound to one node."""
+
+    def __init__(self, client: ApiClient, node: str) -> None:
+        """Nothing is asked yet."""
+        self._client = client
+        self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}', safe='')}"
+
+    def now(self) -> tuple[Pod, ...]:
+        """Every pod bound to the node, the ended ones too. Raises NodeApiError."""
+        answer = self._client.call("GET", self._path, None, {"Accept": "application/json"})
+        try:
+            return decode_pods(answer)
+        except msgspec.MsgspecError as error:
+            raise NodeApiError(0, f"GET {self._path}: the answer is no list of pods: {error}") from error
+
+
+def decode_pods(answer: bytes) -> tuple[Pod, ...]:
+    """A PodList in JSON as values. Raises msgspec.MsgspecError."""
+    return tuple(_pod(item) for item in _decoder.decode(answer).items)
+
+
+def _pod(item: _Pod) -> Pod:
+    annotations = item.metadata.annotations or {}
+    init = item.spec.init_containers or []
+    return Pod(
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        uid=item.metadata.uid,
+        annotations={key: annotations[key] for key in keys.GAS_ANNOTATIONS if key in annotations},
+        containers=tuple(_container(each) for each in item.spec.containers),
+        init=tuple(_container(each) for each in init if each.restart_policy != "Always"),
+        sidecars=tuple(_container(each) for each in init if each.restart_policy == "Always"),
+        over=item.status.phase in _OVER,
+        started=item.status.start_time is not None,
+    )
+
+
+def _container(item: _Container) -> Container:
+    hierarchy = None
+    for variable in item.env or ():  # of several with one name the last one counts
+        if variable.name == HIERARCHY:
+            hierarchy = UNKNOWN if variable.value_from is not None else variable.value
+    return Container(item.name, _whole(item.resources.limits or {}), hierarchy)
+
+
+def _whole(limits: Mapping[str, str | int | float]) -> dict[str, int]:
+    """Limits of extended resources, which are whole numbers; the API server has seen to that."""
+    found = {}
+    for resource, quantity in limits.items():
+        if "/" in resource:
+            try:
+                found[resource] = parse(quantity) // 1000
+            except QuantityError:
+                continue  # no container can ask for devices by such a text
+    return found

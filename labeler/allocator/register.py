@@ -1,0 +1,216 @@
+"""Keeps each plugin registered with the kubelet, through restarts of either.
+
+The kubelet removes all sockets of its folder when it starts, and forgets a plugin whose stream of devices
+ends. So both are watched: the own socket, and whether the kubelet listens. Each turn serves on a socket of a
+new name, because closing a server removes the file of its name, whosever it is by then.
+"""
+
+import contextlib
+import fcntl
+import logging
+import secrets
+import socket
+import stat
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import grpc
+
+from labeler.allocator import metrics
+from labeler.allocator.listing import ListingError, PodResources
+from labeler.allocator.plugin import Plugin, serve
+from labeler.allocator.wire import deviceplugin_pb2 as wire
+
+log: Final = logging.getLogger(__name__)
+
+VERSION: Final = "v1beta1"
+PREFIX: Final = "topogate-"
+KUBELET: Final = "kubelet.sock"
+LOOK_SECONDS: Final = 0.5
+LISTEN_SECONDS: Final = 3.0
+"""How long after a registration the kubelet may take to ask for the devices."""
+RIVAL_SECONDS: Final = 3.0
+"""How long healthy devices of the resource may outlive the allocator that offered them."""
+_RIVAL_RETRY_SECONDS: Final = 5.0
+
+
+class LockedError(Exception):
+    """Another allocator serves this node."""
+
+
+def lock(folder: Path) -> IO[str]:
+    """Hold the node for this process. Raises LockedError, or OSError if the folder is not there."""
+    file = (folder / f"{PREFIX}allocator.lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise LockedError(f"another allocator holds {file.name}") from None
+    return file
+
+
+class Registration:
+    """One plugin's life with the kubelet."""
+
+    def __init__(
+        self, plugin: Plugin, folder: Path, kubelet: PodResources, rivals: Sequence[str] = ()
+    ) -> None:
+        """folder: the kubelet's of plugin sockets. rivals: socket names of other plugins of the resource."""
+        self._plugin = plugin
+        self._folder = folder
+        self._kubelet = kubelet
+        self._rivals = tuple(rivals)
+        self._server: grpc.Server | None = None
+        self._socket: Path | None = None
+        self._registered_at = float("-inf")
+        self._try_at = 0.0
+        self._rival_since: float | None = None
+        self.problem = "not registered yet"
+        """Why the kubelet does not listen, "" while it does or there is nothing to offer."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Look twice a second until told to stop."""
+        while not stop.is_set():
+            try:
+                self.turn(time.monotonic())
+            except Exception:  # whatever it was, the next turn must come
+                log.exception("%s: a turn failed", self._plugin.resource)
+            stop.wait(LOOK_SECONDS)
+        self.close()
+
+    def turn(self, now: float) -> None:
+        """Do what is to be done now; now: seconds of a clock that only goes forward."""
+        resource = self._plugin.resource
+        metrics.REGISTERED.labels(resource).set(self._plugin.is_listened_to)
+        if not self._plugin.devices():
+            self.problem = ""  # nothing to offer: cards may come later
+            return
+        if self._server is not None and self._socket is not None and not self._socket.exists():
+            log.info("%s: the kubelet has removed our socket, serving again", resource)
+            self._stop_serving()
+        if self._plugin.is_listened_to:
+            self._watch_for_rivals(now)
+            return
+        if now < self._try_at or now - self._registered_at < LISTEN_SECONDS:
+            return
+        if not (self._folder / KUBELET).exists():
+            self.problem = f"there is no {self._folder / KUBELET}"
+            return
+        rival = self._rival(now)
+        if rival:
+            self._try_at = now + (_RIVAL_RETRY_SECONDS if self._is_conflict(now) else LOOK_SECONDS)
+            return
+        self._register(now)
+
+    def close(self) -> None:
+        """Serve no more; the kubelet takes the devices for unhealthy from then on."""
+        self._stop_serving()
+
+    def _register(self, now: float) -> None:
+        resource = self._plugin.resource
+        try:
+            if self._server is None:
+                name = resource.replace("/", "_")
+                self._socket = self._folder / f"{PREFIX}{name}-{secrets.token_hex(4)}.sock"
+                self._server = serve(self._plugin, self._socket)
+            assert self._socket is not None, "a server has a socket"
+            register(self._folder / KUBELET, self._socket.name, self._plugin)
+        except (OSError, grpc.RpcError) as error:
+            self.problem = f"the kubelet does not take the registration: {_words(error)}"
+            log.warning("%s: %s", resource, self.problem)
+            return
+        self._registered_at = now
+        self.problem = ""
+        metrics.REGISTRATIONS.labels(resource).inc()
+        log.info("%s: registered with %d devices", resource, len(self._plugin.devices()))
+
+    def _stop_serving(self) -> None:
+        server, self._server, self._socket = self._server, None, None
+        self._registered_at = float("-inf")
+        if server is not None:
+            server.stop(0).wait(2)
+
+    def _rival(self, now: float) -> str:
+        """Who else offers the resource, "" if nobody does; never two plugins for one resource."""
+        found = next((name for name in self._rivals if _listens(self._folder / name)), "")
+        if not found:
+            try:
+                devices = self._kubelet.healthy(self._plugin.resource)
+            except ListingError as error:
+                found, self.problem = "unknown", str(error)
+                self._rival_since = None  # not a rival's fault
+                return found
+            found = f"a plugin with {len(devices)} devices" if devices else ""
+        if not found:
+            self._rival_since = None
+            metrics.CONFLICT.labels(self._plugin.resource).set(0)
+            return ""
+        if self._rival_since is None:
+            self._rival_since = now
+        self.problem = f"{found} offers {self._plugin.resource} already; remove it, or this allocator"
+        if self._is_conflict(now):
+            metrics.CONFLICT.labels(self._plugin.resource).set(1)
+            log.error("not registered: %s", self.problem)
+        return found
+
+    def _is_conflict(self, now: float) -> bool:
+        """What the kubelet still lists may be our own devices of before a restart: it drops them at once."""
+        return self._rival_since is not None and now - self._rival_since >= RIVAL_SECONDS
+
+    def _watch_for_rivals(self, now: float) -> None:
+        """A plugin that registers after us takes the resource; the kubelet tells nobody."""
+        if now < self._try_at:
+            return
+        self._try_at = now + _RIVAL_RETRY_SECONDS
+        found = next((name for name in self._rivals if _listens(self._folder / name)), "")
+        metrics.CONFLICT.labels(self._plugin.resource).set(bool(found))
+        self.problem = (
+            f"{found} took {self._plugin.resource} over; remove it, or this allocator" if found else ""
+        )
+        if found:
+            log.error("%s", self.problem)
+
+
+def register(kubelet: Path, endpoint: str, plugin: Plugin) -> None:
+    """Tell the kubelet of a plugin that is served. Raises grpc.RpcError."""
+    with grpc.insecure_channel(
+        f"unix:{kubelet}", options=[("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
+    ) as channel:
+        call = channel.unary_unary(
+            "/v1beta1.Registration/Register",
+            request_serializer=wire.RegisterRequest.SerializeToString,
+            response_deserializer=wire.Empty.FromString,
+        )
+        request = wire.RegisterRequest(
+            version=VERSION, endpoint=endpoint, resource_name=plugin.resource, options=plugin.options()
+        )
+        call(request, timeout=LISTEN_SECONDS)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Sockets of allocators that were killed. Call it while holding the lock."""
+    for path in folder.glob(f"{PREFIX}*.sock"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody answers on a socket."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1)
+            probe.connect(str(path))
+    except OSError:
+        return False
+    return True
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, grpc.RpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)

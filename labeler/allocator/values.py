@@ -1,0 +1,116 @@
+"""What the allocator knows of cards and pods, as plain values. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MONITORING_ID: Final = "all"
+"""The one device of a ``_monitoring`` resource (Intel's device plugin): it shows every card, takes none."""
+
+PodName = tuple[str, str]
+"""Namespace and name."""
+
+
+class Refusal(Exception):
+    """A container gets no devices; the message is a sentence for the pod's owner."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card as containers get it.
+
+    number: as in its name cardN. nodes: its device files on the node (/dev/dri/card0, /dev/dri/renderD128).
+    links: further paths to show read-only beside them. pci_address: "0000:3a:00.0", "" if unknown.
+    problem: why it must not be handed out, "" for a healthy card.
+    """
+
+    number: int
+    resource: str
+    nodes: tuple[str, ...]
+    links: tuple[str, ...] = ()
+    pci_address: str = ""
+    tiles: int = 1
+    problem: str = ""
+    name: str = ""
+    """What the card is called in device ids and CDI names; "card" and its number if empty."""
+
+    @property
+    def label(self) -> str:
+        """The card's name in device ids."""
+        return self.name or f"card{self.number}"
+
+
+def device_id(card: Card | str, share: int) -> str:
+    """The id of one share of a card: ``card0-3``."""
+    return f"{card if isinstance(card, str) else card.label}-{share}"
+
+
+def card_of(device: str) -> str:
+    """The name of the card that a device id is a share of."""
+    return device.rpartition("-")[0]
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What a container is started with.
+
+    environment: variables. nodes: device files of the node. links: paths shown read-only. cdi: names of CDI
+    devices, which stand for all of that where the container runtime is to do it.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    cdi: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container of a pod: its whole-numbered limits, and ZE_FLAT_DEVICE_HIERARCHY as its spec says it.
+
+    hierarchy is None where the spec does not set it, and "?" where it comes from elsewhere (valueFrom).
+    """
+
+    name: str
+    asks: Mapping[str, int]
+    hierarchy: str | None = None
+
+    def wants(self, resource: str) -> int:
+        """How many devices of a resource."""
+        return self.asks.get(resource, 0)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of this node as the API server has it."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+    init: tuple[Container, ...] = ()
+    """Init containers that end before the next one starts."""
+    sidecars: tuple[Container, ...] = ()
+    """Init containers that go on (restartPolicy Always)."""
+    over: bool = False
+    """It has succeeded or failed."""
+    started: bool = False
+    """The kubelet has admitted it and said so (status.startTime)."""
+
+    @property
+    def key(self) -> PodName:
+        """Namespace and name, as the kubelet lists it."""
+        return self.namespace, self.name
+
+    def __str__(self) -> str:
+        """How people name it."""
+        return f"{self.namespace}/{self.name}"
+
+    def wants(self, resource: str) -> bool:
+        """Whether any container asks for the resource."""
+        return any(each.wants(resource) for each in (*self.init, *self.sidecars, *self.containers))
+
+
+Listing = Mapping[PodName, Mapping[str, Mapping[str, tuple[str, ...]]]]
+"""The kubelet's word: pod -> container -> resource -> device ids. Ordinary init containers are not in it."""

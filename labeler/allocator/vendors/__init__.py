@@ -1,0 +1,60 @@
+"""What differs between vendors of GPUs: one module each, with a function ``create(places) -> Vendor``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+from labeler.allocator.values import Card, Container, Edits
+
+KNOWN: Final = ("intel", "nvidia")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the node's folders are seen from here; a container may see them elsewhere."""
+
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+    proc: Path = Path("/proc")
+
+
+class Vendor(Protocol):
+    """One vendor's cards."""
+
+    resources: tuple[str, ...]
+    """The resources that hand out cards."""
+    monitoring: Mapping[str, str]
+    """Resources that show all cards of another one, with that one."""
+    has_plans: bool
+    """Whether annotations name cards of this vendor."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """The cards as they are now. Raises OSError."""
+
+    def rivals(self, resource: str) -> tuple[str, ...]:
+        """Names of sockets by which another plugin of this resource is known."""
+
+    def default(
+        self,
+        cards: Mapping[int, Card],
+        available: Iterable[str],
+        must_include: Iterable[str],
+        size: int,
+        taken: Mapping[str, int],
+    ) -> list[str]:
+        """Devices for a pod without a plan. taken: how many of each card are promised to others."""
+
+    def edits(
+        self, given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], container: Container | None
+    ) -> Edits:
+        """What a container is started with that gets these cards (with their tiles; () for all of them).
+
+        visible: further cards that it sees. Raises Refusal.
+        """
+
+
+def create_vendor(name: str, places: Places) -> Vendor:
+    """The vendor of that name."""
+    return cast(Vendor, import_module(f"{__name__}.{name}").create(places))

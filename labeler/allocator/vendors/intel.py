@@ -1,0 +1,150 @@
+"""Intel's GPUs: ``gpu.intel.com/i915``, ``/xe`` by the card's driver, and their ``_monitoring``.
+
+Cards, device files and what is skipped are found as Intel's device plugin 0.32 finds them: ``cardN`` and
+``renderDM`` of one PCI device, no SR-IOV physical function whose virtual functions are in use.
+"""
+
+import logging
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from labeler.allocator.choose import spread
+from labeler.allocator.masks import environment
+from labeler.allocator.values import Card, Container, Edits
+from labeler.allocator.vendors import Places
+from labeler.contract import keys
+
+log: Final = logging.getLogger(__name__)
+
+_VENDOR: Final = "0x8086"
+_CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
+_NODE: Final = re.compile(r"(card|renderD)(0|[1-9][0-9]*)")
+_TILE: Final = re.compile(r"tile[0-9]+")
+_GT: Final = re.compile(r"gt[0-9]+")
+_RESOURCES: Final = {"i915": keys.I915, "xe": keys.XE}
+
+
+def create(places: Places) -> "Intel":
+    """This machine's Intel GPUs."""
+    return Intel(places)
+
+
+class Intel:
+    """The vendor."""
+
+    resources = (keys.I915, keys.XE)
+    monitoring: Mapping[str, str] = {keys.I915_MONITORING: keys.I915, keys.XE_MONITORING: keys.XE}
+    has_plans = True
+
+    def __init__(self, places: Places) -> None:
+        """Nothing is read yet."""
+        self._places = places
+
+    def cards(self) -> tuple[Card, ...]:
+        """Every card, by number; one that cannot be read is left out and hides no other."""
+        folder = self._places.sys / "class" / "drm"
+        if not folder.is_dir():
+            return ()
+        found = []
+        for entry in folder.iterdir():
+            match = _CARD.fullmatch(entry.name)
+            if match is None:
+                continue
+            try:
+                card = self._card(entry, int(match[1]))
+            except OSError as error:
+                log.debug("%s is left out: %s", entry.name, error)
+                continue
+            if card is not None:
+                found.append(card)
+        return tuple(sorted(found, key=lambda card: card.number))
+
+    def rivals(self, resource: str) -> tuple[str, ...]:
+        """Intel's own plugin names its sockets after the resource."""
+        return (resource.replace("/", "-") + ".sock",)
+
+    def default(
+        self,
+        cards: Mapping[int, Card],
+        available: Iterable[str],
+        must_include: Iterable[str],
+        size: int,
+        taken: Mapping[str, int],
+    ) -> list[str]:
+        """Spread over the cards."""
+        return spread(available, must_include, size, taken)
+
+    def edits(
+        self, given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], container: Container | None
+    ) -> Edits:
+        """The cards' device files and paths by PCI address, and the mask for Level Zero."""
+        hierarchy = container.hierarchy if container else None
+        return Edits(
+            environment=environment(given, visible, hierarchy),
+            nodes=tuple(node for card in given for node in card.nodes),
+            links=tuple(link for card in given for link in card.links),
+        )
+
+    def _card(self, entry: Path, number: int) -> Card | None:
+        device = entry / "device"
+        if _read(device / "vendor") != _VENDOR:
+            return None
+        resource = _RESOURCES.get((device / "driver").resolve().name)
+        functions = device / "sriov_numvfs"
+        if resource is None or (functions.exists() and _read(functions) != "0"):
+            return None
+        names = sorted(each.name for each in (device / "drm").iterdir() if _NODE.fullmatch(each.name))
+        address = device.resolve().name
+        by_path = [
+            f"/dev/dri/by-path/pci-{address}-{'card' if name.startswith('card') else 'render'}"
+            for name in names
+        ]
+        return Card(
+            number=number,
+            resource=resource,
+            nodes=tuple(f"/dev/dri/{name}" for name in names),
+            links=tuple(link for link in by_path if self._seen(link).is_symlink()),
+            pci_address=address,
+            tiles=max(1, _count(entry / "gt", _GT) + _count(device, _TILE)),
+            problem=self._problem(device, names),
+        )
+
+    def _problem(self, device: Path, names: list[str]) -> str:
+        for name in names:
+            path = self._seen(f"/dev/dri/{name}")
+            try:
+                if not stat.S_ISCHR(path.stat().st_mode):
+                    return f"{name} is no device file"
+            except OSError as error:
+                return f"its device file {name} cannot be looked at: {error.strerror}"
+        return _bus_problem(device)
+
+    def _seen(self, path: str) -> Path:
+        """Where this process sees a path below the node's /dev."""
+        return self._places.dev / path.removeprefix("/dev/")
+
+
+def _bus_problem(device: Path) -> str:
+    """A card that has fallen off the bus reads as ones; one that sleeps is not woken to be asked."""
+    try:
+        if _read(device / "power" / "runtime_status") == "suspended":
+            return ""
+        with (device / "config").open("rb") as config:
+            head = config.read(4)
+    except OSError:
+        return ""  # no such file is no sign of anything
+    return "it does not answer on its bus" if head == b"\xff" * 4 else ""
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="ascii", errors="replace").strip().lower()
+
+
+def _count(folder: Path, pattern: re.Pattern[str]) -> int:
+    try:
+        return sum(1 for entry in folder.iterdir() if pattern.fullmatch(entry.name))
+    except OSError:
+        return 0
