@@ -55,9 +55,9 @@ class Instance:
         for state in self.states:
             for at, room in enumerate(self.room):
                 room[domain(state, at)] = room.get(domain(state, at), 0) + rooms(self.reference, state)
-        self.discords = {state.name: self.discord(state) for state in self.states}
+        self.penalties = {state.name: self.penalty(state) for state in self.states}
 
-    def discord(self, state: NodeState) -> int:
+    def penalty(self, state: NodeState) -> int:
         wanted = dict(self.reference.requests)
         shares = []
         for resource in {"cpu", "memory"} | {r for r in wanted if "/" in r}:
@@ -73,7 +73,7 @@ class Instance:
             mine = {domain(state, at) for state in used} - self.anchored[at]
             domains.append(len(mine))
             leftover.append(sum(self.room[at][key] for key in mine))
-        return Objective(tuple(domains), 0, tuple(leftover), sum(self.discords[s.name] for s in used))
+        return Objective(tuple(domains), 0, tuple(leftover), sum(self.penalties[s.name] for s in used))
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
         """The sets of nodes that could hold the gang as far as sums and the required level tell."""

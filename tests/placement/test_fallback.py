@@ -104,7 +104,7 @@ def test_both_searches_find_a_place_exactly_when_there_is_one(
         if len(asked.members) > 7:
             continue
         question, _ = ask(asked, snapshot, Options())
-        nodes = [leaf for leaf in leaves(build(question, snapshot)) if leaf.state is not None]
+        nodes = [leaf for leaf in leaves(build(question, snapshot).root) if leaf.state is not None]
         found = search(question, nodes, 10**6).solve()
         assert (found is None) == (best(asked, snapshot) is None)
         if found is not None:

@@ -11,11 +11,11 @@ from webhook.placement.headroom import Score
 GPU = "nvidia.com/gpu"
 
 
-def discords(nodes: list[Node], options: Options | None = None, **amounts: int) -> list[int]:
+def penalties(nodes: list[Node], options: Options | None = None, **amounts: int) -> list[int]:
     snapshot = Snapshot.build(nodes, [])
     score = Score(pod_class(1, **amounts), options or Options(), snapshot.largest)
-    together = score.discords(list(snapshot.nodes.values()))
-    assert together == [score.discord(state) for state in snapshot.nodes.values()]
+    together = score.penalties(list(snapshot.nodes.values()))
+    assert together == [score.penalty(state) for state in snapshot.nodes.values()]
     return together
 
 
@@ -26,20 +26,20 @@ def machine(name: str, cpu: int, memory: int, gpus: int = 0) -> Node:
 def test_what_is_left_counts_against_the_largest_node_of_the_cluster() -> None:
     large, small = machine("large", 10, 1000), machine("small", 5, 500)
     # large: (90 % + 100 %) / 2 of the largest node are left; small: (40 % + 50 %) / 2
-    assert discords([large, small]) == [100 - 95, 100 - 45]
+    assert penalties([large, small]) == [100 - 95, 100 - 45]
 
 
 def test_cpu_memory_and_the_gpu_that_is_asked_for_count_alike_by_default() -> None:
-    assert discords([machine("a", 10, 1000, 4)], None, **{GPU: 1}) == [100 - (90 + 100 + 75) // 3]
+    assert penalties([machine("a", 10, 1000, 4)], None, **{GPU: 1}) == [100 - (90 + 100 + 75) // 3]
 
 
 def test_a_gpu_that_is_not_asked_for_does_not_count() -> None:
-    assert discords([machine("a", 10, 1000, 4)]) == [100 - 95]
+    assert penalties([machine("a", 10, 1000, 4)]) == [100 - 95]
 
 
 def test_weights_are_the_operator_s() -> None:
     options = Options(weights={"cpu": 3, "memory": 0})
-    assert discords([machine("a", 10, 1000, 4)], options, **{GPU: 2}) == [100 - (3 * 90 + 50) // 4]
+    assert penalties([machine("a", 10, 1000, 4)], options, **{GPU: 2}) == [100 - (3 * 90 + 50) // 4]
 
 
 @pytest.mark.parametrize(("most_allocated", "chosen"), [(False, "roomy"), (True, "busy")])

@@ -9,13 +9,14 @@ import pytest
 from hack.comparing.clusters import fragmented
 from tests.placement.small import gang_of, node
 from webhook.placement import Anchor, Mode, Node, Options, Snapshot, Usage
-from webhook.placement.alike import packed_cost as narrow
-from webhook.placement.alike.knapsack import Knapsack, Solution
+from webhook.placement.alike import packed_cost
+from webhook.placement.alike.knapsack import Cover, Knapsack
+from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import evaluate
 from webhook.placement.question import ask
 from webhook.placement.tree import build
-from webhook.placement.unlike.frontier import Search
+from webhook.placement.unlike.frontier import FrontierSearch
 
 
 def cluster(dice: random.Random, nodes: int, slots: int, shared_hosts: bool) -> Snapshot:
@@ -46,8 +47,8 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
             anchors=anchors,
         )
         question, _ = ask(asked, snapshot, Options())
-        root = build(question, snapshot)
-        slow = Search(question, None).frontier(root).get(question.counts)
+        root = build(question, snapshot).root
+        slow = FrontierSearch(question, Budget(10**9)).frontier(root).get(question.counts)
         fast = Knapsack(question).solve(root)
         if slow is None or fast is None:
             assert slow is None
@@ -60,8 +61,8 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
         assert sum(room for _, room, _ in fast.picks) >= question.counts[0]
 
 
-def names(solution: Solution) -> list[str]:
-    return [state.name for state, _, _ in solution.picks]
+def names(cover: Cover) -> list[str]:
+    return [state.name for state, _, _ in cover.picks]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -79,8 +80,8 @@ def test_balanced_has_the_objective_of_the_general_search_in_every_field(seed: i
             anchors=anchors,
         )
         question, _ = ask(asked, snapshot, Options(mode=Mode.BALANCED))
-        root = build(question, snapshot)
-        slow = Search(question, None).frontier(root).get(question.counts)
+        root = build(question, snapshot).root
+        slow = FrontierSearch(question, Budget(10**9)).frontier(root).get(question.counts)
         fast = Knapsack(question).solve(root)
         assert (slow is None) == (fast is None)
         if slow is not None and fast is not None:
@@ -99,10 +100,10 @@ def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
     snapshot = cluster(dice, 60, 8, shared_hosts=True)
     asked = gang_of(dice.randint(20, 80))
     question, _ = ask(asked, snapshot, Options())
-    expected = Knapsack(question).solve(build(question, snapshot))
-    monkeypatch.setattr(narrow, "WORD", 4)
+    expected = Knapsack(question).solve(build(question, snapshot).root)
+    monkeypatch.setattr(packed_cost, "WORD", 4)
     again = Snapshot.build([state.node for state in snapshot.nodes.values()], usage_of(snapshot))
-    found = Knapsack(question).solve(build(question, again))
+    found = Knapsack(question).solve(build(question, again).root)
     assert expected is not None
     assert found is not None
     assert (found.cost, names(found)) == (expected.cost, names(expected))

@@ -14,7 +14,7 @@ import msgspec
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.simulation import read
 from webhook.placement import Assignment, Gang, Mode, NoFit, Options, PlacementError, check, place
-from webhook.placement.cards.state import natural
+from webhook.placement.names import natural
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

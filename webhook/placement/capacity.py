@@ -1,8 +1,10 @@
 """How many pods a node takes, of one class or of several together: free amounts, pod count and cards."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from webhook.placement.cards import choose as cards
+from webhook.placement.cards.choose import Room
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
@@ -22,7 +24,14 @@ def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
     return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
 
 
-def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> int:
+class Rooms(NamedTuple):
+    """How many pods each node takes. undecided: numbers of the nodes that may take more."""
+
+    counts: list[int]
+    undecided: frozenset[int] = frozenset()
+
+
+def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> Room:
     """How many pods of the class the node takes beside its own, whatever its rules say."""
     count = most
     free = state.free
@@ -31,13 +40,13 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> int:
         if available < amount * count:
             count = max(0, available // amount)
             if not count:
-                return 0
+                return Room(0, True)
     if pod_class.cards and count and pod_class.wants_cards:
         return cards.room(state.cards, pod_class, count)
-    return count
+    return Room(count, True)
 
 
-def rooms(pod_class: PodClass, states: Sequence[NodeState]) -> list[int]:
+def rooms(pod_class: PodClass, states: Sequence[NodeState]) -> Rooms:
     """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
 
     Works resource by resource, which is several times faster than node by node.
@@ -55,11 +64,13 @@ def rooms(pod_class: PodClass, states: Sequence[NodeState]) -> list[int]:
             for count, state in zip(counts, states, strict=True)
         ]
     if pod_class.wants_cards:
-        return [
-            cards.room(state.cards, pod_class, count) if count > 0 else 0
+        found = [
+            cards.room(state.cards, pod_class, count) if count > 0 else Room(0, True)
             for count, state in zip(counts, states, strict=True)
         ]
-    return [count if count > 0 else 0 for count in counts]
+        undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
+        return Rooms([each.pods for each in found], undecided)
+    return Rooms([count if count > 0 else 0 for count in counts])
 
 
 def _is_open(state: NodeState) -> bool:
@@ -68,8 +79,8 @@ def _is_open(state: NodeState) -> bool:
     return node.ready and not (node.taints or node.unschedulable or node.problem)
 
 
-def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool:
-    """Whether all these pods fit on the node beside its own, whatever its rules say."""
+def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool | None:
+    """Whether all these pods fit on the node beside its own, whatever its rules say; None: not decided."""
     wanted: dict[str, int] = {}
     for pod in pods:
         for resource, amount in pod.requests:
@@ -77,7 +88,7 @@ def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool:
     if any(amount > state.free.get(resource, 0) for resource, amount in wanted.items()):
         return False
     with_cards = [pod for pod in pods if pod.wants_cards]
-    return not with_cards or cards.fits(state.cards, with_cards)
+    return cards.fits(state.cards, with_cards) if with_cards else True
 
 
 def shortage(pod_class: PodClass, state: NodeState) -> str:
@@ -91,6 +102,6 @@ def shortage(pod_class: PodClass, state: NodeState) -> str:
     ]
     if short:
         return f'resource "{min(short)[1]}"'
-    if pod_class.wants_cards and not cards.room(state.cards, pod_class, 1):
+    if pod_class.wants_cards and not cards.room(state.cards, pod_class, 1).pods:
         return "cards"
     return ""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from webhook.placement import capacity
 from webhook.placement.model import Assignment, CardShare, Gang, Member, Placed
-from webhook.placement.snapshot import NodeState, Snapshot, place_of
+from webhook.placement.snapshot import NodeState, Snapshot, key_of
 
 
 def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
@@ -171,4 +171,4 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
 
 def _domain(snapshot: Snapshot, node: str, level: int) -> tuple[str, ...]:
     state = snapshot.nodes[node]
-    return (*place_of(state, len(snapshot.topology.level_names)), node)[: level + 2]
+    return key_of(state, len(snapshot.topology.level_names))[: level + 2]

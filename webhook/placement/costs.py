@@ -1,6 +1,7 @@
 """A cost as one integer made of fields, the most important highest; so costs add up and compare.
 
-The fields: domains used at each level, unevenness, leftover at each level, discord (see model.Objective).
+The fields: domains used at each level, unevenness, leftover at each level, headroom penalty (see
+model.Objective).
 """
 
 from webhook.placement.model import Objective

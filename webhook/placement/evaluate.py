@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from webhook.placement import capacity
 from webhook.placement.costs import Costs
 from webhook.placement.model import Mode, Objective
-from webhook.placement.snapshot import NodeState, Path, Snapshot, place_of
-from webhook.placement.tree import Question, Vertex, is_in, is_usable, score_of
+from webhook.placement.question import Question, is_in, is_usable
+from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
+from webhook.placement.tree import Vertex, score_of
 
 
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:
@@ -27,9 +28,9 @@ def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], 
     score = score_of(question, snapshot)
     for name, count in counts.items():
         state = snapshot.nodes[name]
-        key = (*place_of(state, question.levels), name)
+        key = key_of(state, question.levels)
         used |= {(level, key[: level + 2]) for level in range(question.levels + 1)}
-        total += score.discord(state)
+        total += score.penalty(state)
         if question.options.mode is Mode.BALANCED:
             total += count * count << costs.square
     rooms = _rooms_by_prefix(question, snapshot)
@@ -39,27 +40,27 @@ def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], 
     return costs.objective(total)
 
 
-def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[tuple[str, ...], int]:
-    rooms: dict[tuple[str, ...], int] = {}
+def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[Path, int]:
+    rooms: dict[Path, int] = {}
     for state in snapshot.nodes.values():
         if not is_usable(question, state):
             continue
         count = _reference_room(question, state)
-        key = (*place_of(state, question.levels), state.name)
+        key = key_of(state, question.levels)
         for level in range(question.levels + 1):
             rooms[key[: level + 2]] = rooms.get(key[: level + 2], 0) + count
     return rooms
 
 
 def _reference_room(question: Question, state: NodeState) -> int:
-    """Room that leftover is measured in: wherever the class may run, even where it is tied elsewhere."""
+    """Room that leftover is measured in: wherever the class may run, even where it is confined elsewhere."""
     pod_class = question.classes[question.reference]
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
+    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state).pods
 
 
 def class_room(question: Question, number: int, state: NodeState) -> int:
     """How many pods of a class of the gang may and can run on a node."""
-    if not is_in(question.tied[number] if question.tied else None, state, question.levels):
+    if not is_in(question.confinement(number), state, question.levels):
         return 0
     pod_class = question.classes[number]
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state)
+    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state).pods

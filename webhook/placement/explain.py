@@ -4,12 +4,14 @@ from collections import Counter
 from dataclasses import replace
 
 from webhook.placement import capacity
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.snapshot import NodeState, Snapshot, place_of
+from webhook.placement.question import Question, is_in
+from webhook.placement.snapshot import NodeState, Snapshot
 from webhook.placement.synthetic import WHOLE, is_synthetic
-from webhook.placement.tree import Question, Vertex
-from webhook.placement.unlike.frontier import OutOfSteps, Search
+from webhook.placement.tree import Vertex
+from webhook.placement.unlike.frontier import FrontierSearch
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
@@ -41,10 +43,8 @@ def _cause(question: Question, state: NodeState) -> str:
         return "excluded"
     if state.path is None and question.required is not None and question.required < question.levels:
         return "no topology labels"
-    if question.inside is not None:
-        key = (*place_of(state, question.levels), state.name)
-        if key[: len(question.inside)] != question.inside:
-            return "outside the domain of the gang's placed pods"
+    if not is_in(question.inside, state, question.levels):
+        return "outside the domain of the gang's placed pods"
     if any(class_room(question, number, state) for number in range(len(question.classes))):
         return ""
     pod_class = question.classes[question.reference]
@@ -81,7 +81,7 @@ def _alone(question: Question) -> list[str]:
 def _nearest(question: Question, snapshot: Snapshot, root: Vertex) -> Nearest | None:
     """The domain of the required level with the most room for members, or the whole cluster."""
     level = question.required if question.required is not None else -1
-    search = Search(question, question.options.budget)
+    search = FrontierSearch(question, Budget(question.options.budget))
     alike = len(question.counts) == 1 and not question.slices
     best: tuple[int, Vertex] | None = None
     stack = [root]

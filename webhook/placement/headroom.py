@@ -27,7 +27,7 @@ class Score:
         self.key = (self.parts, self.most_allocated)
         self._total = sum(weight for _, weight, _, _ in self.parts)
 
-    def discord(self, state: NodeState) -> int:
+    def penalty(self, state: NodeState) -> int:
         """100 minus the score; the score itself where the most allocated node is wanted."""
         parts = 0
         for resource, weight, need, most in self.parts:
@@ -37,8 +37,8 @@ class Score:
         score = parts // self._total if self._total else 0
         return score if self.most_allocated else 100 - score
 
-    def discords(self, states: Sequence[NodeState]) -> list[int]:
-        """The discord of each of many nodes: `discord`, resource by resource, which is faster."""
+    def penalties(self, states: Sequence[NodeState]) -> list[int]:
+        """The penalty of each of many nodes: `penalty`, resource by resource, which is faster."""
         sums = [0] * len(states)
         for resource, weight, need, most in self.parts:
             sums = [

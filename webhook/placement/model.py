@@ -233,15 +233,16 @@ class Objective:
 
     domains: how many are used at each level, coarsest first, the last being nodes. unevenness: the squares of
     the numbers of members on each node, added up in mode balanced, else 0. leftover: at each level, the room
-    (in pods of the gang's most frequent class, before placing) of the domains used. discord: 100 minus the
-    headroom score (see headroom.Score), added over the nodes used. Domains that anchors use cost nothing.
-    Beside anchors with ranks, nearness to the neighbouring ranks comes before discord.
+    (in pods of the gang's most frequent class, before placing) of the domains used. headroom_penalty:
+    100 minus the headroom score (see headroom.Score), added over the nodes used. Domains that anchors use
+    cost nothing. Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom
+    penalty.
     """
 
     domains: tuple[int, ...]
     unevenness: int
     leftover: tuple[int, ...]
-    discord: int
+    headroom_penalty: int
 
 
 @dataclass(frozen=True, slots=True)

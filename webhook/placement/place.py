@@ -5,16 +5,13 @@ they can without one more domain or more leftover; so ranks stay along the topol
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from webhook.placement.alike import least_free as leastfree
-from webhook.placement.alike.items import Pick
-from webhook.placement.alike.knapsack import Knapsack
-from webhook.placement.cards import choose as cards
-from webhook.placement.cards.state import natural
+from webhook.placement.alike import knapsack, least_free
+from webhook.placement.cards.choose import choose
 from webhook.placement.costs import Costs
-from webhook.placement.evaluate import class_room, cost_of, evaluate
+from webhook.placement.evaluate import cost_of, evaluate
 from webhook.placement.explain import no_fit, refused
 from webhook.placement.model import (
     Assignment,
@@ -28,12 +25,12 @@ from webhook.placement.model import (
     PlacementError,
     Slots,
 )
-from webhook.placement.question import Impossible, ask
-from webhook.placement.snapshot import Snapshot, place_of
-from webhook.placement.tree import Question, Vertex, build, is_usable
-from webhook.placement.unlike import fallback
-from webhook.placement.unlike.frontier import OutOfSteps, Search
-from webhook.placement.unlike.node_options import State
+from webhook.placement.names import natural
+from webhook.placement.question import Impossible, Question, ask
+from webhook.placement.snapshot import Snapshot, key_of
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Tree, Vertex, build
+from webhook.placement.unlike import solve as unlike
 
 NEIGHBOURS: Final = 64
 """Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""
@@ -43,18 +40,6 @@ NEIGHBOURHOODS: Final = 4
 
 STEERING: Final = 20_000
 """Search steps for one attempt at steering."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Solved:
-    """Pods of each class by node (None: no place found), and whether that is proven to be the best.
-
-    cost: that of the nodes used, where the solver knows it; counts are in topology order then.
-    """
-
-    counts: dict[str, State] | None
-    proven: bool
-    cost: int | None = None
 
 
 def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment | NoFit:
@@ -70,11 +55,11 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
     if not gang.members:
         nothing = Costs(question.levels).objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
-    root = build(question, snapshot)
-    solved = _decided(question, root, snapshot)
+    tree = build(question, snapshot)
+    solved = _solve(question, tree)
     if solved.counts is None:
-        return no_fit(gang, question, snapshot, root, solved.proven)
-    objective = _objective(question, snapshot, root, solved)
+        return no_fit(gang, question, snapshot, tree.root, solved.proven)
+    objective = _objective(question, snapshot, tree.root, solved)
     placed = _assign(question, members, snapshot, solved)
     best = Assignment(placed, objective, solved.proven, snapshot.topology.spread(objective.domains))
     return _near_neighbours(gang, question, snapshot, best) or best
@@ -93,67 +78,37 @@ def _near_neighbours(
         return None
     options = replace(question.options, budget=min(question.options.budget, STEERING))
     for level in range(question.levels, -1, -1):
-        tied, members = ask(gang, snapshot, options, near=level)
-        if not tied.tied or len(set(tied.tied)) > NEIGHBOURHOODS:
+        confined, members = ask(gang, snapshot, options, near=level)
+        if not confined.confined or len(set(confined.confined)) > NEIGHBOURHOODS:
             continue
-        solved = _solve(tied, build(tied, snapshot))
+        solved = _solve(confined, build(confined, snapshot))
         if solved.counts is None:
             continue
         taken = {name: sum(pods) for name, pods in solved.counts.items()}
         objective = evaluate(question, snapshot, taken, Costs(question.levels))
-        if replace(objective, discord=0) == replace(best.objective, discord=0):
-            placed = _assign(tied, members, snapshot, solved)
+        if replace(objective, headroom_penalty=0) == replace(best.objective, headroom_penalty=0):
+            placed = _assign(confined, members, snapshot, solved)
             return Assignment(placed, objective, best.proven, best.spread)
     return None
 
 
-def _decided(question: Question, root: Vertex, snapshot: Snapshot) -> _Solved:
-    """As _solve, but nothing is proven where room on cards was not decided, see cards.doubts."""
-    hard = [number for number, pod_class in enumerate(question.classes) if cards.is_hard(pod_class)]
-    with cards.doubts() as doubts:
-        solved = _solve(question, root)
-        # The rooms of single classes may come from an earlier decision: ask for them again.
-        for state in snapshot.nodes.values() if hard else ():
-            for number in hard if is_usable(question, state) else ():
-                class_room(question, number, state)
-    return replace(solved, proven=solved.proven and not doubts)
-
-
-def _solve(question: Question, root: Vertex) -> _Solved:
+def _solve(question: Question, tree: Tree) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
-    alike = len(question.counts) == 1 and not question.slices
-    if alike and question.options.mode is not Mode.LEAST_FREE:
-        solution = Knapsack(question).solve(root)
-        if solution is None:
-            return _Solved(None, True)
-        return _Solved(_filled(question, solution.picks), True, solution.cost)
-    if alike:
-        return _Solved(leastfree.distribute(question, root), True)
-    balanced = question.options.mode is Mode.BALANCED
-    search = Search(question, question.options.budget if balanced or len(question.counts) > 1 else None)
-    try:
-        return _Solved(search.solve(root, Knapsack(question).bound), True)
-    except OutOfSteps:
-        return _Solved(*fallback.first_found(question, root))
+    if len(question.counts) > 1 or question.slices:
+        found = unlike.solve(question, tree.root)
+    elif question.options.mode is Mode.LEAST_FREE:
+        found = least_free.solve(question, tree.root)
+    else:
+        found = knapsack.solve(question, tree.root)
+    return replace(found, proven=found.proven and tree.exact)
 
 
-def _filled(question: Question, picks: Sequence[Pick]) -> dict[str, State]:
-    """The chosen nodes filled in the order of the topology; the last one may stay partly free."""
-    counts: dict[str, State] = {}
-    left = question.counts[0]
-    for state, room, _ in picks:
-        if left:
-            counts[state.node.name] = (min(left, room),)
-            left -= min(left, room)
-    return counts
-
-
-def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: _Solved) -> Objective:
+def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> Objective:
     costs = Costs(question.levels)
     if solved.cost is not None:
         return costs.objective(solved.cost)
     assert solved.counts is not None
-    places = [(*place_of(snapshot.nodes[name], question.levels), name) for name in solved.counts]
+    places = [key_of(snapshot.nodes[name], question.levels) for name in solved.counts]
     total = cost_of(root, places)
     if question.options.mode is Mode.BALANCED:
         total += sum(sum(taken) ** 2 for taken in solved.counts.values()) << costs.square
@@ -161,7 +116,7 @@ def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: _So
 
 
 def _assign(
-    question: Question, members: Sequence[Sequence[Member]], snapshot: Snapshot, solved: _Solved
+    question: Question, members: Sequence[Sequence[Member]], snapshot: Snapshot, solved: Solution
 ) -> tuple[Placed, ...]:
     """Members onto nodes: each class in rank order along the topology."""
     counts = solved.counts or {}
@@ -184,7 +139,7 @@ def _assign(
 
 
 def _along(question: Question, snapshot: Snapshot, name: str) -> tuple[object, ...]:
-    key = (*place_of(snapshot.nodes[name], question.levels), name)
+    key = key_of(snapshot.nodes[name], question.levels)
     return tuple(natural(part) for part in key)
 
 
@@ -192,7 +147,7 @@ def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[S
     pods = [member.pod_class for member in residents]
     if not any(pod.wants_cards for pod in pods):
         return [()] * len(pods)
-    chosen = cards.choose(snapshot.nodes[name].cards, pods)
+    chosen = choose(snapshot.nodes[name].cards, pods).slots
     if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
         raise PlacementError(
             f"cards of {name} for {len(pods)} of its pods were not found in the steps there are"

@@ -1,14 +1,51 @@
 """A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import ClassVar
 
-from webhook.placement.cards.state import natural
 from webhook.placement.model import Gang, Member, Options, PlacementError, PodClass
-from webhook.placement.snapshot import Snapshot, place_of
-from webhook.placement.tree import Question
+from webhook.placement.names import natural
+from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 
-ClassKey = tuple[PodClass, tuple[str, ...] | None]
+Counts = tuple[int, ...]
+"""How many pods of each class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A gang as the solvers see it: classes with counts, and the rules that shape the tree.
+
+    required: number of the required level or None; slices: (level, size), coarsest level first; anchored:
+    prefixes of the paths of domains that the gang uses already, and the names of such nodes.
+    """
+
+    classes: tuple[PodClass, ...]
+    counts: tuple[int, ...]
+    levels: int
+    options: Options = field(default_factory=Options)
+    required: int | None = None
+    preferred: int | None = None
+    slices: tuple[tuple[int, int], ...] = ()
+    anchored: frozenset[Path] = frozenset()
+    inside: Path | None = None
+    excluded: frozenset[str] = frozenset()
+    confined: tuple[Path | None, ...] = ()
+    """For each class the domain that it must stay in; () when none is confined."""
+    unbound_slices: tuple[int, ...] = ()
+    """For each class how many of the slices, from the coarsest, do not bind it; () without slices."""
+
+    reference: ClassVar[int] = 0
+    """Number of the class that rooms are measured in: the most frequent comes first."""
+
+    def confinement(self, number: int) -> Path | None:
+        """The domain that a class must stay in; None: anywhere."""
+        return self.confined[number] if self.confined else None
+
+
+ClassKey = tuple[PodClass, Path | None]
+"""A class of pods, and the domain that these of them must stay in."""
 
 
 class Impossible(Exception):
@@ -49,12 +86,12 @@ def ask(
     groups = _classes(gang, slices, places, near)
     keys = sorted(groups, key=lambda key: -len(groups[key]))
     free = [key for key in keys if key[1] is None]
-    settled: tuple[int, ...] = ()
+    unbound: tuple[int, ...] = ()
     if slices:
         keys = free + [key for key in keys if key[1] is not None]
-        settled = tuple(_settled(key, free, slices) for key in keys)
-        _check_sliced_classes(gang, free, [len(groups[key]) for key in keys], settled, slices)
-        slices = slices if min(settled, default=0) < len(slices) else ()
+        unbound = tuple(_unbound(key, free, slices) for key in keys)
+        _check_sliced_classes(gang, free, [len(groups[key]) for key in keys], unbound, slices)
+        slices = slices if min(unbound, default=0) < len(slices) else ()
     question = Question(
         classes=tuple(key[0] for key in keys),
         counts=tuple(len(groups[key]) for key in keys),
@@ -66,13 +103,13 @@ def ask(
         anchored=frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1)),
         inside=inside,
         excluded=gang.excluded_nodes,
-        tied=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
-        settled=settled,
+        confined=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
+        unbound_slices=unbound,
     )
     return question, [groups[key] for key in keys]
 
 
-_Places = list[tuple[tuple[str, ...], int | None]]
+_Places = list[tuple[Path, int | None]]
 """Key of an anchor's node (its path and its name) and the anchor's rank."""
 
 
@@ -80,13 +117,13 @@ def _anchor_places(gang: Gang, snapshot: Snapshot) -> _Places:
     """Anchors on nodes that are gone do not count."""
     levels = len(snapshot.topology.level_names)
     return [
-        ((*place_of(snapshot.nodes[anchor.node], levels), anchor.node), anchor.rank)
+        (key_of(snapshot.nodes[anchor.node], levels), anchor.rank)
         for anchor in gang.anchors
         if anchor.node in snapshot.nodes
     ]
 
 
-def _inside(gang: Gang, places: _Places, required: int | None) -> tuple[str, ...] | None:
+def _inside(gang: Gang, places: _Places, required: int | None) -> Path | None:
     if required is None or not places:
         return None
     domains = sorted({key[: required + 2] for key, _ in places})
@@ -100,17 +137,17 @@ def _classes(
     gang: Gang, slices: tuple[tuple[int, int], ...], places: _Places, near: int | None
 ) -> dict[ClassKey, list[Member]]:
     groups: dict[ClassKey, list[Member]] = {}
-    known: dict[tuple[int, tuple[str, ...] | None], list[Member]] = {}  # by identity: classes hash slowly
+    known: dict[tuple[int, Path | None], list[Member]] = {}  # by identity: classes hash slowly
     for member in by_rank(gang.members):
-        tie = _tie(member, slices, places) if near is None else _neighbour(member, near, places)
-        group = known.get((id(member.pod_class), tie))
+        domain = _slice_domain(member, slices, places) if near is None else _neighbour(member, near, places)
+        group = known.get((id(member.pod_class), domain))
         if group is None:
-            group = known[id(member.pod_class), tie] = groups.setdefault((member.pod_class, tie), [])
+            group = known[id(member.pod_class), domain] = groups.setdefault((member.pod_class, domain), [])
         group.append(member)
     return groups
 
 
-def _tie(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -> tuple[str, ...] | None:
+def _slice_domain(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -> Path | None:
     """The domain of the innermost slice of this member that has a placed pod already."""
     if member.rank is None or not places:
         return None
@@ -121,7 +158,7 @@ def _tie(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -
     return None
 
 
-def _neighbour(member: Member, level: int, places: _Places) -> tuple[str, ...] | None:
+def _neighbour(member: Member, level: int, places: _Places) -> Path | None:
     """The domain of the placed pod whose rank is nearest to the member's, the lower of two."""
     if member.rank is None:
         return None
@@ -144,11 +181,11 @@ def _check_slices(gang: Gang, slices: tuple[tuple[int, int], ...], required: int
             raise PlacementError(f"gang {gang.name}: slices of {size} do not divide into slices of {smaller}")
 
 
-def _settled(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, int], ...]) -> int:
+def _unbound(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, int], ...]) -> int:
     """How many slices, from the coarsest, do not bind a class any more.
 
-    Workers without a placed pod in any slice are bound by all of them, tied ones by those inside the slice
-    that ties them, and single pods of other classes by none.
+    Workers without a placed pod in any slice are bound by all of them, confined ones by those inside the
+    slice that confines them, and single pods of other classes by none.
     """
     if key[1] is None:
         return 0 if key == free[0] else len(slices)
@@ -159,14 +196,28 @@ def _check_sliced_classes(
     gang: Gang,
     free: Sequence[ClassKey],
     counts: Sequence[int],
-    settled: Sequence[int],
+    unbound: Sequence[int],
     slices: tuple[tuple[int, int], ...],
 ) -> None:
     """Slices concern the workers: one class, beside which single pods of other classes may stand."""
     if any(count > 1 for count in counts[1 : len(free)]):
         raise PlacementError(f"gang {gang.name}: slices need workers that are alike")
-    for count, done in zip(counts, settled, strict=True):
+    for count, done in zip(counts, unbound, strict=True):
         if done < len(slices) and count % slices[done][1]:
             raise PlacementError(
                 f"gang {gang.name}: {count} pods do not divide into slices of {slices[done][1]}"
             )
+
+
+def is_usable(question: Question, state: NodeState) -> bool:
+    """Whether the gang's own wishes leave the node to it."""
+    if state.path is None and question.required is not None and question.required < question.levels:
+        return False
+    if state.node.name in question.excluded:
+        return False
+    return is_in(question.inside, state, question.levels)
+
+
+def is_in(domain: Path | None, state: NodeState, levels: int) -> bool:
+    """Whether a node lies in a domain; None: anywhere."""
+    return domain is None or key_of(state, levels)[: len(domain)] == domain

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from webhook.placement.cards.state import CardState, card_state, natural
+from webhook.placement.cards.state import CardState, card_state
 from webhook.placement.model import Assignment, Gang, Node, Placed, PlacementError, PodClass, Topology, Usage
+from webhook.placement.names import natural
 
 Path = tuple[str, ...]
 
@@ -99,7 +100,7 @@ class Block:
 
 def make_block(key: Path, states: list[NodeState], levels: int) -> Block:
     """A block of nodes that share their top-level domain."""
-    places = [(*place_of(state, levels), state.name) for state in states]
+    places = [key_of(state, levels) for state in states]
     order = sorted(range(len(states)), key=lambda number: [natural(part) for part in places[number]])
     leaves = [Domain(places[number], (), index) for index, number in enumerate(order)]
     return Block(key, tuple(states[number] for number in order), _layout(leaves, 0, levels))
@@ -119,6 +120,11 @@ def _layout(leaves: list[Domain], level: int, levels: int) -> Domain:
 def place_of(state: NodeState, levels: int) -> Path:
     """A node's path; one without place is alone in a domain of its own at every level."""
     return state.path or ("", state.name, *("" for _ in range(levels - 1)))
+
+
+def key_of(state: NodeState, levels: int) -> Path:
+    """A node's path and its name: the first level + 2 parts name its domain of a level, the node the last."""
+    return (*place_of(state, levels), state.node.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

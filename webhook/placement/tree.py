@@ -5,43 +5,16 @@ a domain is a single node, the nodes are kept as lists of rooms (Leaves), and ve
 for those who ask. Costs are those of costs.Costs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from webhook.placement import capacity
-from webhook.placement.cards.state import natural
 from webhook.placement.costs import Costs
 from webhook.placement.headroom import Score
-from webhook.placement.model import Options, PodClass
-from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, place_of
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A gang as the solvers see it: classes with counts, and the rules that shape the tree.
-
-    required: number of the required level or None; slices: (level, size), coarsest level first; anchored:
-    prefixes of the paths of domains that the gang uses already, and the names of such nodes.
-    """
-
-    classes: tuple[PodClass, ...]
-    counts: tuple[int, ...]
-    levels: int
-    options: Options = field(default_factory=Options)
-    required: int | None = None
-    preferred: int | None = None
-    slices: tuple[tuple[int, int], ...] = ()
-    anchored: frozenset[tuple[str, ...]] = frozenset()
-    inside: tuple[str, ...] | None = None
-    excluded: frozenset[str] = frozenset()
-    tied: tuple[tuple[str, ...] | None, ...] = ()
-    """For each class the domain that it must stay in; () when none is tied."""
-    settled: tuple[int, ...] = ()
-    """For each class how many of the slices, from the coarsest, do not bind it; () without slices."""
-
-    reference: ClassVar[int] = 0
-    """Number of the class that rooms are measured in: the most frequent comes first."""
+from webhook.placement.names import natural
+from webhook.placement.question import Question, is_in, is_usable
+from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
 
 
 @dataclass(slots=True, eq=False)
@@ -60,10 +33,10 @@ class Leaves:
     costs_of: dict[int, int] = field(default_factory=dict)
 
     @property
-    def discords(self) -> list[int]:
+    def penalties(self) -> list[int]:
         """Of each node."""
         if self.worked_out is None:
-            self.worked_out = self.score.discords(self.states)
+            self.worked_out = self.score.penalties(self.states)
         return self.worked_out
 
     @property
@@ -75,17 +48,17 @@ class Leaves:
 
     def own(self, number: int) -> int:
         """The cost of using a node."""
-        return self.cost_without_discord(self.rooms[number]) + self.discords[number]
+        return self.cost_without_penalty(self.rooms[number]) + self.penalties[number]
 
-    def cost_without_discord(self, room: int) -> int:
-        """The cost of using a node with so much room, but for its discord."""
+    def cost_without_penalty(self, room: int) -> int:
+        """The cost of using a node with so much room, but for its headroom penalty."""
         if room not in self.costs_of:
             self.costs_of[room] = self.costs.of_levels(self.top, self.costs.depth - 1, room)
         return self.costs_of[room]
 
     def _vertex(self, number: int) -> "Vertex":
         state, room, bottom = self.states[number], self.rooms[number], self.costs.depth - 1
-        key = (*place_of(state, bottom), state.name)
+        key = key_of(state, bottom)
         rooms = tuple([of_class[number] for of_class in self.every])
         return Vertex(
             self.top, bottom, key, room, self.own(number), (), None, state, rooms, (room, self.top)
@@ -120,16 +93,25 @@ class Vertex:
         return self.parts if self.leaves is None else self.leaves.vertices
 
 
-def build(question: Question, snapshot: Snapshot) -> Vertex:
+class Tree(NamedTuple):
+    """Everything the gang may use. exact: whether the rooms of all nodes were decided, see cards.choose."""
+
+    root: Vertex
+    exact: bool
+
+
+def build(question: Question, snapshot: Snapshot) -> Tree:
     """The tree of everything the gang may use; its root stands for the cluster and costs nothing."""
     costs = Costs(question.levels)
     score = score_of(question, snapshot)
-    blocks = [block_vertex(question, block, costs, score) for block in snapshot.blocks.values()]
+    blocks = [_block_tree(question, block, costs, score) for block in snapshot.blocks.values()]
     children = sorted(
-        (vertex for vertex in blocks if vertex is not None), key=lambda v: [natural(part) for part in v.key]
+        (vertex for vertex, _ in blocks if vertex is not None),
+        key=lambda v: [natural(part) for part in v.key],
     )
     room = sum(child.room for child in children)
-    return Vertex(-1, -1, (), room, 0, tuple(children), even=_even(children))
+    root = Vertex(-1, -1, (), room, 0, tuple(children), even=_even(children))
+    return Tree(root, all(exact for _, exact in blocks))
 
 
 def score_of(question: Question, snapshot: Snapshot) -> Score:
@@ -144,28 +126,34 @@ def _even(children: Sequence[Vertex]) -> tuple[int, int] | None:
     return max(child.even for child in children if child.even)
 
 
-def block_vertex(question: Question, block: Block, costs: Costs, score: Score) -> Vertex | None:
+_BlockTree = tuple[Vertex | None, bool]
+"""The vertex of a block with room for the gang, and whether the rooms of all its nodes were decided."""
+
+
+def _block_tree(question: Question, block: Block, costs: Costs, score: Score) -> _BlockTree:
     """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
     if question.inside is not None and not _overlaps(question.inside, block.key):
-        return None
-    if question.tied and not any(tie is None or _overlaps(tie, block.key) for tie in question.tied):
-        return None
+        return None, True
+    if question.confined and not any(
+        domain is None or _overlaps(domain, block.key) for domain in question.confined
+    ):
+        return None, True
     labelled_only = question.required is not None and question.required < question.levels
     if labelled_only and block.states[0].path is None:
-        return None
+        return None, True
     plain = (
-        not question.tied
+        not question.confined
         and not question.anchored
         and question.inside is None
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
     )
     if not plain:
-        return _Builder(question, block, costs, score).vertex(block.layout, 0)
-    key = ("vertex", question.classes, score.key)
+        return _Builder(question, block, costs, score).tree()
+    key = ("tree", question.classes, score.key)
     if key not in block.cache:
-        block.cache[key] = _Builder(question, block, costs, score).vertex(block.layout, 0)
-    vertex: Vertex | None = block.cache[key]
-    return vertex
+        block.cache[key] = _Builder(question, block, costs, score).tree()
+    known: _BlockTree = block.cache[key]
+    return known
 
 
 def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
@@ -178,25 +166,36 @@ class _Builder:
 
     def __init__(self, question: Question, block: Block, costs: Costs, score: Score) -> None:
         self.question = question
+        self.block = block
         self.states = block.states
         self.costs = costs
         self.score = score
+        self.exact = True
         self.rooms = [self._rooms(number) for number in range(len(question.classes))]
         self.reference = self.rooms[question.reference]
-        if question.tied:
-            self.reference = capacity.rooms(question.classes[question.reference], block.states)
+        if question.confined:
+            self.reference = capacity.rooms(question.classes[question.reference], block.states).counts
 
     def _rooms(self, number: int) -> list[int]:
         """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
         question = self.question
-        rooms = capacity.rooms(question.classes[number], self.states)
-        tie = question.tied[number] if question.tied else None
-        if question.excluded or question.inside is not None or tie is not None:
-            return [
-                room if room and is_usable(question, state) and is_in(tie, state, question.levels) else 0
-                for room, state in zip(rooms, self.states, strict=True)
+        rooms, undecided = capacity.rooms(question.classes[number], self.states)
+        domain = question.confinement(number)
+        if question.excluded or question.inside is not None or domain is not None:
+
+            def mine(state: NodeState) -> bool:
+                return is_usable(question, state) and is_in(domain, state, question.levels)
+
+            rooms = [
+                room if room and mine(state) else 0 for room, state in zip(rooms, self.states, strict=True)
             ]
+            undecided = frozenset(number for number in undecided if mine(self.states[number]))
+        self.exact = self.exact and not undecided
         return rooms
+
+    def tree(self) -> _BlockTree:
+        """The whole block."""
+        return self.vertex(self.block.layout, 0), self.exact
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
         if domain.index >= 0:
@@ -244,8 +243,8 @@ class _Builder:
     def _single(self, number: int, level: int) -> Vertex:
         """A node that stands for all levels from one down."""
         state, room, bottom = self.states[number], self.reference[number], self.question.levels
-        key = (*place_of(state, bottom), state.name)
-        own = self.costs.of_levels(level, bottom, room) + self.score.discord(state)
+        key = key_of(state, bottom)
+        own = self.costs.of_levels(level, bottom, room) + self.score.penalty(state)
         rooms = tuple([of_class[number] for of_class in self.rooms])
         return Vertex(level, bottom, key, room, own, (), None, state, rooms, (room, level))
 
@@ -263,22 +262,33 @@ class _Builder:
         if not any(rooms):
             return None
         level, room = self.question.levels, self.reference[domain.index]
-        own = self._own(domain.key, level, room) + self.score.discord(state)
+        own = self._own(domain.key, level, room) + self.score.penalty(state)
         return Vertex(level, level, domain.key, room, own, (), None, state, rooms, (room, level))
 
     def _own(self, key: Path, level: int, room: int) -> int:
         return 0 if key in self.question.anchored else self.costs.of_domain(level, room)
 
 
-def is_usable(question: Question, state: NodeState) -> bool:
-    """Whether the gang's own wishes leave the node to it."""
-    if state.path is None and question.required is not None and question.required < question.levels:
-        return False
-    if state.node.name in question.excluded:
-        return False
-    return is_in(question.inside, state, question.levels)
+def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
+    """The vertices of the nodes of a domain, in topology order."""
+    if vertex.state is not None:
+        yield vertex
+    for child in vertex.children:
+        yield from nodes_of(child)
 
 
-def is_in(domain: tuple[str, ...] | None, state: NodeState, levels: int) -> bool:
-    """Whether a node lies in a domain; None: anywhere."""
-    return domain is None or (*place_of(state, levels), state.name)[: len(domain)] == domain
+def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
+    """The domains of a level in a domain; None: that domain itself."""
+    if level is None or vertex.bottom >= level:
+        yield vertex
+        return
+    for child in vertex.children:
+        yield from domains_at(child, level)
+
+
+def domains_from(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
+    """The domains of a level (None: all levels) and of those below it, each before the ones inside."""
+    if level is None or vertex.bottom >= level:
+        yield vertex
+    for child in vertex.children:
+        yield from domains_from(child, level)

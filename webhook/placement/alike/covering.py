@@ -4,24 +4,22 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
-from webhook.placement.alike.items import Inside, Pick, Ranges, child_rooms
-from webhook.placement.alike.packed_cost import Narrow
-from webhook.placement.alike.rooms import census, discords_of, rooms_below, shape
+from webhook.placement.alike.items import Inside, Terms
+from webhook.placement.alike.layers import Ranges, priced, screen
+from webhook.placement.alike.packed_cost import PackedCost
+from webhook.placement.alike.rooms import Pick, census, child_rooms, penalties_of, shape
+from webhook.placement.bounds import rooms_below
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
 from webhook.placement.model import Mode
-from webhook.placement.tree import Question, Vertex
-
-if TYPE_CHECKING:
-    from webhook.placement.alike.layers import Array
-
+from webhook.placement.question import Question
+from webhook.placement.tree import Vertex
 
 SCREENED = 100_000
 """Size of the tables up to which they are quicker than what they save."""
 
 
-class Home:
+class CoveringDomain:
     """One domain, which is paid for already, and the gang in it."""
 
     def __init__(self, question: Question, costs: Costs, vertex: Vertex) -> None:
@@ -29,29 +27,33 @@ class Home:
         self.costs = costs
         self.vertex = vertex
         self.anchored = bool(question.anchored)
+        self.balanced = question.options.mode is Mode.BALANCED
         self.pods = question.counts[0]
         self.unit, self.lowest = 1, costs.depth
-        self.balanced = question.options.mode is Mode.BALANCED
         if vertex.even is not None and not self.anchored and not self.balanced:
             self.unit, self.lowest = vertex.even
         self.wanted = -(-self.pods // self.unit)
         self.census = census(vertex)
         self.levels = [level for level in range(costs.depth) if self._varies(level)]
-        self.ranges, numbers = self._candidates()
-        self.whole = self.lowest < costs.depth and _one_discord(vertex, numbers)
+        ranges, numbers = self._candidates()
+        self.whole = self.lowest < costs.depth and _one_penalty(vertex, numbers)
         self.slack = self._slack()
+        counts = self._count_fields()
+        self.terms = Terms(
+            costs, self.balanced, self.unit, self.wanted, self.slack, self.lowest, self.whole, counts, counts
+        )
+        self.top = Inside(self.terms, vertex, numbers, ranges)
+        self.fewest = counts.unpack(int(self.top.layers.counts[self.wanted]))
+
+    def _count_fields(self) -> PackedCost:
+        """The numbers of domains of the levels at which they vary, in the widths that they need."""
         most = self.wanted + self.slack
-        self.counts = Narrow(
+        return PackedCost(
             [
-                (costs.domains[level], COUNT_BITS, min(most, self.census[level][0]).bit_length())
+                (self.costs.domains[level], COUNT_BITS, min(most, self.census[level][0]).bit_length())
                 for level in self.levels
             ]
         )
-        self.values = self.counts
-        self.after_amount = 0
-        self.inner: dict[int, Inside] = {}
-        self.top = Inside(self, vertex, numbers)
-        self.fewest = self.counts.unpack(int(self.top.layers.counts[self.wanted]))
 
     def _varies(self, level: int) -> bool:
         """Whether the number of domains of a level has to be searched for.
@@ -96,8 +98,6 @@ class Home:
 
         With the ranges that they hold then, in pods. {} where that is not worth working out.
         """
-        from webhook.placement.alike.layers import priced, screen
-
         first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
         if not self.vertex.parts or not {first, second} <= set(self.levels):
             return {}
@@ -142,21 +142,22 @@ class Home:
 
     def solve(self) -> tuple[int, list[Pick]]:
         """The least cost without that of using the domain itself, and the nodes in topology order."""
-        self.values = self._value_fields()
+        values, after = self._value_fields()
+        self.terms.values = values
         targets = range(self.wanted, min(self.wanted + self.slack, self.top.layers.reach[-1]) + 1)
-        values = self.top.layers.solve(targets, self.values.fits)
-        known = zip(values, targets, strict=True)
-        after = (
-            self.after_amount
-        )  # the leftover of nodes is the amount itself and compares before the discord
+        known = zip(self.top.layers.solve(targets, values.fits), targets, strict=True)
         _, target = min((value >> after, target, value) for value, target in known if value is not None)[:2]
         cost, picks = self.top.picks(target)
         if self.whole:
             picks = picks[: self.wanted]  # of each domain some are left: it would be left out as a whole
         return cost + sum(own for _, _, own in picks), picks
 
-    def _value_fields(self) -> Narrow:
-        """Leftover and discord in the widths that they need, now that the numbers of domains are known."""
+    def _value_fields(self) -> tuple[PackedCost, int]:
+        """Leftover and headroom penalty in the widths that they need, now that the numbers of domains are
+        known.
+
+        And the bits that compare after the amount held, where that is the leftover of nodes.
+        """
         fields = []
         if self.balanced:
             most = self.wanted * min(self.wanted, self.census[-1][1])
@@ -165,49 +166,11 @@ class Home:
         for level in self.levels[:-1] if exact else self.levels:
             most = self._fewest(level) * self.census[level][1]
             fields.append((self.costs.leftover[level], ROOM_BITS, most.bit_length()))
-        if not self.whole:
-            discord = (100 * min(self.census[-1][0], self.wanted + self.slack)).bit_length()
-            fields.append((0, SCORE_BITS, discord))
-            self.after_amount = discord if exact else 0
-        return Narrow(fields)
-
-    def below_first(self, level: int) -> int:
-        """Bits of the fields that compare after the leftover of a level, if that compares first of all."""
-        return self.values.bits if self.balanced else self.values.offset(self.costs.leftover[level])
-
-    def is_whole(self, vertex: Vertex) -> bool:
-        """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""
-        return self.whole and vertex.leaves is not None and vertex.leaves.top >= self.lowest
-
-    def inside(self, vertex: Vertex) -> "Inside":
-        """What shares the pods in a domain below."""
-        if id(vertex) not in self.inner:
-            self.inner[id(vertex)] = Inside(self, vertex)
-        return self.inner[id(vertex)]
-
-    def curve(self, vertex: Vertex) -> "Array":
-        """Count cost of holding 1, 2, ... pods in a domain below, that of using it included.
-
-        It depends on the domain and the class alone, so it stays with the vertex.
-        """
-        room = vertex.room // self.unit
-        most = min(room, self.wanted)
-        key = ("curve", tuple(self.counts.parts), most, self.unit, self.lowest, self.whole)
-        if key not in vertex.notes:
-            vertex.notes[key] = self._curve(vertex, most)
-        found: Array = vertex.notes[key]
-        return found
-
-    def _curve(self, vertex: Vertex, most: int) -> "Array":
-        from webhook.placement.alike.layers import sorted_nodes
-
-        own = self.counts.pack(vertex.own)
-        if vertex.leaves is not None:
-            leaves = vertex.leaves
-            each = self.counts.pack(leaves.cost_without_discord(0))
-            rooms = sorted([room // self.unit for room in leaves.rooms], reverse=True)
-            return sorted_nodes(rooms, own, each, most, self.counts.fits)
-        return Inside(self, vertex).layers.counts[1:] + own
+        if self.whole:
+            return PackedCost(fields), 0
+        penalty = (100 * min(self.census[-1][0], self.wanted + self.slack)).bit_length()
+        fields.append((0, SCORE_BITS, penalty))
+        return PackedCost(fields), penalty if exact else 0
 
 
 def _rooms_at(vertex: Vertex, level: int) -> list[int]:
@@ -215,14 +178,14 @@ def _rooms_at(vertex: Vertex, level: int) -> list[int]:
     return [vertex.room] if vertex.bottom >= level else rooms_below(vertex)[level]
 
 
-def _one_discord(vertex: Vertex, numbers: Sequence[int] | None) -> bool:
-    """Whether all nodes of these children have the same discord."""
+def _one_penalty(vertex: Vertex, numbers: Sequence[int] | None) -> bool:
+    """Whether all nodes of these children have the same headroom penalty."""
     if vertex.leaves is not None:
-        return len(set(vertex.leaves.discords)) == 1
+        return len(set(vertex.leaves.penalties)) == 1
     parts = vertex.parts if numbers is None else [vertex.parts[number] for number in numbers]
     found: set[int] = set()
     for part in parts:
-        found |= discords_of(part)
+        found |= penalties_of(part)
         if len(found) > 1:
             return False
     return True

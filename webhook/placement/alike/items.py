@@ -1,43 +1,98 @@
-"""What shares the pods in a domain, nodes that are alike and domains below, as parts for layers."""
+"""What shares the pods of a covering domain, nodes that are alike and domains below, as parts for layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
-from webhook.placement.costs import SCORE_BITS
-from webhook.placement.snapshot import NodeState
+from webhook.placement.alike.layers import Array, Layers, Part, Ranges, of_domain, of_nodes, sorted_nodes
+from webhook.placement.alike.packed_cost import PackedCost
+from webhook.placement.alike.rooms import Pick, node
+from webhook.placement.costs import SCORE_BITS, Costs
 from webhook.placement.tree import Leaves, Vertex
 
-if TYPE_CHECKING:
-    from webhook.placement.alike.covering import Home
-    from webhook.placement.alike.layers import Part
 
-Pick = tuple[NodeState, int, int]
-"""A node that is used, the pods that it may take, and its cost."""
+@dataclass(slots=True, eq=False)
+class Terms:
+    """What all items of one covering domain have in common.
 
-Ranges = list[tuple[int, int]]
-"""Amounts from the first to the second, both included."""
+    unit: pods in one unit of amounts. wanted: units that must be held; slack: by how much an optimal solution
+    can hold more. lowest: the level from which on numbers of domains follow from the amount. whole: it does
+    not matter which nodes of a domain are taken. counts: the cost of the numbers of domains, packed; values:
+    that of the other fields, known once the numbers are.
+    """
+
+    costs: Costs
+    balanced: bool
+    unit: int
+    wanted: int
+    slack: int
+    lowest: int
+    whole: bool
+    counts: PackedCost
+    values: PackedCost
+    insides: dict[int, "Inside"] = field(default_factory=dict)
+
+    def below_first(self, level: int) -> int:
+        """Bits of the fields that compare after the leftover of a level, if that compares first of all."""
+        return self.values.bits if self.balanced else self.values.offset(self.costs.leftover[level])
+
+    def is_whole(self, vertex: Vertex) -> bool:
+        """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""
+        return self.whole and vertex.leaves is not None and vertex.leaves.top >= self.lowest
+
+    def inside(self, vertex: Vertex) -> "Inside":
+        """What shares the pods in a domain below."""
+        if id(vertex) not in self.insides:
+            self.insides[id(vertex)] = Inside(self, vertex)
+        return self.insides[id(vertex)]
+
+    def curve(self, vertex: Vertex) -> Array:
+        """Count cost of holding 1, 2, ... pods in a domain below, that of using it included.
+
+        It depends on the domain and the class alone, so it stays with the vertex.
+        """
+        room = vertex.room // self.unit
+        most = min(room, self.wanted)
+        key = ("curve", tuple(self.counts.parts), most, self.unit, self.lowest, self.whole)
+        if key not in vertex.notes:
+            vertex.notes[key] = self._curve(vertex, most)
+        found: Array = vertex.notes[key]
+        return found
+
+    def _curve(self, vertex: Vertex, most: int) -> Array:
+        own = self.counts.pack(vertex.own)
+        if vertex.leaves is not None:
+            leaves = vertex.leaves
+            each = self.counts.pack(leaves.cost_without_penalty(0))
+            rooms = sorted([room // self.unit for room in leaves.rooms], reverse=True)
+            return sorted_nodes(rooms, own, each, most, self.counts.fits)
+        return Inside(self, vertex).layers.counts[1:] + own
 
 
 class Inside:
     """The children of a domain: nodes that are alike and domains, as parts of one knapsack."""
 
-    def __init__(self, home: "Home", vertex: Vertex, numbers: Sequence[int] | None = None) -> None:
-        """numbers: of the children that matter; None for all."""
-        from webhook.placement.alike.layers import Layers  # see there why it is not imported with this module
-
-        self.things: list[Alike | Inner] = _things(home, vertex, numbers)
-        parts = [thing.part() for thing in self.things]
-        self.layers: Layers = Layers(parts, home.wanted, home.slack, home.counts.fits)
+    def __init__(
+        self,
+        terms: Terms,
+        vertex: Vertex,
+        numbers: Sequence[int] | None = None,
+        ranges: Mapping[int, Ranges] | None = None,
+    ) -> None:
+        """numbers: of the children that matter; None for all. ranges: of these, where known, the amounts in
+        pods that a domain can hold in an optimal solution.
+        """
+        self.items = _items(terms, vertex, numbers, ranges or {})
+        parts = [item.part() for item in self.items]
+        self.layers = Layers(parts, terms.wanted, terms.slack, terms.counts.fits)
 
     def picks(self, target: int) -> tuple[int, list[Pick]]:
         """The best solution of an amount that was solved for: the cost of the domains, and the nodes."""
         total = 0
         found: list[tuple[int, list[Pick]]] = []
-        for thing, amount in zip(self.things, self.layers.taken(target), strict=True):
+        for item, amount in zip(self.items, self.layers.taken(target), strict=True):
             if amount:
-                cost, nodes = thing.picks(amount)
+                cost, nodes = item.picks(amount)
                 total += cost
                 found += nodes
         found.sort(key=lambda pair: pair[0])
@@ -45,62 +100,60 @@ class Inside:
 
 
 @dataclass(slots=True, eq=False)
-class Alike:
-    """Nodes of one domain with the same room and the same cost but for the discord; a layers.Source.
+class NodesItem:
+    """Nodes of one domain with the same room and the same cost but for the headroom penalty; a layers.Source.
 
-    room: of each, in the home's units. cost: of using one, without its discord. top: the highest level that
+    room: of each, in units. cost: of using one, without its headroom penalty. top: the highest level that
     each stands for. source: the children of the domain.
     """
 
-    home: "Home"
+    terms: Terms
     room: int
     cost: int
     top: int
     source: Leaves | tuple[Vertex, ...]
     numbers: list[int] = field(default_factory=list)
-    """Among the children of the domain; once values are asked for, the least discord first."""
-    discords: list[int] = field(default_factory=list)
-    """The sums of the least 0, 1, ... discords."""
+    """Among the children of the domain; once values are asked for, the least headroom penalty first."""
+    penalties: list[int] = field(default_factory=list)
+    """The sums of the least 0, 1, ... headroom penalties."""
 
     def part(self) -> "Part":
         """What the layers see of it."""
-        from webhook.placement.alike.layers import of_domain, of_nodes, sorted_nodes
-
-        home = self.home
-        if home.balanced:
-            total = min(home.wanted, self.room * len(self.numbers))
-            each = home.counts.pack(self.cost)
-            counts = sorted_nodes([self.room] * len(self.numbers), 0, each, total, home.counts.fits)
+        terms = self.terms
+        if terms.balanced:
+            total = min(terms.wanted, self.room * len(self.numbers))
+            each = terms.counts.pack(self.cost)
+            counts = sorted_nodes([self.room] * len(self.numbers), 0, each, total, terms.counts.fits)
             return of_domain(counts, [(1, total)], self)
-        most = min(len(self.numbers), -(-(home.wanted + home.slack) // self.room))
-        return of_nodes(self.room, home.counts.pack(self.cost), most, self, home.counts.fits)
+        most = min(len(self.numbers), -(-(terms.wanted + terms.slack) // self.room))
+        return of_nodes(self.room, terms.counts.pack(self.cost), most, self, terms.counts.fits)
 
     def first(self) -> tuple[int, int]:
         """See layers.Source."""
-        return self.home.values.pack(self.cost) >> self.home.below_first(self.top), self.room
+        return self.terms.values.pack(self.cost) >> self.terms.below_first(self.top), self.room
 
     def values(self, amounts: list[int]) -> list[int | None]:
         """See layers.Source."""
         self._order()
-        each = self.home.values.pack(self.cost)
+        each = self.terms.values.pack(self.cost)
         numbers = [self._nodes(amount) for amount in amounts]
-        values = [each * number + (0 if self.home.whole else self.discords[number]) for number in numbers]
-        if not self.home.balanced:
+        values = [each * number + (0 if self.terms.whole else self.penalties[number]) for number in numbers]
+        if not self.terms.balanced:
             return list(values)
         squares = [self._squares(amount) for amount in amounts]
-        offset = self.home.values.offset(self.home.costs.square)
+        offset = self.terms.values.offset(self.terms.costs.square)
         return [value + (square << offset) for value, square in zip(values, squares, strict=True)]
 
     def _nodes(self, amount: int) -> int:
         """How many nodes are used for an amount: as few as can be, or as many where they cost nothing."""
-        if self.home.balanced and not self.cost:
+        if self.terms.balanced and not self.cost:
             return min(len(self.numbers), amount)
         return -(-amount // self.room)
 
     def _shares(self, amount: int) -> list[int]:
         """What each of the nodes used holds."""
         number = self._nodes(amount)
-        if not self.home.balanced:
+        if not self.terms.balanced:
             return [self.room] * number
         share, more = divmod(amount, number)
         return [share + 1] * more + [share] * (number - more)
@@ -109,14 +162,14 @@ class Alike:
         return sum(share * share for share in self._shares(amount))
 
     def _order(self) -> None:
-        if self.discords:
+        if self.penalties:
             return
         if isinstance(self.source, Leaves):
-            discord = self.source.discords
+            penalty = self.source.penalties
         else:
-            discord = [vertex.own & (1 << SCORE_BITS) - 1 for vertex in self.source]
-        self.numbers.sort(key=lambda number: (discord[number], number))
-        self.discords = [0, *accumulate(discord[number] for number in self.numbers)]
+            penalty = [vertex.own & (1 << SCORE_BITS) - 1 for vertex in self.source]
+        self.numbers.sort(key=lambda number: (penalty[number], number))
+        self.penalties = [0, *accumulate(penalty[number] for number in self.numbers)]
 
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
         """Cost of the domains used for an amount, and the nodes with their numbers among the children."""
@@ -124,17 +177,17 @@ class Alike:
         found: list[tuple[int, list[Pick]]] = []
         for number, share in zip(self.numbers, self._shares(amount), strict=False):
             state, room, own = node(self.source, number)
-            if self.home.balanced:
-                room, own = share, own + (share * share << self.home.costs.square)
+            if self.terms.balanced:
+                room, own = share, own + (share * share << self.terms.costs.square)
             found.append((number, [(state, room, own)]))
         return 0, found
 
 
 @dataclass(slots=True, eq=False)
-class Inner:
+class DomainItem:
     """A domain below; a layers.Source. number: among the children."""
 
-    home: "Home"
+    terms: Terms
     number: int
     vertex: Vertex
     ranges: Ranges
@@ -142,78 +195,63 @@ class Inner:
 
     def part(self) -> "Part":
         """What the layers see of it."""
-        from webhook.placement.alike.layers import of_domain, of_nodes
-
-        home, vertex = self.home, self.vertex
-        room = vertex.room // home.unit
-        if home.is_whole(vertex):
-            return of_nodes(room, home.counts.pack(vertex.own), 1, self, home.counts.fits)
-        most = min(room, home.wanted + home.slack)
-        ranges = [(-(-low // home.unit), high // home.unit) for low, high in self.ranges]
-        return of_domain(home.curve(vertex), ranges or [(1, most)], self)
+        terms, vertex = self.terms, self.vertex
+        room = vertex.room // terms.unit
+        if terms.is_whole(vertex):
+            return of_nodes(room, terms.counts.pack(vertex.own), 1, self, terms.counts.fits)
+        most = min(room, terms.wanted + terms.slack)
+        ranges = [(-(-low // terms.unit), high // terms.unit) for low, high in self.ranges]
+        return of_domain(terms.curve(vertex), ranges or [(1, most)], self)
 
     def first(self) -> tuple[int, int]:
         """See layers.Source."""
-        return self.home.values.pack(self.vertex.own) >> self.home.below_first(self.vertex.top), 0
+        return self.terms.values.pack(self.vertex.own) >> self.terms.below_first(self.vertex.top), 0
 
     def values(self, amounts: list[int]) -> list[int | None]:
         """See layers.Source."""
-        own = self.home.values.pack(self.vertex.own)
-        if self.home.is_whole(self.vertex):
+        own = self.terms.values.pack(self.vertex.own)
+        if self.terms.is_whole(self.vertex):
             return [own] * len(amounts)
-        found = self.home.inside(self.vertex).layers.solve(amounts, self.home.values.fits)
+        found = self.terms.inside(self.vertex).layers.solve(amounts, self.terms.values.fits)
         return [None if value is None else value + own for value in found]
 
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
         """Cost of the domains used for an amount, and the nodes with their numbers among the children."""
         own = self.vertex.own
-        if self.home.is_whole(self.vertex):
+        if self.terms.is_whole(self.vertex):
             assert self.vertex.leaves is not None
             leaves = self.vertex.leaves
             return own, [(self.number, [node(leaves, number) for number in range(len(leaves.rooms))])]
-        inside = self.home.inside(self.vertex)
+        inside = self.terms.inside(self.vertex)
         if amount not in inside.layers.solved:
-            inside.layers.solve([amount], self.home.values.fits)
+            inside.layers.solve([amount], self.terms.values.fits)
         cost, picks = inside.picks(amount)
         return own + cost, [(self.number, picks)]
 
 
-def _things(home: "Home", vertex: Vertex, numbers: Sequence[int] | None) -> list[Alike | Inner]:
-    alike: dict[tuple[int, int], Alike] = {}
-    things: list[Alike | Inner] = []
+def _items(
+    terms: Terms, vertex: Vertex, numbers: Sequence[int] | None, ranges: Mapping[int, Ranges]
+) -> list[NodesItem | DomainItem]:
+    alike: dict[tuple[int, int], NodesItem] = {}
+    items: list[NodesItem | DomainItem] = []
     leaves, parts = vertex.leaves, vertex.parts
-    most = home.wanted + home.slack
+    most = terms.wanted + terms.slack
 
     def add(number: int, room: int, cost: int, top: int) -> None:
         if (room, cost) not in alike:
-            known = Alike(home, min(room // home.unit, most), cost, top, leaves or parts)
+            known = NodesItem(terms, min(room // terms.unit, most), cost, top, leaves or parts)
             alike[room, cost] = known
-            things.append(known)
+            items.append(known)
         alike[room, cost].numbers.append(number)
 
     if leaves is not None:
         for number in range(len(leaves.rooms)) if numbers is None else numbers:
-            add(number, leaves.rooms[number], leaves.cost_without_discord(leaves.rooms[number]), leaves.top)
-        return things
+            add(number, leaves.rooms[number], leaves.cost_without_penalty(leaves.rooms[number]), leaves.top)
+        return items
     for number in range(len(parts)) if numbers is None else numbers:
         part = parts[number]
         if part.state is None:
-            ranges = home.ranges.get(number, []) if vertex is home.vertex else []
-            things.append(Inner(home, number, part, ranges))
+            items.append(DomainItem(terms, number, part, ranges.get(number, [])))
         else:
             add(number, part.room, part.own >> SCORE_BITS << SCORE_BITS, part.top)
-    return things
-
-
-def node(source: Leaves | tuple[Vertex, ...], number: int) -> Pick:
-    """A node among the children of a domain."""
-    if isinstance(source, Leaves):
-        return source.states[number], source.rooms[number], source.own(number)
-    vertex = source[number]
-    assert vertex.state is not None
-    return vertex.state, vertex.room, vertex.own
-
-
-def child_rooms(vertex: Vertex) -> list[int]:
-    """Rooms of the children of a domain."""
-    return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]
+    return items

@@ -4,18 +4,19 @@ Theory. All pods are alike, so a node is a number, its room, and a solution is a
 up to at least the demand k; its cost is the sum of the costs of the nodes and domains used (see costs.Costs).
 
 * A domain that holds all k alone beats any two (one domain at that level, exchange argument), so while there
-  is one only such domains are looked into. The domains that hold all while no child of theirs does ("homes")
-  are tried best bound first: the bound takes each level for itself, the fewest domains of that level, largest
-  first, that hold k, and at least k pods of leftover. Best-first search ends at the first home whose exact
-  cost is below the bounds of all others.
-* In a home several children share the pods. Only children roomy enough to be part of a solution with the
-  fewest children can matter. Their knapsack is solved by layers.Layers, which calls back for the solutions
-  inside a child: numbers of domains first, then leftover and discord among the solutions with those numbers.
+  is one only such domains are looked into. The domains that hold all while no child of theirs does (covering
+  domains) are tried best bound first: the bound takes each level for itself, the fewest domains of that
+  level, largest first, that hold k, and at least k pods of leftover. Best-first search ends at the first
+  covering domain whose exact cost is below the bounds of all others.
+* In a covering domain several children share the pods. Only children roomy enough to be part of a solution
+  with the fewest children can matter. Their knapsack is solved by layers.Layers, which calls back for the
+  solutions inside a child: numbers of domains first, then leftover and headroom penalty among the solutions
+  with those numbers.
 * Nodes of one domain with equal room and equal cost are one part: t of them hold t times the room, those with
   the most headroom first.
 * Where all nodes have the same room the number of nodes is given and need not be searched for. If they have
-  the same discord too, it does not matter which nodes of a domain are taken, so a domain of nodes is taken
-  whole, and what is too much is left out at the end.
+  the same headroom penalty too, it does not matter which nodes of a domain are taken, so a domain of nodes
+  is taken whole, and what is too much is left out at the end.
 
 In mode balanced each node takes any number of pods up to its room, and values begin with unevenness: nodes
 that are alike share evenly, which is best by convexity.
@@ -26,22 +27,22 @@ and the answer is always the optimum in every field of the objective. Sources: t
 k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from webhook.placement.alike.covering import Home
-from webhook.placement.alike.items import Pick, child_rooms, node
-from webhook.placement.alike.rooms import room_sums
+from webhook.placement.alike.rooms import Pick, child_rooms, node
+from webhook.placement.bounds import least_cost
 from webhook.placement.costs import Costs
 from webhook.placement.model import Mode
-from webhook.placement.tree import Question, Vertex
+from webhook.placement.question import Counts, Question
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Vertex
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class Cover:
     """Nodes in topology order that hold the gang, and their cost in all its fields."""
 
     cost: int
@@ -57,29 +58,32 @@ class Knapsack:
         self.costs = Costs(question.levels)
         self.wanted = question.counts[0]
 
-    def solve(self, root: Vertex) -> Solution | None:
+    def solve(self, root: Vertex) -> Cover | None:
         """The nodes that hold the gang at least cost, or None when it does not fit."""
-        homes = [
-            home
+        domains = [
+            covering
             for base, vertex in self._roots(root, 0)
             if vertex.room >= self.wanted
-            for home in self._homes(vertex, base)
+            for covering in self._covering(vertex, base)
         ]
         heap: list[tuple[int, int, int, int, Any]] = []
-        for number, (base, home) in enumerate(homes):
-            if isinstance(home, Vertex):
-                bound = base + self.bound(home) if len(homes) > 1 else base
-                heap.append((bound, _BOUNDED, number, base, home))
+        for number, (base, covering) in enumerate(domains):
+            if isinstance(covering, Vertex):
+                bound = base + self._bound(covering) if len(domains) > 1 else base
+                heap.append((bound, _BOUNDED, number, base, covering))
             else:
-                pick = self._alone(home)
+                pick = self._alone(covering)
                 heap.append((base + pick[2], _SOLVED, number, base, [pick]))
         heapify(heap)
         while heap:
             bound, stage, number, base, known = heappop(heap)
             if stage == _SOLVED:
-                return Solution(bound, known)
+                return Cover(bound, known)
             if stage == _BOUNDED:
-                inside = Home(self.question, self.costs, known)
+                # Numpy takes a tenth of a second to load: not before a gang needs more than one node.
+                from webhook.placement.alike.covering import CoveringDomain
+
+                inside = CoveringDomain(self.question, self.costs, known)
                 heappush(heap, (base + inside.bound(), _COUNTED, number, base, inside))
             else:
                 cost, picks = known.solve()
@@ -101,9 +105,10 @@ class Knapsack:
         for child in vertex.children:
             yield from self._roots(child, base + vertex.own)
 
-    def _homes(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex | Pick]]:
-        """The homes in a domain, each with the cost of using it and what is around it, and single nodes that
-        hold all, with the cost of using what is around them. base: cost of the domains around the vertex.
+    def _covering(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex | Pick]]:
+        """The covering domains in a domain, each with the cost of using it and what is around it, and single
+        nodes that hold all, with the cost of using what is around them. base: cost of the domains around the
+        vertex.
         """
         if vertex.state is not None:
             yield base, node((vertex,), 0)
@@ -116,22 +121,29 @@ class Knapsack:
         elif leaves is not None:
             least = min(leaves.rooms[number] for number in enough)
             tightest = [number for number in enough if leaves.rooms[number] == least]
-            yield base, node(leaves, min(tightest, key=leaves.discords.__getitem__))
+            yield base, node(leaves, min(tightest, key=leaves.penalties.__getitem__))
         else:
             for number in enough:
-                yield from self._homes(vertex.parts[number], base)
+                yield from self._covering(vertex.parts[number], base)
 
-    def bound(self, vertex: Vertex) -> int:
+    def _bound(self, vertex: Vertex) -> int:
         """At most the cost of holding the gang in a domain, without that of using it."""
-        if self.question.anchored:
-            return 0
-        total = 0
-        for level, sums in enumerate(room_sums(vertex)):
-            if sums:
-                total += (bisect_left(sums, self.wanted) + 1) << self.costs.domains[level]
-                total += self.wanted << self.costs.leftover[level]
-        return total
+        return 0 if self.question.anchored else least_cost(vertex, self.wanted, self.costs)
 
 
 _SOLVED, _COUNTED, _BOUNDED = range(3)
-"""What is known of a home on the heap; of equal bounds the one that is known best comes first."""
+"""What is known of a domain on the heap; of equal bounds the one that is known best comes first."""
+
+
+def solve(question: Question, root: Vertex) -> Solution:
+    """The optimum for identical pods without slices, in mode best-fit or balanced."""
+    cover = Knapsack(question).solve(root)
+    if cover is None:
+        return Solution(None, True)
+    counts: dict[str, Counts] = {}
+    left = question.counts[0]
+    for state, room, _ in cover.picks:  # filled in the order of the topology; the last may stay partly free
+        if left:
+            counts[state.node.name] = (min(left, room),)
+            left -= min(left, room)
+    return Solution(counts, True, cover.cost)

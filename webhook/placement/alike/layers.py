@@ -1,11 +1,11 @@
 """The vector operations of the knapsack: what the parts of a domain hold together, at which cost.
 
-This is the only module that uses numpy, and the knapsack the only one that uses this module. It is imported
-at the first gang that needs it, so that programs which only share types with placement do not load numpy.
+This is the only module that uses numpy. The knapsack loads it at the first gang that needs it, so that
+programs which only share types with placement do not.
 
 Theory. A part offers amounts x at a count cost each (domains and nodes used) and, among its solutions of just
-that amount and count cost, a least value (leftover and discord). With the parts in a row, let P_i(j) be the
-least count cost of holding at least j with the first i parts: a min-plus product, all j at once.
+that amount and count cost, a least value (leftover and headroom penalty). With the parts in a row, let P_i(j)
+be the least count cost of holding at least j with the first i parts: a min-plus product, all j at once.
 
 Any optimal solution holds, with the first i parts, some exact amount j at a count cost of exactly P_i(j): a
 cheaper way to hold as much could replace it (exchange argument). So for each amount there is one count cost
@@ -47,7 +47,7 @@ class Source(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One of the things that hold pods together.
+    """One of the items that hold pods together.
 
     amounts: ascending, above 0. counts: the least count cost of each.
     """

@@ -10,7 +10,7 @@ WORD = 61
 """Bits that a cost may have in a machine word, so that the sum of two and "unreachable" still fit."""
 
 
-class Narrow:
+class PackedCost:
     """Some fields of a wide cost (see costs.Costs), the most important first, in their real widths."""
 
     def __init__(self, fields: Sequence[tuple[int, int, int]]) -> None:

@@ -1,44 +1,15 @@
 """What the knapsack asks about the inside of a domain, worked out once for each vertex and kept with it."""
 
 from collections import Counter
-from itertools import accumulate
 
 from webhook.placement.costs import SCORE_BITS
-from webhook.placement.tree import Vertex
+from webhook.placement.snapshot import NodeState
+from webhook.placement.tree import Leaves, Vertex
+
+Pick = tuple[NodeState, int, int]
+"""A node that is used, the pods that it may take, and its cost."""
 
 Shape = tuple[int, frozenset[tuple[object, int]]]
-
-
-def room_sums(vertex: Vertex) -> list[list[int]]:
-    """Of the domains of each level below a vertex the sums of the 1, 2, ... largest rooms."""
-    if "sums" not in vertex.notes:
-        vertex.notes["sums"] = [
-            list(accumulate(sorted(rooms, reverse=True))) for rooms in rooms_below(vertex)
-        ]
-    sums: list[list[int]] = vertex.notes["sums"]
-    return sums
-
-
-def rooms_below(vertex: Vertex) -> list[list[int]]:
-    """Rooms of the domains of each level below a vertex."""
-    if "rooms" in vertex.notes:
-        known: list[list[int]] = vertex.notes["rooms"]
-        return known
-    if vertex.leaves is not None:
-        depth = vertex.leaves.costs.depth
-        rooms = [vertex.leaves.rooms if level >= vertex.leaves.top else [] for level in range(depth)]
-    else:
-        rooms = []
-        for part in vertex.parts:
-            inside = [] if part.state is not None else rooms_below(part)
-            while len(rooms) < max(len(inside), part.bottom + 1):
-                rooms.append([])
-            for level, below in enumerate(inside):
-                rooms[level] += below
-            for level in range(part.top, part.bottom + 1):
-                rooms[level].append(part.room)
-    vertex.notes["rooms"] = rooms
-    return rooms
 
 
 def census(vertex: Vertex) -> list[tuple[int, int]]:
@@ -62,27 +33,41 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
     return found
 
 
-def discords_of(vertex: Vertex) -> set[int]:
-    """The discords of the nodes of a domain."""
-    if "discords" not in vertex.notes:
+def penalties_of(vertex: Vertex) -> set[int]:
+    """The headroom penalties of the nodes of a domain."""
+    if "penalties" not in vertex.notes:
         if vertex.state is not None:
             found = {vertex.own & (1 << SCORE_BITS) - 1}
         elif vertex.leaves is not None:
-            found = set(vertex.leaves.discords)
+            found = set(vertex.leaves.penalties)
         else:
-            found = {discord for part in vertex.parts for discord in discords_of(part)}
-        vertex.notes["discords"] = found
-    known: set[int] = vertex.notes["discords"]
+            found = {penalty for part in vertex.parts for penalty in penalties_of(part)}
+        vertex.notes["penalties"] = found
+    known: set[int] = vertex.notes["penalties"]
     return known
 
 
 def shape(vertex: Vertex) -> Shape:
-    """Equal for two domains (or nodes) that differ in names alone: the same costs, rooms and discords."""
+    """Equal for two domains (or nodes) that differ in names alone: the same costs, rooms and penalties."""
     if "shape" not in vertex.notes:
         if vertex.leaves is not None:
-            inside: Counter[object] = Counter(zip(vertex.leaves.rooms, vertex.leaves.discords, strict=True))
+            inside: Counter[object] = Counter(zip(vertex.leaves.rooms, vertex.leaves.penalties, strict=True))
         else:
             inside = Counter(map(shape, vertex.parts))
         vertex.notes["shape"] = (vertex.own, frozenset(inside.items()))
     known: Shape = vertex.notes["shape"]
     return known
+
+
+def node(source: Leaves | tuple[Vertex, ...], number: int) -> Pick:
+    """A node among the children of a domain."""
+    if isinstance(source, Leaves):
+        return source.states[number], source.rooms[number], source.own(number)
+    vertex = source[number]
+    assert vertex.state is not None
+    return vertex.state, vertex.room, vertex.own
+
+
+def child_rooms(vertex: Vertex) -> list[int]:
+    """Rooms of the children of a domain."""
+    return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]

@@ -1,49 +1,49 @@
 """Which cards of a node serve which containers: the questions that placement asks.
 
 A container asks for `count` distinct cards and the same amounts of each; containers may share a card.
-Whether demands fit is decided by packing, or by cardsearch where links, or the NUMA nodes of several cards,
-tell cards apart; which of the possible choices is the best, by cardsearch.
+Whether demands fit is decided by packing, or by search where links, or the NUMA nodes of several cards, tell
+cards apart; which of the possible choices is the best, by search.
 
-Both end after a fixed number of steps. What is not decided by then counts as not fitting; see `doubts`.
+Both end after a fixed number of steps, and an answer says whether it was decided by then (exact). What was
+not counts as not fitting, so that what is built on it holds, but is not proven.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from webhook.placement.cards import packing
-from webhook.placement.cards.search import POLISH, STEPS, Search, first_the_hard_ones
-from webhook.placement.cards.state import (
-    CardState,
-    Choice,
-    Demand,
-    card_state,
-    demands_of,
-    natural,
-    overbooked_cards,
-    tile_run,
-    usable,
-    without,
-)
+from webhook.placement.cards.search import POLISH, STEPS, CardSearch, first_the_hard_ones
+from webhook.placement.cards.state import CardState, Choice, Demand, demands_of, tile_run, usable, without
 from webhook.placement.eligibility import Rules
 from webhook.placement.model import CardWish, PodClass, Slots
-
-__all__ = [
-    "POLISH", "CardState", "card_state", "choose", "doubts", "fits", "is_hard", "natural",
-    "overbooked_cards", "room", "tile_run",
-]  # fmt: skip
+from webhook.placement.names import natural
 
 
-def choose(states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH) -> list[Slots] | None:
-    """Cards for all these pods together on one node, in the order of the pods; None if none were found."""
+class Chosen(NamedTuple):
+    """Cards for each pod, or None; exact: whether None means that there are none."""
+
+    slots: list[Slots] | None
+    exact: bool
+
+
+class Room(NamedTuple):
+    """How many pods fit; exact: whether no more do."""
+
+    pods: int
+    exact: bool
+
+
+def choose(states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH) -> Chosen:
+    """Cards for all these pods together on one node, in the order of the pods.
+
+    polish: steps for the best choice, once there is one.
+    """
     ordered = sorted(states, key=lambda s: natural(s.card.name))
     hand = _Hand(tuple(_signature(state) for state in ordered), tuple(ordered))
     chosen, exact = _choose(hand, tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods), polish)
-    _note(exact)
-    return None if chosen is None else list(chosen)
+    return Chosen(None if chosen is None else list(chosen), exact)
 
 
 _NO_RULES: Final = Rules()
@@ -80,7 +80,7 @@ def _choose(hand: _Hand, pods: tuple[PodClass, ...], polish: int) -> tuple[tuple
     answer = packed.answer()  # to a searched question, what there is at most
     if answer.takes is None and (answer.exact or not searched):
         return None, answer.exact
-    search = Search(list(hand.states), demands, polish, STEPS if searched else polish)
+    search = CardSearch(list(hand.states), demands, polish, STEPS if searched else polish)
     best = search.run()
     if best is None and not searched:
         best = packed.choices(hand.states)
@@ -89,30 +89,33 @@ def _choose(hand: _Hand, pods: tuple[PodClass, ...], polish: int) -> tuple[tuple
     return tuple(search.slots(best, pods)), True
 
 
-def fits(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
-    """Whether all these pods find cards on the node together."""
+def fits(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool | None:
+    """Whether all these pods find cards on the node together; None where that was not decided."""
     if any(is_searched(pod) for pod in pods):
-        return choose(states, pods, polish=0) is not None
-    demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
-    answer = _Packed.of(states, demands).answer()
-    _note(answer.takes is not None or answer.exact)
-    return answer.takes is not None
+        slots, exact = choose(states, pods, polish=0)
+        found = slots is not None
+    else:
+        demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
+        answer = _Packed.of(states, demands).answer()
+        found, exact = answer.takes is not None, answer.exact
+    return found if found or exact else None
 
 
-def room(states: Sequence[CardState], pod: PodClass, most: int) -> int:
+def room(states: Sequence[CardState], pod: PodClass, most: int) -> Room:
     """How many such pods find cards on the node together, at most `most`."""
     if not is_hard(pod):
         wish = next((wish for wish in pod.cards if wish.count), CardWish())
-        return _room_of_one(states, pod, wish, most)
+        return Room(_room_of_one(states, pod, wish, most), True)
     if not is_searched(pod):
         packed = _Packed.of(states, list(demands_of(0, pod)))
-        count, exact = packing.most(packed.bins, packed.kinds, most)
-        _note(exact)
-        return count
+        return Room(*packing.most(packed.bins, packed.kinds, most))
     count = 0
-    while count < most and fits(states, [pod] * (count + 1)):
+    while count < most:
+        more = fits(states, [pod] * (count + 1))
+        if not more:
+            return Room(count, more is not None)
         count += 1
-    return count
+    return Room(count, True)
 
 
 def is_hard(pod: PodClass) -> bool:
@@ -124,29 +127,6 @@ def is_hard(pod: PodClass) -> bool:
 def is_searched(pod: PodClass) -> bool:
     """Whether it matters which cards a container gets together, which packing cannot tell."""
     return pod.linked or (pod.single_numa and any(wish.count > 1 for wish in pod.cards))
-
-
-_doubts: Final[ContextVar[list[bool] | None]] = ContextVar("doubts", default=None)
-
-
-@contextmanager
-def doubts() -> Iterator[list[bool]]:
-    """A list that gets an entry for each question that is asked inside and not decided within its steps.
-
-    Such a question is answered with "does not fit", so that what is built on it holds, but is not proven.
-    """
-    noted: list[bool] = []
-    token = _doubts.set(noted)
-    try:
-        yield noted
-    finally:
-        _doubts.reset(token)
-
-
-def _note(exact: bool) -> None:
-    noted = _doubts.get()
-    if not exact and noted is not None:
-        noted.append(True)
 
 
 def _room_of_one(states: Sequence[CardState], pod: PodClass, wish: CardWish, most: int) -> int:
@@ -176,7 +156,7 @@ class _Packed:
     """
 
     bins: tuple[packing.Bin, ...]
-    kinds: tuple[packing.Kind, ...]
+    kinds: tuple[packing.DemandKind, ...]
     order: tuple[int, ...]
     members: tuple[tuple[int, ...], ...]
     demands: tuple[Demand, ...]
@@ -205,7 +185,9 @@ class _Packed:
         cards = sorted(range(len(bins)), key=lambda n: (bins[n].serves, bins[n].free))
         return _Packed(
             tuple(bins[n] for n in cards),
-            tuple(packing.Kind(need, count, len(kinds[need, count, mask])) for need, count, mask in order),
+            tuple(
+                packing.DemandKind(need, count, len(kinds[need, count, mask])) for need, count, mask in order
+            ),
             tuple(cards),
             tuple(tuple(kinds[kind]) for kind in order),
             tuple(demands),

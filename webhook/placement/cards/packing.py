@@ -18,6 +18,8 @@ from itertools import accumulate
 from operator import add, sub
 from typing import Final
 
+from webhook.placement.budget import Budget, OutOfSteps
+
 STEPS: Final = 5000
 """Steps for one question; a step is one kind on one card, or one state."""
 
@@ -36,7 +38,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DemandKind:
     """Demands that are alike: what each takes of every card, of how many different cards, and how many."""
 
     need: Amounts
@@ -53,34 +55,30 @@ class Answer:
     steps: int
 
 
-class _OutOfSteps(Exception):
-    """The question was not decided in time."""
-
-
 @lru_cache(maxsize=2048)
-def pack(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int = STEPS) -> Answer:
+def pack(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int = STEPS) -> Answer:
     """Cards for all the demands; the same question gets the answer that it got before."""
     if len(bins) + len(kinds) > LARGEST:
         return Answer(None, False, 0)
     packing = _Packing(bins, kinds, most_steps)
     try:
         found = packing.serve(0, tuple(kind.spread * kind.count for kind in kinds))
-    except _OutOfSteps:
-        return Answer(None, False, packing.steps)
+    except OutOfSteps:
+        return Answer(None, False, packing.budget.spent)
     missing = len(bins) - len(packing.takes)
     takes = (*packing.takes, *[(0,) * len(kinds)] * missing)
-    return Answer(takes if found else None, True, packing.steps)
+    return Answer(takes if found else None, True, packing.budget.spent)
 
 
 @lru_cache(maxsize=4096)
-def most(bins: tuple[Bin, ...], kinds: tuple[Kind, ...], limit: int) -> tuple[int, bool]:
+def most(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int) -> tuple[int, bool]:
     """How many times all these demands fit, at most `limit`, and whether that is exact.
 
     Every smaller number of times was found to fit as well, within the same steps.
     """
     count = 0
     while count < limit:
-        more = tuple(Kind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
+        more = tuple(DemandKind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
         answer = pack(bins, more)
         if answer.takes is None:
             return count, answer.exact
@@ -97,11 +95,10 @@ def _from_each(bins: Sequence[Bin], figures: Callable[[Bin], Amounts]) -> list[A
 class _Packing:
     """One question; the figures of the bounds are of the cards from a number on."""
 
-    def __init__(self, bins: tuple[Bin, ...], kinds: tuple[Kind, ...], most_steps: int) -> None:
+    def __init__(self, bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int) -> None:
         self.bins = bins
         self.kinds = kinds
-        self.most_steps = most_steps
-        self.steps = 0
+        self.budget = Budget(most_steps)
         self.takes: list[Amounts] = []
         self.dead: set[tuple[int, Amounts]] = set()
         resources = range(len(kinds[0].need)) if kinds else range(0)
@@ -133,7 +130,7 @@ class _Packing:
 
     def serve(self, number: int, left: Amounts) -> bool:
         """Whether the cards from `number` on can serve what is left; `takes` then says how."""
-        self._step()
+        self.budget.spend()
         if not any(left):
             return True
         if number == len(self.bins) or (number, left) in self.dead or self._is_hopeless(number, left):
@@ -163,7 +160,7 @@ class _Packing:
 
     def _fillings(self, number: int, left: Amounts, free: Amounts, taken: Amounts) -> Iterator[Amounts]:
         """What a card may serve, so that nothing can be added; the first kinds, which are large, first."""
-        self._step()
+        self.budget.spend()
         each, kind = self.bins[number], len(taken)
         if kind == len(self.kinds):
             if not any(
@@ -182,8 +179,3 @@ class _Packing:
                 else free
             )
             yield from self._fillings(number, left, rest, (*taken, count))
-
-    def _step(self) -> None:
-        self.steps += 1
-        if self.steps > self.most_steps:
-            raise _OutOfSteps

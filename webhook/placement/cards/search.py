@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Final
 
-from webhook.placement.cards.state import CardState, Choice, Demand, natural, tile_run, usable, without
+from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.cards.state import CardState, Choice, Demand, tile_run, usable, without
 from webhook.placement.model import CardShare, CardWish, PodClass, Slots
+from webhook.placement.names import natural
 
 POLISH: Final = 3000
-"""Steps spent on the best choice."""
+"""Descents spent on the best choice once a feasible one is known."""
 
 STEPS: Final = 5000
 """Steps of the search for a feasible choice where packing cannot tell; a step is a set of cards, or a pair of
 linked ones, that is tried."""
 
 _MOST_TRIED: Final = 20_000
-"""The same once a feasible choice is known, beside POLISH."""
+"""The same once a feasible choice is known."""
 
 _DEEPEST: Final = 300
 """Demands up to which the search goes, which descends once for each."""
@@ -37,26 +39,20 @@ def first_the_hard_ones(demand: Demand) -> tuple[object, ...]:
 _Key = tuple[int, int, tuple[Choice, ...]]
 
 
-class _Enough(Exception):
-    """The steps are used up."""
-
-
-class Search:
+class CardSearch:
     """One search over the demands of a node."""
 
     def __init__(self, states: list[CardState], demands: list[Demand], polish: int, most_steps: int) -> None:
         """most_steps: while no feasible choice is known."""
         self.states = states
         self.demands = demands
-        self.polish = polish
-        self.most_steps = most_steps
+        self.tries = Budget(most_steps)
+        self.descents = Budget(polish)
         self.whole = [state.whole for state in states]
         self.named = demands_name_cards(demands)
         self.numbers: dict[object, int] = {}
         self.dead: set[tuple[int, object]] = set()
         self.best: tuple[_Key, list[Choice]] | None = None
-        self.steps = 0
-        self.tried = 0
         self.cut = False
         self.chosen: list[Choice] = []
 
@@ -64,17 +60,20 @@ class Search:
         """The best choice for each demand; `cut` tells whether the steps ended before one was found."""
         try:
             if len(self.demands) > _DEEPEST:
-                raise _Enough
+                raise OutOfSteps
             self._descend(0, self.states)
-        except _Enough:
+        except OutOfSteps:
             self.cut = self.best is None
         return self.best[1] if self.best is not None else None
 
     def _descend(self, depth: int, states: list[CardState]) -> bool:
         """True when a feasible end was found below."""
-        self.steps += 1
+        if self.best is not None:
+            self.descents.spend()
         if depth == len(self.demands):
             key = self._key(states)
+            if self.best is None:
+                self.tries = Budget(_MOST_TRIED)
             if self.best is None or key < self.best[0]:
                 self.best = (key, list(self.chosen))
             return True
@@ -86,22 +85,9 @@ class Search:
             self.chosen.append(choice)
             found |= self._descend(depth + 1, after)
             self.chosen.pop()
-            self._check_steps()
         if not found:
             self.dead.add(state_key)
         return found
-
-    def _try(self) -> None:
-        self.tried += 1
-        self._check_steps()
-
-    def _check_steps(self) -> None:
-        if self.best is None:
-            is_over = self.tried > self.most_steps
-        else:
-            is_over = self.steps > self.polish or self.tried > _MOST_TRIED
-        if is_over:
-            raise _Enough
 
     def _canonical(self, states: list[CardState]) -> object:
         if self.named:
@@ -122,7 +108,7 @@ class Search:
         seen: set[object] = set()
         for group in self._groups(demand, states, order):
             for choice in combinations(group, wish.count):
-                self._try()
+                self.tries.spend()
                 signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in choice]))
                 if signature in seen:
                     continue
@@ -136,7 +122,7 @@ class Search:
         tiles = demand.wish.tiles
         ways: Iterable[Mapping[int, tuple[int, ...]]]
         if demand.pod_class.linked:
-            ways = linkings(states, cards, tiles, self._try)
+            ways = linkings(states, cards, tiles, lambda: self.tries.spend())
             # Without tiles any way to pair the cards is as good as another.
             ways = ways if tiles else islice(ways, 1)
         else:

@@ -1,15 +1,11 @@
 """What is free on the cards of a node, and what containers ask of them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
 
 from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, Vector
-
-_PARTS: Final = re.compile(r"(\d+)")
+from webhook.placement.names import natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +62,6 @@ def overbooked_cards(node: Node, usages: Iterable[Usage]) -> list[str]:
     }
     over |= {name for name, users in tiles.items() if users and (name not in held or max(users.values()) > 1)}
     return sorted(over, key=natural)
-
-
-def natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key that puts card2 before card10."""
-    return _natural(name)
-
-
-@lru_cache(maxsize=200_000)
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in _PARTS.split(name) if part)
 
 
 def tile_run(free: Sequence[int], count: int) -> tuple[int, ...]:

@@ -8,62 +8,57 @@ decreasing). Where no rule finds a place, fitting and filling search for one whe
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.tree import Question, Vertex
+from webhook.placement.budget import OutOfSteps
+from webhook.placement.question import Counts, Question
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Vertex, domains_at, domains_from, nodes_of
 from webhook.placement.unlike import filling, fitting
 from webhook.placement.unlike.filling import Filling
-from webhook.placement.unlike.fitting import Fitting, OutOfLimit
-from webhook.placement.unlike.node_options import State
+from webhook.placement.unlike.fitting import Fitting
 
 
-def first_found(question: Question, root: Vertex) -> tuple[dict[str, State] | None, bool]:
-    """A feasible distribution, or None; and whether it is certain then that there is none."""
+def first_found(question: Question, root: Vertex) -> Solution:
+    """A feasible distribution, which is not proven to be the best, or none, and whether that is certain."""
     if question.slices:
-        return None, False
+        return Solution(None, False)
     found = _by_rules(question, root)
     if found is not None:
-        return found, False
+        return Solution(found, False)
     certain = True
-    starts = [nodes for domain in _starts(question, root) if _enough(question, nodes := list(_nodes(domain)))]
+    domains = [list(nodes_of(domain)) for domain in domains_at(root, question.required)]
+    starts = [nodes for nodes in domains if _enough(question, nodes)]
     for nodes in starts:
-        found, none = _packed(question, nodes, len(starts))
-        if found is not None:
-            return found, False
-        certain = certain and none
-    return None, certain
+        packed = _packed(question, nodes, len(starts))
+        if packed.counts is not None:
+            return packed
+        certain = certain and packed.proven
+    return Solution(None, certain)
 
 
-def _packed(question: Question, nodes: Sequence[Vertex], parts: int) -> tuple[dict[str, State] | None, bool]:
+def _packed(question: Question, nodes: Sequence[Vertex], parts: int) -> Solution:
     """The same on some nodes, by the complete searches, with one of so many parts of their limits."""
     first, second = -(-fitting.LIMIT // parts), -(-filling.LIMIT // parts)
     for search in (Fitting(question, nodes, first), Filling(question, nodes, second)):
         try:
             found = search.solve()
-        except OutOfLimit:
+        except OutOfSteps:
             continue
-        return found, found is None
-    return None, False
+        return Solution(found, found is None and search.exact)
+    return Solution(None, False)
 
 
 def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:
     """Whether the nodes have room for each class alone."""
     if not nodes:
         return False
-    return all(sum(rooms) >= count for rooms, count in zip(_rooms(nodes), question.counts, strict=True))
+    rooms = zip(*(node.rooms for node in nodes), strict=True)
+    return all(sum(of_class) >= count for of_class, count in zip(rooms, question.counts, strict=True))
 
 
-def _starts(question: Question, vertex: Vertex) -> Iterator[Vertex]:
-    """The domains one of which must hold the gang."""
-    if question.required is None or vertex.bottom >= question.required:
-        yield vertex
-        return
-    for child in vertex.children:
-        yield from _starts(question, child)
-
-
-def _by_rules(question: Question, root: Vertex) -> dict[str, State] | None:
+def _by_rules(question: Question, root: Vertex) -> dict[str, Counts] | None:
     """The first distribution that one of the rules finds."""
-    for domain in sorted(_domains(question, root), key=lambda vertex: -vertex.bottom):
-        nodes = list(_nodes(domain))
+    for domain in sorted(domains_from(root, question.required), key=lambda vertex: -vertex.bottom):
+        nodes = list(nodes_of(domain))
         if _enough(question, nodes):
             for order in _orders(question):
                 for roomiest_first in (True, False):
@@ -72,25 +67,6 @@ def _by_rules(question: Question, root: Vertex) -> dict[str, State] | None:
                     if found is not None:
                         return found
     return None
-
-
-def _domains(question: Question, vertex: Vertex) -> Iterator[Vertex]:
-    if question.required is None or vertex.bottom >= question.required:
-        yield vertex
-    for child in vertex.children:
-        yield from _domains(question, child)
-
-
-def _nodes(vertex: Vertex) -> Iterator[Vertex]:
-    if vertex.state is not None:
-        yield vertex
-    for child in vertex.children:
-        yield from _nodes(child)
-
-
-def _rooms(nodes: Sequence[Vertex]) -> Iterator[tuple[int, ...]]:
-    """The nodes' rooms for each class alone."""
-    yield from zip(*(node.rooms for node in nodes), strict=True)
 
 
 def _orders(question: Question) -> Iterator[list[int]]:
@@ -105,7 +81,7 @@ def _orders(question: Question) -> Iterator[list[int]]:
             yield order
 
 
-def _fill(question: Question, nodes: Sequence[Vertex], order: Sequence[int]) -> dict[str, State] | None:
+def _fill(question: Question, nodes: Sequence[Vertex], order: Sequence[int]) -> dict[str, Counts] | None:
     """Spread class after class; nodes that are in use already come first."""
     taken: dict[int, list[int]] = {}
     for number in order:

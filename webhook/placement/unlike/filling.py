@@ -9,63 +9,56 @@ sets come first, and what was left at a node without success is remembered. One 
 
 from collections.abc import Iterator, Sequence
 
-from webhook.placement import capacity
-from webhook.placement.tree import Question, Vertex
-from webhook.placement.unlike.fitting import DEEPEST, Kind, OutOfLimit, kinds_of, needs_of
-from webhook.placement.unlike.node_options import State
+from webhook.placement.budget import OutOfSteps
+from webhook.placement.question import Counts, Question
+from webhook.placement.tree import Vertex
+from webhook.placement.unlike.node_kinds import DEEPEST, NodeKind, NodePacking
 
 LIMIT = 200_000
 """Steps of one search, about a second."""
 
 
-class Filling:
+class Filling(NodePacking):
     """One question on some nodes."""
 
-    def __init__(self, question: Question, nodes: Sequence[Vertex], limit: int) -> None:
-        """nodes: vertices of single nodes. limit: most steps."""
-        self.classes = question.classes
-        self.counts = question.counts
-        self.limit = limit
-        self.steps = 0
-        resources, self.needs = needs_of(question)
-        self.carded = any(pod.wants_cards for pod in question.classes)
-        found = kinds_of(nodes, resources, self.carded)
-        scale = [max(1, *(kind.free[r] for kind in found)) for r in range(len(resources))]
-        found.sort(key=lambda kind: (_share(kind.free, scale), kind.number))
+    def __init__(self, question: Question, nodes: Sequence[Vertex], steps: int) -> None:
+        """nodes: vertices of single nodes. steps: the most that may be taken."""
+        super().__init__(question, nodes, steps)
+        found = sorted(self.kinds, key=lambda kind: (self.share(kind.free), kind.number))
         self.nodes = [(kind, name) for kind in found for name in kind.names]
-        sizes = [_share(need, scale) for need in self.needs]
+        sizes = [self.share(need) for need in self.needs]
         self.order = sorted(range(len(sizes)), key=lambda number: (-sizes[number], number))
         self.sizes = sizes
-        self.after = self._after(len(resources))
+        self.after = self._after()
         self.rooms_after = self._rooms_after()
-        self.dead: set[tuple[int, State]] = set()
+        self.dead: set[tuple[int, Counts]] = set()
 
-    def _after(self, resources: int) -> list[State]:
+    def _after(self) -> list[Counts]:
         """What the nodes from each one on have free."""
-        after = [(0,) * resources]
+        after: list[Counts] = [(0,) * len(self.scale)]
         for kind, _ in reversed(self.nodes):
             after.append(tuple(a + max(0, b) for a, b in zip(after[-1], kind.free, strict=True)))
         return after[::-1]
 
-    def _rooms_after(self) -> list[State]:
+    def _rooms_after(self) -> list[Counts]:
         """Places for each class alone on the nodes from each one on."""
         after = [(0,) * len(self.counts)]
         for kind, _ in reversed(self.nodes):
             after.append(tuple(map(int.__add__, after[-1], kind.rooms)))
         return after[::-1]
 
-    def solve(self) -> dict[str, State] | None:
-        """Node name -> pods of each class, or None when there is no way. Raises OutOfLimit."""
+    def solve(self) -> dict[str, Counts] | None:
+        """Node name -> pods of each class, or None when there is no way. Raises OutOfSteps."""
         if len(self.nodes) > DEEPEST or len(self.counts) > DEEPEST:
-            raise OutOfLimit
-        chosen: list[State] = []
+            raise OutOfSteps
+        chosen: list[Counts] = []
         if not self._fill(0, self.counts, chosen):
             return None
         return {
             name: taken for (_, name), taken in zip(self.nodes, chosen, strict=False) if any(taken)
         }  # nodes that nothing is left for are not in `chosen`
 
-    def _fill(self, number: int, rest: State, chosen: list[State]) -> bool:
+    def _fill(self, number: int, rest: Counts, chosen: list[Counts]) -> bool:
         if not any(rest):
             return True
         if number == len(self.nodes) or (number, rest) in self.dead:
@@ -79,7 +72,7 @@ class Filling:
         self.dead.add((number, rest))
         return False
 
-    def _sets(self, number: int, rest: State) -> list[State]:
+    def _sets(self, number: int, rest: Counts) -> list[Counts]:
         """The sets worth trying on a node, the fullest first."""
         kind, later = self.nodes[number][0], self.after[number + 1]
         asked = [0] * len(later)
@@ -102,12 +95,10 @@ class Filling:
         return [taken for _, taken in found]
 
     def _extended(
-        self, kind: Kind, order: Sequence[int], most: Sequence[int], at: int, counts: State, left: State
-    ) -> Iterator[tuple[State, State]]:
+        self, kind: NodeKind, order: Sequence[int], most: Sequence[int], at: int, counts: Counts, left: Counts
+    ) -> Iterator[tuple[Counts, Counts]]:
         """The sets that begin with these counts and to which nothing can be added, and what they leave."""
-        self.steps += 1
-        if self.steps > self.limit:
-            raise OutOfLimit
+        self.budget.spend()
         if at == len(order):
             if not any(
                 count < top and self._fits(kind, order, counts, n, left)
@@ -122,18 +113,13 @@ class Filling:
             if not self.carded or self._cards_fit(kind, order, (*counts, count)):
                 yield from self._extended(kind, order, most, at + 1, (*counts, count), more)
 
-    def _fits(self, kind: Kind, order: Sequence[int], counts: State, at: int, left: State) -> bool:
+    def _fits(self, kind: NodeKind, order: Sequence[int], counts: Counts, at: int, left: Counts) -> bool:
         """Whether one more pod of a class could be added."""
         if any(each > free for each, free in zip(self.needs[order[at]], left, strict=True) if each):
             return False
         more = (*counts[:at], counts[at] + 1, *counts[at + 1 :])
         return not self.carded or self._cards_fit(kind, order, more)
 
-    def _cards_fit(self, kind: Kind, order: Sequence[int], counts: State) -> bool:
+    def _cards_fit(self, kind: NodeKind, order: Sequence[int], counts: Counts) -> bool:
         pods = [self.classes[n] for n, count in zip(order, counts, strict=False) for _ in range(count)]
-        return capacity.fits_together(pods, kind.node)
-
-
-def _share(amounts: Sequence[int], scale: Sequence[int]) -> float:
-    """How large amounts are in all, each against the largest node."""
-    return sum(amount / most for amount, most in zip(amounts, scale, strict=True))
+        return self.fits_together(pods, kind)

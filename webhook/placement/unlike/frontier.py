@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.costs import Costs
 from webhook.placement.model import Mode
-from webhook.placement.tree import Question, Vertex
-from webhook.placement.unlike.node_options import State, node_options
+from webhook.placement.question import Counts, Question
+from webhook.placement.tree import Vertex
+from webhook.placement.unlike.node_options import node_options
 
 _DOMINANCE: Final = 64
 """Above so many states of several classes, looking for dominated ones costs more than it saves."""
@@ -30,47 +32,44 @@ _CLASSES: Final = 40
 """Classes that one node has room for beyond which its states are too many to begin with."""
 
 
-class OutOfSteps(Exception):
-    """The step budget is used up."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Trail:
     """How a state came about: a node that takes it, or what was held before and what one more child holds."""
 
     node: str = ""
     before: "Trail | None" = None
-    before_holds: State = ()
+    before_holds: Counts = ()
     child: "Trail | None" = None
 
 
-Frontier = dict[State, tuple[int, Trail | None]]
-"""State -> least cost and how it comes about."""
+Frontier = dict[Counts, tuple[int, Trail | None]]
+"""Counts -> least cost and how it comes about."""
 
 
-class Search:
-    """One search; `steps` counts merged pairs of states, each for every two classes once, and is the same on
-    every run.
+class FrontierSearch:
+    """One search; a step is a merged pair of states, and counts once for every two classes.
+
+    exact: whether each question about cards was decided; if not, what is found holds but is not proven.
     """
 
-    def __init__(self, question: Question, budget: int | None) -> None:
-        """budget: most steps before OutOfSteps; None for no bound."""
+    def __init__(self, question: Question, budget: Budget) -> None:
+        """budget: of the steps before OutOfSteps."""
         self.question = question
         self.costs = Costs(question.levels)
         self.budget = budget
-        self.steps = 0
+        self.exact = True
         self.weight = max(1, len(question.counts) // 2)
         self.balanced = question.options.mode is Mode.BALANCED
         self.rooms: dict[int, tuple[int, ...]] = {}
         self.total: tuple[int, ...] = ()
         """Room for each class of all nodes; () while states that cannot be completed are wanted too."""
-        self.options: dict[int, tuple[State, ...]] = {}
+        self.options: dict[int, tuple[Counts, ...]] = {}
         self.slices_of_level = {
-            level: tuple(size if number >= settled else 1 for settled in question.settled)
+            level: tuple(size if number >= unbound else 1 for unbound in question.unbound_slices)
             for number, (level, size) in enumerate(question.slices)
         }
 
-    def solve(self, root: Vertex, bound: Callable[[Vertex], int]) -> dict[str, State] | None:
+    def solve(self, root: Vertex, bound: Callable[[Vertex], int]) -> dict[str, Counts] | None:
         """Node name -> pods of each class at least cost, or None when they do not fit.
 
         bound: at most the cost of holding the gang in a domain, that of using it left out. While one domain
@@ -105,7 +104,7 @@ class Search:
             found = self._together_in(vertex).get(counts)
             return found if found is not None and (limit is None or found[0] < limit) else None
 
-        if self.question.anchored or self.question.tied or self.balanced:
+        if self.question.anchored or self.question.confined or self.balanced:
             found = self.frontier(root).get(counts)
         else:
             found = inside(root, None)
@@ -157,7 +156,7 @@ class Search:
         }
 
     @property
-    def _empty(self) -> State:
+    def _empty(self) -> Counts:
         return (0,) * len(self.question.counts)
 
     def _single(self, level: int) -> bool:
@@ -165,7 +164,7 @@ class Search:
 
     def _worth_trying(self, children: Sequence[Vertex]) -> Iterator[Vertex]:
         """Of nodes that are alike no more than the gang has pods: the first by name."""
-        seen: Counter[tuple[int, tuple[State, ...]]] = Counter()
+        seen: Counter[tuple[int, tuple[Counts, ...]]] = Counter()
         most = sum(self.question.counts)
         for child in children:
             if child.state is not None:
@@ -179,16 +178,18 @@ class Search:
         assert vertex.state is not None
         result: Frontier = {self._empty: (0, None)}
         for takes in self._options(vertex):
-            self._step()
+            self.budget.spend(self.weight)
             cost = vertex.own + (sum(takes) ** 2 << self.costs.square if self.balanced else 0)
             result[takes] = (cost, Trail(vertex.state.name))
         return result
 
-    def _options(self, vertex: Vertex) -> tuple[State, ...]:
+    def _options(self, vertex: Vertex) -> tuple[Counts, ...]:
         if sum(map(bool, vertex.rooms)) > _CLASSES:
             raise OutOfSteps
         if id(vertex) not in self.options:
-            self.options[id(vertex)] = tuple(node_options(self.question, vertex, self.balanced, self._step))
+            states, exact = node_options(self.question, vertex, self.budget, self.weight, self.balanced)
+            self.exact = self.exact and exact
+            self.options[id(vertex)] = tuple(states)
         return self.options[id(vertex)]
 
     def _best_child(self, vertex: Vertex) -> Frontier:
@@ -206,7 +207,7 @@ class Search:
             for more, (extra, inner) in second.items():
                 if inner is None:
                     continue
-                self._step()
+                self.budget.spend(self.weight)
                 total = tuple(map(int.__add__, state, more))
                 if not self.balanced:
                     total = tuple(map(min, total, counts))
@@ -220,7 +221,7 @@ class Search:
     def _undominated(self, frontier: Frontier) -> Frontier:
         if self.balanced:
             return frontier
-        kept: list[tuple[State, tuple[int, Trail | None]]] = []
+        kept: list[tuple[Counts, tuple[int, Trail | None]]] = []
         if len(self.question.counts) == 1:
             best = None
             for state in sorted(frontier, reverse=True):
@@ -252,11 +253,6 @@ class Search:
             frontier = rounded
         return frontier
 
-    def _step(self) -> None:
-        self.steps += self.weight
-        if self.budget is not None and self.steps > self.budget:
-            raise OutOfSteps
-
 
 def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
     """Room for each class alone of a vertex and of all below it, by the vertex's id."""
@@ -269,17 +265,17 @@ def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]]) -> tuple[in
     return total
 
 
-def _covers(state: State, other: State) -> bool:
+def _covers(state: Counts, other: Counts) -> bool:
     return all(a >= b for a, b in zip(state, other, strict=True))
 
 
-def distribution(trail: Trail | None, need: State) -> dict[str, State]:
+def distribution(trail: Trail | None, need: Counts) -> dict[str, Counts]:
     """Node name -> pods of each class, for a need that the trail's state covers.
 
     What is held before comes first, so children that are earlier by name are filled first. A state at a
     slice's level is a multiple of the slice's size, and so is each part of a need that is one.
     """
-    found: dict[str, State] = {}
+    found: dict[str, Counts] = {}
     stack = [(trail, need)]
     while stack:
         part, wanted = stack.pop()

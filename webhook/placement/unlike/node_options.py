@@ -1,61 +1,76 @@
 """What one node can take of several classes of pods together."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from webhook.placement import capacity
+from webhook.placement.budget import Budget
 from webhook.placement.model import PodClass
+from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Question, Vertex
+from webhook.placement.tree import Vertex
 
-State = tuple[int, ...]
-"""How many pods of each class."""
+
+class NodeOptions(NamedTuple):
+    """States of a node; exact: whether it can take no others."""
+
+    states: list[Counts]
+    exact: bool
 
 
 def node_options(
-    question: Question, vertex: Vertex, every: bool = False, step: Callable[[], None] = lambda: None
-) -> list[State]:
+    question: Question, vertex: Vertex, budget: Budget, each: int = 1, every: bool = False
+) -> NodeOptions:
     """What a node can take: the states that no other one covers, or every one but the empty.
 
-    step: called for each state that is looked at. What fits without one pod fits, so a state is covered
-    exactly if it is with one more pod of some class.
+    each: steps for a state that is looked at. What fits without one pod fits, so a state is covered exactly
+    if it is with one more pod of some class. Raises OutOfSteps.
     """
     assert vertex.state is not None
     most = tuple(map(min, vertex.rooms, question.counts))
     if len(most) == 1:
-        return [(count,) for count in (range(1, most[0] + 1) if every else most)]
+        return NodeOptions([(count,) for count in (range(1, most[0] + 1) if every else most)], True)
+    together = _Together(question.classes, most, vertex.state)
     options = []
-    for state in _together(question.classes, most, vertex.state):
-        step()
+    for state in together.states((), ()):
+        budget.spend(each)
         options.append(state)
     if every:
-        return [state for state in options if any(state)]
+        return NodeOptions([state for state in options if any(state)], together.exact)
     known = set(options)
     kept = [state for state in options if any(state) and not any(more in known for more in _with_one(state))]
     kept.sort(key=lambda state: (-sum(state), [-x for x in state]))
-    return kept
+    return NodeOptions(kept, together.exact)
 
 
-def _with_one(state: State) -> Iterator[State]:
+def _with_one(state: Counts) -> Iterator[Counts]:
     """The state with one more pod, of each class in turn."""
     for number, count in enumerate(state):
         yield (*state[:number], count + 1, *state[number + 1 :])
 
 
-def _together(classes: Sequence[PodClass], most: State, state: NodeState) -> Iterator[State]:
-    """All the combinations that fit on the node; a combination that does not fit is not extended."""
+class _Together:
+    """All the combinations that fit on a node; a combination that does not fit is not extended."""
 
-    present = [number for number, top in enumerate(most) if top]
+    def __init__(self, classes: Sequence[PodClass], most: Counts, node: NodeState) -> None:
+        self.classes = classes
+        self.most = most
+        self.node = node
+        self.present = [number for number, top in enumerate(most) if top]
+        self.exact = True
 
-    def extend(taken: tuple[int, ...], pods: tuple[PodClass, ...]) -> Iterator[State]:
-        if len(taken) == len(present):
-            found = dict(zip(present, taken, strict=True))
-            yield tuple([found.get(number, 0) for number in range(len(most))])
+    def states(self, taken: Counts, pods: tuple[PodClass, ...]) -> Iterator[Counts]:
+        """Those that begin with these counts of the classes present, which are these pods."""
+        if len(taken) == len(self.present):
+            found = dict(zip(self.present, taken, strict=True))
+            yield tuple([found.get(number, 0) for number in range(len(self.most))])
             return
-        number = present[len(taken)]
-        for count in range(most[number] + 1):
-            more = pods + (classes[number],) * count
-            if count and not capacity.fits_together(more, state):
-                return
-            yield from extend((*taken, count), more)
-
-    return extend((), ())
+        number = self.present[len(taken)]
+        for count in range(self.most[number] + 1):
+            more = pods + (self.classes[number],) * count
+            if count:
+                fits = capacity.fits_together(more, self.node)
+                self.exact = self.exact and fits is not None
+                if not fits:
+                    return
+            yield from self.states((*taken, count), more)

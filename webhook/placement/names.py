@@ -1,0 +1,17 @@
+"""The order of names that hold numbers."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_PARTS: Final = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key that puts card2 before card10."""
+    return _natural(name)
+
+
+@lru_cache(maxsize=200_000)
+def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in _PARTS.split(name) if part)

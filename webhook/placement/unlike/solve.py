@@ -1,0 +1,30 @@
+"""The one way into this wing: an exact search while its steps last, then what can be found without one."""
+
+from webhook.placement.bounds import least_cost
+from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.costs import Costs
+from webhook.placement.model import Mode
+from webhook.placement.question import Question
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Vertex
+from webhook.placement.unlike import fallback
+from webhook.placement.unlike.frontier import FrontierSearch
+
+UNBOUNDED = 10**18
+"""Steps for gangs that the search serves in polynomial time: identical pods in slices."""
+
+
+def solve(question: Question, root: Vertex) -> Solution:
+    """The best distribution that can be found, and whether nothing better (or nothing at all) exists."""
+    balanced = question.options.mode is Mode.BALANCED
+    bounded = balanced or len(question.counts) > 1
+    search = FrontierSearch(question, Budget(question.options.budget if bounded else UNBOUNDED))
+    costs = Costs(question.levels)
+
+    def bound(vertex: Vertex) -> int:
+        return 0 if question.anchored else least_cost(vertex, question.counts[0], costs)
+
+    try:
+        return Solution(search.solve(root, bound), search.exact)
+    except OutOfSteps:
+        return fallback.first_found(question, root)
