@@ -1,4 +1,4 @@
-"""Pods that may not share a node: host ports, and required anti-affinity over nodes, as made-up resources.
+"""Pods that may not share a node: host ports, and required anti-affinity over nodes, as synthetic resources.
 
 Each anti-affinity term, and each host port, is a resource of which every node has WHOLE. Of a term, a pod
 that it repels takes 1 and a pod that carries it takes WHOLE (or the other way round, see `Conflicts`), so
@@ -57,7 +57,7 @@ def _port(what: str) -> str:
 
 @dataclass(frozen=True)
 class Conflicts:
-    """The made-up resources of one moment, and what nodes have and pods take of them.
+    """The synthetic resources of one moment, and what nodes have and pods take of them.
 
     loners: names of terms by which some waiting pods repel others but none is repelled. Of such a term the
     repelled pods take WHOLE and the carriers 1, which leaves the waiting carriers free to be together. Where
