@@ -58,7 +58,7 @@ class Installation:
         self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
 
-    def start(self, names: Sequence[str] = ("certs", "webhook", "sweeper")) -> None:
+    def start(self, names: Sequence[str] = ("certs", "webhook", "sweeper", "tasks")) -> None:
         """Run the programs of the system namespace, each under the identity of its own pod."""
         for name in names:
             self.programs[name] = self._program(SYSTEM, {"app.kubernetes.io/component": name})
@@ -120,6 +120,7 @@ class Installation:
                 ),
                 _patch("Deployment", "webhook", one),
                 _patch("Deployment", "sweeper", one),
+                _patch("Deployment", "tasks", one),
                 _patch("ConfigMap", "labeler", [{"op": "replace", "path": "/data", "value": config}]),
             ],
         }

@@ -100,6 +100,19 @@ OWNED_LABELS_ANNOTATION: Final = LABELER_PREFIX + "owned-labels"
 ORIGINAL_VALUES_ANNOTATION: Final = LABELER_PREFIX + "original-values"
 """JSON object: label key -> the value as found, where it was no legal label value."""
 
+# --- GPUTasks -----------------------------------------------------------------------------------------
+
+FALLDIO_PREFIX: Final = "falldio.com/"
+FALLDIO_GPU: Final = FALLDIO_PREFIX + "gpu"
+"""As a node's label its GPU model ("rtx4090"); as a resource its number of GPUs."""
+TASK_LABEL: Final = FALLDIO_PREFIX + "task"
+"""On the Job and the pods of a GPUTask: its name."""
+TASK_UID_LABEL: Final = FALLDIO_PREFIX + "task-uid"
+TASK_ATTEMPT_LABEL: Final = FALLDIO_PREFIX + "attempt"
+"""On the Job of a GPUTask: of which attempt it is."""
+TASK_CLASS_LABEL: Final = FALLDIO_PREFIX + "priority-class"
+"""On the Job of a GPUTask: the PriorityClass of its pods, "" for none."""
+
 # --- chosen cards of a pod ------------------------------------------------------------------------
 
 GAS_TIMESTAMP_ANNOTATION: Final = "gas-ts"

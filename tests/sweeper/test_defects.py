@@ -21,11 +21,12 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Snapshot, place
+from webhook.probes import serve
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import Outcome, Releaser
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.main import _parser, _settings
-from webhook.sweeper.metrics import Metrics, serve
+from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -302,7 +303,7 @@ def test_31_the_interval_is_a_number_of_seconds() -> None:
 )
 def test_33_how_it_is_can_be_asked(path: str, status: int, words: str) -> None:
     checks = {"/healthz": lambda: "", "/readyz": lambda: "the copy of the cluster is not complete yet"}
-    server = serve("127.0.0.1", 0, Metrics(), lambda: None, checks)
+    server = serve("127.0.0.1", 0, Metrics().registry, lambda: None, checks)
     try:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
         connection.request("GET", path)

@@ -1,12 +1,9 @@
-"""What the sweeper counts and measures, and the small HTTP server that shows it."""
+"""What the sweeper counts and measures."""
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 PHASES: Final = ("observe", "snapshot", "finish", "repair", "place", "rollback", "apply", "report")
 """Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
@@ -96,48 +93,3 @@ class Metrics:
             counts[state] = counts.get(state, 0) + 1
         for state, count in counts.items():
             self.gangs.labels(state).set(count)
-
-
-def serve(
-    address: str,
-    port: int,
-    metrics: Metrics,
-    refresh: Callable[[], None],
-    checks: Mapping[str, Callable[[], str]],
-) -> ThreadingHTTPServer:
-    """Answer /metrics and each path of `checks`, whose functions return "" or what is wrong (503).
-
-    refresh is called before each answer of /metrics, never by two threads at once.
-    """
-    one_at_a_time = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 10
-
-        def do_GET(self) -> None:
-            if self.path == "/metrics":
-                with one_at_a_time:
-                    refresh()
-                    body = generate_latest(metrics.registry)
-                self._answer(200, CONTENT_TYPE_LATEST, body)
-            elif self.path in checks:
-                wrong = checks[self.path]()
-                self._answer(503 if wrong else 200, "text/plain", (wrong or "ok").encode())
-            else:
-                self._answer(404, "text/plain", b"there are /metrics, /healthz and /readyz")
-
-        def _answer(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Probes every few seconds are no news."""
-
-    server = ThreadingHTTPServer((address, port), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return server

@@ -13,8 +13,9 @@ from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
+from webhook.probes import serve
 from webhook.sweeper.context import Pass
-from webhook.sweeper.metrics import Metrics, serve
+from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
@@ -92,7 +93,7 @@ def run(
     if metrics_port is not None:
         checks = {"/healthz": pulse.complaint, "/readyz": lambda: live.complaint(leads())}
         refresh = functools.partial(_refresh, metrics, live, recorder, settings, leads)
-        serve(metrics_address, metrics_port, metrics, refresh, checks)
+        serve(metrics_address, metrics_port, metrics.registry, refresh, checks)
     recorder.start()
     logger.info("started server=%s", api.host)
     if elector is not None:

@@ -1,0 +1,222 @@
+"""The definition of GPUTask on a real API server: what is understood, what is refused with the right
+spelling, what may change, and what the server adds."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from tests.support import clean, create_namespace
+from webhook.kube.client import APPLY_PATCH, MERGE_PATCH, Api, ApiError
+from webhook.tasks import objects
+
+SEED: Final = {
+    "memory": "16gi", "cpu": "8", "gpu": "rtx4090", "gpu-amount": "1", "priority": "gpu-low-priority",
+}  # fmt: skip
+_numbers = itertools.count()
+
+
+class Tasks:
+    """GPUTasks of one namespace, written by the administrator."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    def create(self, spec: dict[str, Any], name: str = "", **query: str) -> dict[str, Any]:
+        name = name or f"t{next(_numbers)}"
+        body = {
+            "apiVersion": objects.GROUP_VERSION,
+            "kind": objects.KIND,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        return dict(self.api.json("POST", objects.path(self.namespace), body=body, query=query))
+
+    def change(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        body = {"spec": spec}
+        path = objects.path(self.namespace, name)
+        return dict(self.api.json("PATCH", path, body=body, content_type=MERGE_PATCH))
+
+
+@pytest.fixture(scope="module")
+def tasks(module_cluster: Cluster) -> Iterator[Tasks]:
+    file = ROOT / "manifests" / "base" / "gputasks.yaml"
+    module_cluster.kubectl("apply", "--server-side", "-f", str(file))
+    module_cluster.kubectl("wait", "--for=condition=Established", "crd/gputasks.falldio.com", "--timeout=30s")
+    yield Tasks(module_cluster.api(), create_namespace(module_cluster))
+    clean(module_cluster)
+
+
+def test_the_five_fields_are_accepted_as_they_have_always_been_written(tasks: Tasks) -> None:
+    made = tasks.create(SEED)
+    assert {name: made["spec"][name] for name in SEED} == SEED
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"memory": "16Gi"}, id="a binary unit"),
+        pytest.param({"memory": "16G"}, id="a decimal unit"),
+        pytest.param({"memory": "1.5gi"}, id="a fraction"),
+        pytest.param({"memory": "16gb"}, id="bytes spelt out"),
+        pytest.param({"memory": "16GiB"}, id="binary bytes spelt out"),
+        pytest.param({"memory": 17179869184}, id="bytes as a number"),
+        pytest.param({"cpu": 8}, id="processors without quotation marks"),
+        pytest.param({"cpu": "500m"}, id="thousandths of a processor"),
+        pytest.param({"cpu": "0.5"}, id="half a processor"),
+        pytest.param({"gpu": "RTX 4090"}, id="a model with a blank"),
+        pytest.param({"gpu-amount": 4}, id="GPUs without quotation marks"),
+        pytest.param({"priority": "high"}, id="a tier"),
+        pytest.param({}, id="nothing at all"),
+        pytest.param({"template": {"spec": {"containers": [{"name": "c"}]}}}, id="a template"),
+    ],
+)
+def test_spellings_that_people_use_are_understood(tasks: Tasks, spec: dict[str, Any]) -> None:
+    tasks.create(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"memory": "16"}, "16Gi, 512Mi or 16G"),
+        ({"memory": 16}, "16Gi, 512Mi or 16G"),
+        ({"memory": "16m"}, "m is thousandths"),
+        ({"memory": "sixteen"}, "16Gi, 512Mi or 16G"),
+        ({"memory": "-1Gi"}, "16Gi, 512Mi or 16G"),
+        ({"cpu": "8 cores"}, "'8', '0.5' or 500m"),
+        ({"cpu": "-1"}, "'8', '0.5' or 500m"),
+        ({"gpu": "!"}, "as rtx4090"),
+        ({"gpu-amount": "0"}, "a job without GPUs is a Job"),
+        ({"gpu-amount": "1.5"}, "a whole number of GPUs"),
+        ({"gpu-amount": "two"}, "a whole number of GPUs"),
+        ({"priority": "High"}, "in small letters: low, gpu-low-priority"),
+        ({"workers": 0}, "greater than or equal to 1"),
+        ({"env": [{"name": "A"}, {"name": "A"}]}, "Duplicate value"),
+        ({"image": "x", "template": {"spec": {}}}, "belong into the template's first container"),
+        ({"topology": {"slice": "block"}}, "come together"),
+        ({"topology": {"slice": "block", "sliceSize": 2}, "workers": 3}, "a multiple of topology.sliceSize"),
+        ({"restartPolicy": "Always"}, 'supported values: "Never", "OnFailure"'),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_what_to_write(
+    tasks: Tasks, spec: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        tasks.create(spec)
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["0train", "train.one", "t" * 51])
+def test_a_name_that_cannot_become_a_pods_is_refused(tasks: Tasks, name: str) -> None:
+    with pytest.raises(ApiError, match="at most 50 of a-z, 0-9 and -, a letter first"):
+        tasks.create({}, name)
+
+
+def test_a_misspelt_field_is_refused_where_validation_is_strict(tasks: Tasks) -> None:
+    with pytest.raises(ApiError, match=r'unknown field "spec\.gpuAmount"'):
+        tasks.create({"gpuAmount": "1"}, fieldValidation="Strict")
+
+
+def test_what_is_left_out_has_its_default(tasks: Tasks) -> None:
+    made = tasks.create({})
+    assert made["spec"] == {
+        "gpu-amount": "1", "workers": 1, "suspend": False, "restartPolicy": "Never", "attempt": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"suspend": True},
+        {"priority": "high"},
+        {"priority": None},
+        {"activeDeadlineSeconds": 60},
+        {"ttlSecondsAfterFinished": 60},
+        {"attempt": 1},
+        {"attempt": 1, "memory": "32gi", "image": "b", "workers": 2},
+    ],
+    ids=str,
+)
+def test_what_may_change_while_a_task_stands_does(tasks: Tasks, change: dict[str, Any]) -> None:
+    name = tasks.create({**SEED, "image": "a"})["metadata"]["name"]
+    tasks.change(name, change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"memory": "17gi"},
+        {"memory": None},
+        {"cpu": "9"},
+        {"gpu": "a100"},
+        {"gpu-amount": "2"},
+        {"image": "b"},
+        {"image": None},
+        {"command": ["other"]},
+        {"args": ["more"]},
+        {"env": [{"name": "A", "value": "2"}]},
+        {"workers": 2},
+        {"restartPolicy": "OnFailure"},
+        {"backoffLimit": 2},
+        {"topology": {"required": "block"}},
+    ],
+    ids=str,
+)
+def test_what_the_job_was_made_with_stays_unless_the_attempt_grows(
+    tasks: Tasks, change: dict[str, Any]
+) -> None:
+    spec = {**SEED, "image": "a", "command": ["run"], "env": [{"name": "A", "value": "1"}]}
+    name = tasks.create(spec)["metadata"]["name"]
+    with pytest.raises(ApiError, match="to change the rest raise attempt as well"):
+        tasks.change(name, change)
+
+
+def test_a_template_stays_unless_the_attempt_grows(tasks: Tasks) -> None:
+    spec = {"template": {"spec": {"containers": [{"name": "c", "image": "a"}]}}}
+    name = tasks.create(spec)["metadata"]["name"]
+    tasks.change(name, {"suspend": True})
+    other = {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}}
+    with pytest.raises(ApiError, match="to change the rest raise attempt as well"):
+        tasks.change(name, other)
+    tasks.change(name, {**other, "attempt": 1})
+
+
+def test_the_attempt_only_grows(tasks: Tasks) -> None:
+    name = tasks.create({"attempt": 2})["metadata"]["name"]
+    with pytest.raises(ApiError, match="attempt only grows"):
+        tasks.change(name, {"attempt": 1})
+
+
+def test_server_side_apply_merges_variables_by_name(tasks: Tasks) -> None:
+    name = f"t{next(_numbers)}"
+
+    def apply(manager: str, variable: str) -> dict[str, Any]:
+        body = {
+            "apiVersion": objects.GROUP_VERSION,
+            "kind": objects.KIND,
+            "metadata": {"name": name},
+            "spec": {"attempt": len(variable), "env": [{"name": variable, "value": "1"}]},
+        }
+        path = objects.path(tasks.namespace, name)
+        query = {"fieldManager": manager, "force": "true"}
+        return dict(tasks.api.json("PATCH", path, query=query, body=body, content_type=APPLY_PATCH))
+
+    apply("one", "A")
+    both = apply("two", "BB")
+    assert [each["name"] for each in both["spec"]["env"]] == ["A", "BB"]
+
+
+def test_kubectl_shows_and_explains_tasks(tasks: Tasks, control_plane: Cluster) -> None:
+    tasks.create({**SEED, "gpu-amount": 4}, "shown")
+    table = control_plane.kubectl("get", "gt", "shown", "-n", tasks.namespace).stdout.splitlines()
+    assert table[0].split() == ["NAME", "GPU", "MODEL", "STATE", "NODE", "REASON", "AGE"]
+    assert table[1].split()[:3] == ["shown", "4", "rtx4090"]
+    every_field = control_plane.kubectl("explain", "gputask.spec", "--recursive").stdout
+    assert "gpu-amount" in every_field
+    for field in ("memory", "priority", "attempt", "suspend", "template"):
+        said = control_plane.kubectl("explain", f"gputask.spec.{field}").stdout
+        assert len(said.partition("DESCRIPTION:")[2].split()) > 5, field

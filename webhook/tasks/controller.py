@@ -1,0 +1,235 @@
+"""Takes the steps of GPUTasks: every write is refused by the API server if what it rests on has changed."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
+from webhook.tasks import objects, status
+from webhook.tasks.objects import FAILED, GROUP_VERSION, KIND, Job, Task, TaskStatus
+from webhook.tasks.observe import Cache, Queue
+from webhook.tasks.status import ACCEPTED
+from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, Observed, Step, next_step
+from webhook.tasks.wanted import Rules
+
+ACTION: Final = "RunTask"
+_AGAIN_SECONDS: Final = 0.5
+"""After a refusal because something has changed: its event is on the way, this is for the case that it is
+not."""
+_HOLD_SECONDS: Final = 2.0
+"""So long a task rests after a Job was made, unless the Job is seen before: the copy comes later."""
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LAST_RETRY_SECONDS: Final = 60.0
+
+logger = logging.getLogger("webhook.tasks")
+_task_decoder: Final = msgspec.json.Decoder(Task)
+_job_decoder: Final = msgspec.json.Decoder(Job)
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why the API server did not take a Job, how often in a row, and until when (monotonic) none is tried."""
+
+    uid: str
+    generation: int
+    message: str
+    count: int
+    until: float
+
+    def concerns(self, task: Task) -> bool:
+        """Whether the task is still the one that was refused."""
+        return (self.uid, self.generation) == (task.metadata.uid, task.metadata.generation)
+
+
+class Controller:
+    """One task at a time. What it remembers saves requests; nothing is wrong if it is forgotten."""
+
+    def __init__(
+        self,
+        api: Api,
+        cache: Cache,
+        queue: Queue,
+        rules: Callable[[], Rules],
+        recorder: Recorder | None = None,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """rules: asked for each task. leads: asked right before each write."""
+        self._api = api
+        self._cache = cache
+        self._queue = queue
+        self._rules = rules
+        self._recorder = recorder
+        self._leads = leads
+        self._written: dict[str, Task] = {}
+        self._held: dict[str, float] = {}
+        self._refusals: dict[str, _Refusal] = {}
+
+    def step(self, key: str) -> None:
+        """Look at one task and take its next step. Raises nothing that concerns one task alone."""
+        task = self._current(key)
+        if task is None:
+            for memory in (self._written, self._held, self._refusals):
+                memory.pop(key, None)
+            return
+        held = self._held.get(key, 0.0) - time.monotonic()
+        if held > 0 and self._cache.jobs.get(key) is None:
+            self._queue.add(key, held)
+            return
+        self._held.pop(key, None)
+        try:
+            self._take(self._cache.observed(task))
+        except ApiError as error:
+            if error.status == 404:
+                return  # it is gone, or its namespace is: the event tells
+            if error.status != 409:
+                logger.warning("step_failed task=%s error=%r", key, str(error))
+            self._queue.add(key, error.retry_after or (_AGAIN_SECONDS if error.status == 409 else 2.0))
+
+    def _current(self, key: str) -> Task | None:
+        """The task as it is: in the copy, or as we wrote it since."""
+        task, mine = self._cache.tasks.get(key), self._written.get(key)
+        if task is None or mine is None or task.metadata.uid != mine.metadata.uid:
+            return task
+        # Versions of one object are ordered numbers (KEP-5504).
+        if int(task.metadata.resource_version) >= int(mine.metadata.resource_version):
+            del self._written[key]
+            return task
+        return mine
+
+    def _take(self, seen: Observed) -> None:
+        now = datetime.now(UTC)
+        step = next_step(seen, self._rules(), now)
+        refusal = self._refusals.get(seen.task.key)
+        if step.act == CREATE and refusal is not None and refusal.concerns(seen.task):
+            rests = time.monotonic() < refusal.until
+            step = replace(step, act="" if rests else CREATE, status=_refused(seen.task, refusal))
+        if not self._leads():
+            return
+        task = seen.task
+        # Before a Job is made the status is written even if it says the same: a task that has changed
+        # since, or ended, refuses that.
+        if step.status != task.status or step.act == CREATE:
+            task = self._write_status(task, step.status)
+        if step.due is not None:
+            self._queue.add(task.key, max(0.1, (step.due - now).total_seconds()))
+        if step.act and self._leads():
+            logger.info("step task=%s act=%s why=%r", task.key, step.act, step.why)
+            self._act(task, seen, step)
+
+    def _act(self, task: Task, seen: Observed, step: Step) -> None:
+        metadata, job = task.metadata, seen.job
+        path = objects.jobs_path(metadata.namespace, metadata.name)
+        if step.act == CREATE:
+            self._create(task, step)
+        elif step.act == EXPIRE:
+            self._delete(objects.path(metadata.namespace, metadata.name), task, "Background")
+        elif step.act == DELETE and job is not None:
+            self._delete(path, job, "Foreground")
+        elif step.act == CHANGE and job is not None:
+            guard = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
+            body = {"metadata": guard, "spec": step.body}
+            self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    def _create(self, task: Task, step: Step) -> None:
+        path = objects.jobs_path(task.metadata.namespace)
+        try:
+            self._api.request("POST", path, body=step.body)
+        except ApiError as error:
+            if error.status == 409:
+                self._look_at_the_job_there(task)
+                return
+            if error.is_transient or error.status == 404:
+                raise
+            self._note_refusal(task, error)
+            return
+        self._refusals.pop(task.key, None)
+        self._held[task.key] = time.monotonic() + _HOLD_SECONDS
+        self._queue.add(task.key, _HOLD_SECONDS)
+        self._say(task, "Started", f"Job {task.metadata.name} was made", warning=False)
+
+    def _look_at_the_job_there(self, task: Task) -> None:
+        """A Job of that name is there which the copy does not show: another's, or too new."""
+        body = self._api.request("GET", objects.jobs_path(task.metadata.namespace, task.metadata.name))
+        step = next_step(
+            self._cache.observed(task, _job_decoder.decode(body)), self._rules(), datetime.now(UTC)
+        )
+        if step.status != task.status and self._leads():
+            self._write_status(task, step.status)
+        self._queue.add(task.key, 5.0)  # a Job that is not ours brings no event
+
+    def _note_refusal(self, task: Task, error: ApiError) -> None:
+        """The API server will not have such a Job (quota, a policy, a wrong template): say so, try again."""
+        before = self._refusals.get(task.key)
+        count = before.count + 1 if before is not None and before.concerns(task) else 1
+        wait = min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(count, 10))
+        metadata = task.metadata
+        message = error.message.partition(": ")[2] or error.message  # without the request
+        refusal = _Refusal(metadata.uid, metadata.generation, message, count, time.monotonic() + wait)
+        self._refusals[task.key] = refusal
+        self._queue.add(task.key, wait)
+        said = _refused(task, refusal)
+        if said != task.status and self._leads():
+            self._write_status(task, said)
+
+    def _delete(self, path: str, what: Task | Job, propagation: str) -> None:
+        self._api.request(
+            "DELETE",
+            path,
+            body={
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "propagationPolicy": propagation,
+                "preconditions": {
+                    "uid": what.metadata.uid,
+                    "resourceVersion": what.metadata.resource_version,
+                },
+            },
+        )
+
+    def _write_status(self, task: Task, said: TaskStatus) -> Task:
+        """Replace the status; refused with 409 if the task has changed since it was read."""
+        fields: dict[str, Any] = msgspec.to_builtins(said)
+        gone = {name: None for name in msgspec.to_builtins(task.status) if name not in fields}
+        metadata = task.metadata
+        answer = self._api.request(
+            "PATCH",
+            objects.path(metadata.namespace, metadata.name) + "/status",
+            body={
+                "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+                "status": fields | gone,
+            },
+            content_type=MERGE_PATCH,
+        )
+        written = self._written[task.key] = _task_decoder.decode(answer)
+        self._tell_changes(task, written)
+        return written
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def _tell_changes(self, before: Task, after: Task) -> None:
+        old, new = before.status, after.status
+        fault = next(
+            (each for each in new.conditions if each.type == ACCEPTED and each.status == "False"), None
+        )
+        if fault is not None and fault not in old.conditions:
+            self._say(after, fault.reason, fault.message, warning=True)
+        elif new.phase != old.phase and (old.phase or new.phase != objects.PENDING):
+            where = f" on {new.node}" if new.node and new.phase == objects.RUNNING else ""
+            note = f"{new.phase}{where}" + (f": {new.reason}" if new.reason else "")
+            self._say(after, new.phase, note, warning=new.phase == FAILED)
+
+    def _say(self, task: Task, reason: str, note: str, *, warning: bool) -> None:
+        if self._recorder is not None:
+            about = Reference.of(GROUP_VERSION, KIND, task.metadata)
+            self._recorder.event(about, reason, ACTION, note, kind=WARNING if warning else NORMAL)
+
+
+def _refused(task: Task, refusal: _Refusal) -> TaskStatus:
+    fault = f"the API server refuses its Job: {refusal.message}"
+    return status.pending(task, fault, status.Now(datetime.now(UTC), fault, "JobRefused"))

@@ -1,0 +1,222 @@
+"""topogate-tasks: makes a Job of every GPUTask and tells what becomes of it. One of its replicas leads."""
+
+import argparse
+import functools
+import logging
+import os
+import shlex
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from webhook import logs
+from webhook.kube.client import Api, ConnectError
+from webhook.kube.collection import SILENCE_SECONDS
+from webhook.kube.events import Recorder
+from webhook.kube.lease import Elector
+from webhook.policy.file import PolicyError
+from webhook.policy.store import PolicyStore
+from webhook.probes import serve
+from webhook.tasks.controller import Controller
+from webhook.tasks.observe import Cache, Queue
+from webhook.tasks.wanted import DEFAULT_COMMAND, DEFAULT_IMAGE, Rules
+
+LEASE: Final = "topogate-tasks"
+NAMESPACE: Final = "topogate-system"
+_POLICY_SECONDS: Final = 2.0
+_STUCK_SECONDS: Final = 120.0
+
+logger = logging.getLogger("webhook.tasks")
+
+
+@dataclass
+class Service:
+    """The running program: what it works with, and what probes and metrics see of it."""
+
+    api: Api
+    policy: PolicyStore
+    default_image: str = DEFAULT_IMAGE
+    default_command: tuple[str, ...] = DEFAULT_COMMAND
+    recorder: Recorder | None = None
+    elector: Elector | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
+    cache: Cache | None = None
+    beat: float = field(default_factory=time.monotonic)
+    steps: int = 0
+
+    def leads(self) -> bool:
+        """Whether this process may act now."""
+        return not self.stopping.is_set() and (self.elector is None or self.elector.is_leader)
+
+    def run(self) -> None:
+        """Work whenever this process leads, until `stopping` is set."""
+        while not self.stopping.is_set():
+            self.beat = time.monotonic()
+            if self.leads():
+                self.lead()
+            self.stopping.wait(0.05)
+
+    def lead(self) -> None:
+        """Take steps for as long as this process leads. The cluster is read anew each time."""
+        queue = Queue()
+        cache = self.cache = Cache(self.api, queue)
+        rules: Callable[[], Rules] = lambda: Rules(  # noqa: E731
+            self.policy.policy, cache.priority_classes(), self.default_image, self.default_command
+        )
+        controller = Controller(self.api, cache, queue, rules, self.recorder, self.leads)
+        cache.start()
+        looked, generation = 0.0, self.policy.generation
+        try:
+            while self.leads():
+                self.beat = now = time.monotonic()
+                if now - looked >= _POLICY_SECONDS:
+                    looked = now
+                    self.policy.refresh()
+                    if self.policy.generation != generation:
+                        generation = self.policy.generation
+                        cache.all_again()
+                if not cache.synced:
+                    self.stopping.wait(0.02)
+                    continue
+                key = queue.take(0.5)
+                if key is not None:
+                    self.steps += 1
+                    self._step(controller, queue, key)
+        finally:
+            self.cache = None
+            cache.stop()
+
+    def _step(self, controller: Controller, queue: Queue, key: str) -> None:
+        try:
+            controller.step(key)
+        except Exception:  # a defect that shows with one task must not stop the others
+            logger.exception("step_failed task=%s", key)
+            queue.add(key, 10.0)
+
+    def stuck(self) -> str:
+        """What is wrong with the loop, "" if nothing."""
+        silent = time.monotonic() - self.beat
+        return f"no task was looked at for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
+
+    def unready(self) -> str:
+        """What is wrong with the copy of the cluster, "" if nothing or if another process leads."""
+        if not self.leads():
+            return ""
+        cache = self.cache
+        if cache is None or not cache.synced:
+            return "the copy of the cluster is not complete yet"
+        name, seconds = max(cache.silences().items(), key=lambda each: each[1])
+        return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
+
+
+class _Metrics:
+    """What /metrics shows."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.registry = CollectorRegistry()
+        gauge = functools.partial(Gauge, registry=self.registry)
+        self._leading = gauge("topogate_tasks_leading", "1 for the replica that leads.")
+        self._tasks = gauge("topogate_tasks", "GPUTasks by phase; told by the leader.", ["phase"])
+        self._silence = gauge(
+            "topogate_tasks_watch_silence_seconds", "Since the API server last said anything.", ["resource"]
+        )
+        self._unreadable = gauge(
+            "topogate_tasks_unreadable_objects", "Objects that could not be decoded.", ["resource"]
+        )
+        self._policy = gauge("topogate_tasks_policy_rejected", "1 while the policy file cannot be used.")
+        self._steps = Counter("topogate_tasks_steps", "Tasks looked at.", registry=self.registry)
+        self._counted = 0
+
+    def refresh(self) -> None:
+        service, cache = self._service, self._service.cache
+        self._leading.set(service.leads())
+        self._policy.set(bool(service.policy.faults))
+        self._steps.inc(service.steps - self._counted)
+        self._counted = service.steps
+        for series in (self._tasks, self._silence, self._unreadable):
+            series.clear()
+        if cache is None:
+            return
+        for task in cache.tasks.items().values():
+            self._tasks.labels(task.status.phase or "Pending").inc()
+        for name, seconds in cache.silences().items():
+            self._silence.labels(name).set(seconds)
+        for name, count in cache.unreadable().items():
+            self._unreadable.labels(name).set(count)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logs.configure(options.log_level, options.log_format)
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    try:
+        api = Api.connect(options.kubeconfig, user_agent="topogate-tasks")
+        elector = None
+        if options.leader_election:
+            # Renewals have a connection pool of their own: they must not wait behind other requests.
+            own = Api.connect(options.kubeconfig, user_agent="topogate-tasks-lease")
+            elector = Elector(own, options.namespace, LEASE, identity)
+        policy = PolicyStore(options.policy)
+    except (ConnectError, PolicyError) as error:
+        logger.error("cannot_start reason=%r", str(error))
+        return 2
+    recorder = Recorder(api, "topogate.io/tasks", identity)
+    command = tuple(shlex.split(options.default_command))
+    service = Service(api, policy, options.default_image, command, recorder, elector)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: service.stopping.set())
+    if options.metrics_port is not None:
+        metrics = _Metrics(service)
+        checks = {"/healthz": service.stuck, "/readyz": service.unready}
+        serve(options.metrics_address, options.metrics_port, metrics.registry, metrics.refresh, checks)
+    recorder.start()
+    logger.info("started server=%s", api.host)
+    if elector is not None:
+        elector.start()
+    try:
+        service.run()
+    finally:
+        if elector is not None:
+            elector.release()
+        recorder.close()
+    logger.info("stopped")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="topogate-tasks", description=__doc__)
+    add = parser.add_argument
+    add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
+    add("--policy", type=Path, required=True, metavar="FILE", help="models, tiers and namespaces (YAML)")
+    add(
+        "--default-image",
+        default=DEFAULT_IMAGE,
+        metavar="IMAGE",
+        help="of tasks that name neither image nor template (%(default)s)",
+    )
+    add(
+        "--default-command",
+        default=shlex.join(DEFAULT_COMMAND),
+        metavar="WORDS",
+        help="what is run in it (%(default)s)",
+    )
+    add("--leader-election", action=argparse.BooleanOptionalAction, default=True, help="one of several leads")
+    add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
+    add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
+    add("--metrics-port", type=int, metavar="PORT", help="none without it")
+    add("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    add("--log-format", default="text", choices=logs.FORMATS)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

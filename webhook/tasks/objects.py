@@ -1,0 +1,229 @@
+"""GPUTasks and what stands for them in the cluster, as narrow structs of what is read."""
+
+from typing import Any, Final
+
+import msgspec
+
+from webhook.kube.objects import Condition, Metadata, SchedulingGate
+from webhook.kube.struct import Struct
+
+GROUP_VERSION: Final = "falldio.com/v1"
+KIND: Final = "GPUTask"
+ALL: Final = "/apis/falldio.com/v1/gputasks"
+ALL_JOBS: Final = "/apis/batch/v1/jobs"
+ALL_PODS: Final = "/api/v1/pods"
+
+PENDING: Final = "Pending"
+WAITING: Final = "Waiting"
+RUNNING: Final = "Running"
+SUSPENDED: Final = "Suspended"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+FINAL: Final = (SUCCEEDED, FAILED)
+
+NEVER: Final = "Never"
+Amount = str | int | None
+"""A quantity as its author wrote it; quotation marks around a number do not matter."""
+
+
+class TaskMetadata(Metadata, frozen=True):
+    """Metadata with the generation, which counts the changes of spec."""
+
+    generation: int = 0
+
+
+class Topology(Struct, frozen=True):
+    """Wishes for the place, each the name of a level or ""."""
+
+    required: str = ""
+    preferred: str = ""
+    slice: str = ""
+    slice_size: int = 0
+
+
+class Variable(Struct, frozen=True):
+    """One variable of the environment."""
+
+    name: str
+    value: str = ""
+
+
+class TaskSpec(Struct, frozen=True):
+    """What the user wrote, with the defaults of the definition. template: a pod template as it stands."""
+
+    memory: Amount = None
+    cpu: Amount = None
+    gpu: str = ""
+    gpu_amount: str | int = msgspec.field(default="1", name="gpu-amount")
+    priority: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[Variable, ...] = ()
+    workers: int = 1
+    suspend: bool = False
+    restart_policy: str = NEVER
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    attempt: int = 0
+    topology: Topology = Topology()
+    template: dict[str, Any] | None = None
+
+
+class TaskCondition(Struct, frozen=True):
+    """One condition; status is "True" or "False"."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class TaskStatus(Struct, frozen=True, omit_defaults=True):
+    """What became of a task. Times are RFC 3339 in UTC. The fields are described in the definition."""
+
+    observed_generation: int = 0
+    attempt: int = 0
+    phase: str = ""
+    reason: str = ""
+    job: str = ""
+    node: str = ""
+    nodes: tuple[str, ...] = ()
+    cards: str = ""
+    running: int = 0
+    restarts: int = 0
+    start_time: str | None = None
+    finish_time: str | None = None
+    conditions: tuple[TaskCondition, ...] = ()
+
+
+class Task(Struct, frozen=True):
+    """A GPUTask."""
+
+    metadata: TaskMetadata
+    spec: TaskSpec = TaskSpec()
+    status: TaskStatus = TaskStatus()
+
+    @property
+    def key(self) -> str:
+        """ "namespace/name"."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the end of the attempt that is wanted has been recorded."""
+        return self.status.phase in FINAL and self.status.attempt == self.spec.attempt
+
+
+# --- what was made of it ----------------------------------------------------------------------------
+
+
+class JobCondition(Struct, frozen=True):
+    """One condition of a Job."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class JobSpec(Struct, frozen=True):
+    """Of a Job's spec that which may change."""
+
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+
+
+class JobStatus(Struct, frozen=True):
+    """How far a Job is."""
+
+    active: int = 0
+    ready: int = 0
+    failed: int = 0
+    completion_time: str | None = None
+    conditions: tuple[JobCondition, ...] = ()
+
+
+class Job(Struct, frozen=True):
+    """A Job."""
+
+    metadata: Metadata
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def end(self) -> JobCondition | None:
+        """The condition that says that it is over, with all its pods."""
+        over = (each for each in self.status.conditions if each.status == "True")
+        return next((each for each in over if each.type in ("Complete", "Failed")), None)
+
+
+class Waits(Struct, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Runs(Struct, frozen=True):
+    """Since when a container runs, or ran."""
+
+    started_at: str | None = None
+
+
+class ContainerState(Struct, frozen=True):
+    """At most one of the three is there."""
+
+    waiting: Waits | None = None
+    running: Runs | None = None
+    terminated: Runs | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """How a container is."""
+
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class WorkerSpec(Struct, frozen=True):
+    """Of a worker's pod that which is read."""
+
+    node_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class WorkerStatus(Struct, frozen=True):
+    """How far a worker's pod is."""
+
+    phase: str = ""
+    start_time: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Worker(Struct, frozen=True):
+    """A pod of a task's Job."""
+
+    metadata: Metadata
+    spec: WorkerSpec = WorkerSpec()
+    status: WorkerStatus = WorkerStatus()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all its containers have ended."""
+        return self.status.phase in FINAL
+
+
+def path(namespace: str, name: str = "") -> str:
+    """Where a namespace's GPUTasks, or one of them, live."""
+    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/gputasks" + (f"/{name}" if name else "")
+
+
+def jobs_path(namespace: str, name: str = "") -> str:
+    """Where a namespace's Jobs, or one of them, live."""
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs" + (f"/{name}" if name else "")

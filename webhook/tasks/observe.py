@@ -1,0 +1,174 @@
+"""Live copies of GPUTasks and of what there is of each, and a queue of the tasks to look at."""
+
+import heapq
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.kube import placements
+from webhook.kube.client import Api
+from webhook.kube.informer import Informer
+from webhook.kube.objects import PriorityClass
+from webhook.kube.placements import Placement
+from webhook.tasks import objects
+from webhook.tasks.objects import Job, Task, Worker
+from webhook.tasks.step import Observed
+
+CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_JOB_GANG: Final = "Job/"
+
+
+class Queue:
+    """Keys and when each is due, every key once. Safe for use by many threads."""
+
+    def __init__(self) -> None:
+        """Nothing is due."""
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._changed = threading.Condition()
+
+    def add(self, key: str, seconds: float = 0.0) -> None:
+        """Look at it after so many seconds, or earlier if that was asked before."""
+        due = time.monotonic() + seconds
+        with self._changed:
+            if due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                heapq.heappush(self._heap, (due, key))
+                self._changed.notify()
+
+    def take(self, seconds: float) -> str | None:
+        """The next key that is due, None if none is within so many seconds."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while True:
+                while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+                    heapq.heappop(self._heap)  # asked for earlier since
+                now = time.monotonic()
+                if self._heap and self._heap[0][0] <= now:
+                    _, key = heapq.heappop(self._heap)
+                    del self._due[key]
+                    return key
+                if now >= deadline:
+                    return None
+                first = self._heap[0][0] if self._heap else deadline
+                self._changed.wait(min(first, deadline) - now)
+
+
+class Cache:
+    """What the API server has, kept current; every event puts the task that it concerns into the queue."""
+
+    def __init__(self, api: Api, queue: Queue) -> None:
+        """Prepare; start() begins to read."""
+        self._queue = queue
+        self._lock = threading.Lock()
+        self._workers: dict[str, dict[str, Worker]] = {}
+        self._placements: dict[str, dict[str, Placement]] = {}
+        self.tasks = Informer(api, objects.ALL, Task, on_event=self._task_event)
+        self.jobs = Informer(
+            api, objects.ALL_JOBS, Job, on_event=self._job_event, label_selector=keys.TASK_LABEL
+        )
+        self.pods = Informer(
+            api, objects.ALL_PODS, Worker, on_event=self._pod_event, label_selector=keys.TASK_UID_LABEL
+        )
+        self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
+        self.classes = Informer(api, CLASSES, PriorityClass, on_event=lambda *_: self.all_again())
+        self.informers: dict[str, Informer[Any]] = {
+            "gputasks": self.tasks,
+            "jobs": self.jobs,
+            "pods": self.pods,
+            "placements": self.placements,
+            "priorityclasses": self.classes,
+        }
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for informer in self.informers.values():
+            informer.start()
+
+    def stop(self) -> None:
+        """End all of it."""
+        for informer in self.informers.values():
+            informer.stop()
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been read once; before that nobody may act."""
+        return all(informer.synced for informer in self.informers.values())
+
+    def silences(self) -> dict[str, float]:
+        """Seconds since the API server last said anything, by resource."""
+        return {name: informer.silence_seconds for name, informer in self.informers.items()}
+
+    def unreadable(self) -> dict[str, int]:
+        """How many objects could not be decoded, by resource."""
+        return {name: len(informer.undecodable) for name, informer in self.informers.items()}
+
+    def priority_classes(self) -> Mapping[str, PriorityClass]:
+        """The cluster's PriorityClasses by name."""
+        return self.classes.items()
+
+    def all_again(self) -> None:
+        """Look at every task: something has changed that concerns all."""
+        for key in self.tasks.items():
+            self._queue.add(key)
+
+    def observed(self, task: Task, job: Job | None = None) -> Observed:
+        """What there is of a task. job: one that was just read, instead of the copy."""
+        key = task.key
+        job = job or self.jobs.get(key)
+        with self._lock:
+            workers = list(self._workers.get(key, {}).values())
+            plans = list(self._placements.get(key, {}).values())
+        uid = job.metadata.uid if job is not None else ""
+        return Observed(
+            task,
+            job,
+            [pod for pod in workers if pod.metadata.labels.get(keys.TASK_UID_LABEL) == task.metadata.uid],
+            next((plan for plan in plans if plan.spec.gang_id in ("", uid)), None),
+        )
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def _task_event(self, before: Task | None, after: Task | None) -> None:
+        task = after or before
+        if task is not None:
+            self._queue.add(task.key)
+
+    def _job_event(self, before: Job | None, after: Job | None) -> None:
+        job = after or before
+        if job is not None:
+            self._queue.add(f"{job.metadata.namespace}/{job.metadata.name}")
+
+    def _pod_event(self, before: Worker | None, after: Worker | None) -> None:
+        for pod in (before, after):
+            if pod is None:
+                continue
+            metadata = pod.metadata
+            key = f"{metadata.namespace}/{metadata.labels.get(keys.TASK_LABEL, '')}"
+            with self._lock:
+                there = self._workers.setdefault(key, {})
+                if pod is after:
+                    there[metadata.name] = pod
+                else:
+                    there.pop(metadata.name, None)
+                if not there:
+                    del self._workers[key]
+            self._queue.add(key)
+
+    def _placement_event(self, before: Placement | None, after: Placement | None) -> None:
+        for placement in (before, after):
+            if placement is None or not placement.spec.gang.startswith(_JOB_GANG):
+                continue
+            metadata = placement.metadata
+            key = f"{metadata.namespace}/{placement.spec.gang.removeprefix(_JOB_GANG)}"
+            with self._lock:
+                there = self._placements.setdefault(key, {})
+                if placement is after:
+                    there[metadata.name] = placement
+                else:
+                    there.pop(metadata.name, None)
+                if not there:
+                    del self._placements[key]
+            self._queue.add(key)

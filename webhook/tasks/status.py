@@ -1,0 +1,244 @@
+"""What the status of a GPUTask says, from its Job, its pods and its gang's Placement. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from labeler.contract import keys
+from webhook.kube import placements
+from webhook.kube.placements import Placement
+from webhook.tasks.objects import (
+    FAILED,
+    PENDING,
+    RUNNING,
+    SUCCEEDED,
+    SUSPENDED,
+    WAITING,
+    Job,
+    Task,
+    TaskCondition,
+    TaskStatus,
+    Worker,
+)
+from webhook.workloads.marks import JOB_INDEX_KEY
+
+ACCEPTED: Final = "Accepted"
+PLACED: Final = "Placed"
+COMPLETE: Final = "Complete"
+
+_LONGEST_REASON: Final = 1000
+_MOST_NODES: Final = 1000
+_MOST_CARDS: Final = 8
+
+
+@dataclass(frozen=True)
+class Now:
+    """When a status is written, and what is said of the task's acceptance. fault: "" where it is accepted."""
+
+    time: datetime
+    fault: str = ""
+    fault_reason: str = ""
+
+
+def pending(task: Task, reason: str, now: Now) -> TaskStatus:
+    """A task without a Job that could say more."""
+    fresh = _begun(task)
+    accepted = _accepted(now)
+    placed = TaskCondition(type=PLACED, status="False", reason="NoPods", message="There are no pods yet.")
+    return _with_conditions(replace(fresh, phase=PENDING, reason=_cut(reason)), task, [accepted, placed], now)
+
+
+def finished(task: Task, job: Job, pods: Sequence[Worker], now: Now) -> TaskStatus:
+    """The end of an attempt. The Job's end condition must be there."""
+    end = job.end
+    assert end is not None
+    is_complete = end.type == COMPLETE
+    last = _facts(task, job, pods)
+    condition = TaskCondition(
+        type=COMPLETE if is_complete else FAILED,
+        status="True",
+        reason=end.reason or end.type,
+        message=_cut(end.message or "All workers have ended."),
+    )
+    done = replace(
+        last,
+        phase=SUCCEEDED if is_complete else FAILED,
+        reason="" if is_complete else _cut(end.message or end.reason or "its Job failed"),
+        running=0,
+        finish_time=job.status.completion_time or end.last_transition_time or rfc3339(now.time),
+    )
+    return _with_conditions(done, task, [_accepted(now), condition], now)
+
+
+def live(
+    task: Task, job: Job, pods: Sequence[Worker], placement: Placement | None, now: Now, note: str = ""
+) -> TaskStatus:
+    """A task whose Job stands. pods: those of this Job. note: what else is to be said."""
+    facts = _facts(task, job, pods)
+    ours = [pod for pod in pods if not pod.is_over]
+    placed = [pod for pod in ours if pod.spec.node_name]
+    done = sum(pod.status.phase == SUCCEEDED for pod in pods)
+    is_placed = len(placed) + done >= task.spec.workers
+    phase, reason = _phase(task, job, ours, done, placement)
+    if is_placed:
+        message = f"All {task.spec.workers} workers have a node."
+    else:
+        message = f"{len(placed) + done} of {task.spec.workers} workers have a node."
+    condition = TaskCondition(
+        type=PLACED,
+        status="True" if is_placed else "False",
+        reason="AllPlaced" if is_placed else "NotAllPlaced",
+        message=message,
+    )
+    reason = _cut("; ".join(part for part in (now.fault, note, reason) if part))
+    return _with_conditions(
+        replace(facts, phase=phase, reason=reason), task, [_accepted(now), condition], now
+    )
+
+
+def rfc3339(time: datetime) -> str:
+    """A time as Kubernetes writes it, to the second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- phase and reason -------------------------------------------------------------------------------
+
+
+def _phase(
+    task: Task, job: Job, ours: Sequence[Worker], done: int, placement: Placement | None
+) -> tuple[str, str]:
+    running = sum(_runs(pod) for pod in ours)
+    if task.spec.suspend or job.spec.suspend:
+        return SUSPENDED, f"{running} of its pods still end" if running else ""
+    workers = task.spec.workers
+    waiting = [pod for pod in ours if not pod.spec.node_name]
+    if waiting:
+        reason = _why_waiting(waiting, placement)
+        if running:
+            return RUNNING, f"{running} of {workers} workers run, {len(waiting)} wait: {reason}"
+        return WAITING, reason
+    if running:
+        rest = workers - running - done
+        return RUNNING, f"{running} of {workers} workers run" if rest > 0 else ""
+    if ours:
+        return PENDING, _why_starting(ours) or "its containers are being started"
+    return PENDING, "its pods are being made" if not done else ""
+
+
+def _why_waiting(waiting: Sequence[Worker], placement: Placement | None) -> str:
+    if placement is not None and placement.status.reason and placement.status.state != placements.BOUND:
+        return placement.status.reason
+    if any(pod.spec.scheduling_gates for pod in waiting):
+        return "it waits for its gang to be placed"
+    said = (
+        each.message
+        for pod in waiting
+        for each in pod.status.conditions
+        if each.type == "PodScheduled" and each.status == "False" and each.message
+    )
+    return next(said, "its pods wait for kube-scheduler")
+
+
+def _why_starting(pods: Iterable[Worker]) -> str:
+    for pod in pods:
+        for container in pod.status.container_statuses:
+            waits = container.state.waiting
+            if waits is not None and waits.reason not in ("", "ContainerCreating", "PodInitializing"):
+                return f"pod {pod.metadata.name}: {waits.reason}: {waits.message}".rstrip(": ")
+    return ""
+
+
+def _runs(pod: Worker) -> bool:
+    return pod.status.phase == RUNNING
+
+
+# --- facts ------------------------------------------------------------------------------------------
+
+
+def _begun(task: Task) -> TaskStatus:
+    """What stays of the status while an attempt goes on; nothing where another one begins."""
+    before = task.status
+    if before.attempt != task.spec.attempt or before.finish_time:
+        before = TaskStatus(conditions=before.conditions)
+    return TaskStatus(
+        observed_generation=task.metadata.generation,
+        attempt=task.spec.attempt,
+        job=task.metadata.name,
+        restarts=before.restarts,
+        start_time=before.start_time,
+        conditions=before.conditions,
+    )
+
+
+def _facts(task: Task, job: Job, pods: Sequence[Worker]) -> TaskStatus:
+    ours = sorted((pod for pod in pods if pod.spec.node_name), key=_rank)
+    current = [pod for pod in ours if not pod.is_over] or ours
+    nodes = list(dict.fromkeys(pod.spec.node_name for pod in current))
+    began = [began for pod in pods if (began := _began(pod))]
+    restarts = job.status.failed + sum(
+        container.restart_count for pod in pods for container in pod.status.container_statuses
+    )
+    base = _begun(task)
+    return replace(
+        base,
+        nodes=tuple(nodes[:_MOST_NODES]),
+        node=nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else "",
+        cards=_cards(current),
+        running=sum(_runs(pod) for pod in ours),
+        restarts=max(restarts, base.restarts),
+        start_time=base.start_time or (min(began) if began else None),
+    )
+
+
+def _rank(pod: Worker) -> tuple[int, str]:
+    text = pod.metadata.labels.get(JOB_INDEX_KEY) or pod.metadata.annotations.get(JOB_INDEX_KEY) or ""
+    return int(text) if text.isdecimal() else 1 << 31, pod.metadata.name
+
+
+def _cards(pods: Sequence[Worker]) -> str:
+    """The chosen cards, in the order of rank: "card0,card1" of one pod, joined by "; " for several."""
+    chosen = [pod.metadata.annotations.get(keys.GAS_CARDS_ANNOTATION, "") for pod in pods]
+    told = [cards for cards in chosen if cards]
+    more = f"; and {len(told) - _MOST_CARDS} more" if len(told) > _MOST_CARDS else ""
+    return "; ".join(told[:_MOST_CARDS]) + more
+
+
+def _began(pod: Worker) -> str:
+    states = [container.state for container in pod.status.container_statuses]
+    times = [each.started_at for state in states for each in (state.running, state.terminated) if each]
+    return min((time for time in times if time), default="")
+
+
+# --- conditions -------------------------------------------------------------------------------------
+
+
+def _accepted(now: Now) -> TaskCondition:
+    if now.fault:
+        return TaskCondition(type=ACCEPTED, status="False", reason=now.fault_reason, message=_cut(now.fault))
+    return TaskCondition(type=ACCEPTED, status="True", reason="Accepted", message="A Job can be made of it.")
+
+
+def _with_conditions(
+    status: TaskStatus, task: Task, conditions: Sequence[TaskCondition], now: Now
+) -> TaskStatus:
+    """The conditions, with the time of the last change of each."""
+    before = {each.type: each for each in task.status.conditions}
+    made = []
+    for each in conditions:
+        earlier = before.get(each.type)
+        same = earlier is not None and earlier.status == each.status and earlier.last_transition_time
+        made.append(
+            replace(
+                each,
+                last_transition_time=earlier.last_transition_time if earlier and same else rfc3339(now.time),
+                observed_generation=task.metadata.generation,
+            )
+        )
+    return replace(status, conditions=tuple(made))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

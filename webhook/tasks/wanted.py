@@ -1,0 +1,296 @@
+"""From a GPUTask to the Job that it wants. Pure.
+
+The Job needs no webhook to be right: its pods carry class, selector and gate themselves, beside the
+annotations by which admission would come to the same.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.kube.objects import PriorityClass
+from webhook.policy.values import GpuModel, Policy, Tier
+from webhook.tasks import spellings
+from webhook.tasks.objects import GROUP_VERSION, KIND, NEVER, Task
+from webhook.tasks.spellings import SpellingError
+from webhook.tasks.template import first_fault
+from webhook.text import quote, sentence_list
+
+DEFAULT_IMAGE: Final = "busybox:stable"
+DEFAULT_COMMAND: Final = ("sleep", "infinity")
+WORKERS_VARIABLE: Final = "TOPOGATE_WORKERS"
+CONTAINER: Final = "task"
+
+_PATTERN: Final = frozenset("*?[")
+
+
+class RefusedError(Exception):
+    """No Job can be made of a task: `reason` in one word, the text for its author."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all tasks. classes: the cluster's PriorityClasses by name.
+
+    default_image: of a task that names neither image nor template, where default_command is run.
+    """
+
+    policy: Policy
+    classes: Mapping[str, PriorityClass]
+    default_image: str = DEFAULT_IMAGE
+    default_command: tuple[str, ...] = DEFAULT_COMMAND
+
+
+def class_wanted(task: Task, rules: Rules) -> str:
+    """The PriorityClass of a task's pods, "" for the cluster's default. Raises RefusedError."""
+    tier = _tier(task, rules.policy)
+    if tier is None:
+        return ""
+    if tier.priority_class_name not in rules.classes:
+        raise RefusedError(
+            "NoPriorityClass",
+            f"priority {tier.name} needs the PriorityClass {tier.priority_class_name}, which is not there; "
+            "ask the operator to install it, or choose another priority",
+        )
+    return tier.priority_class_name
+
+
+def job_wanted(task: Task, rules: Rules) -> dict[str, Any]:
+    """The Job, as it is created. Raises RefusedError."""
+    spec, metadata = task.spec, task.metadata
+    class_name = class_wanted(task, rules)
+    model = _model(task, rules.policy)
+    try:
+        resources = _resources(task, rules.policy, model)
+    except SpellingError as error:
+        raise RefusedError("Invalid", str(error)) from None
+    job: dict[str, Any] = {
+        "parallelism": spec.workers,
+        "completions": spec.workers,
+        "completionMode": "Indexed",
+        "suspend": spec.suspend,
+        "template": _template(task, rules, model, class_name, resources),
+    }
+    if spec.backoff_limit is not None:
+        job["backoffLimit"] = spec.backoff_limit
+    if spec.active_deadline_seconds is not None:
+        job["activeDeadlineSeconds"] = spec.active_deadline_seconds
+    if job["template"]["spec"]["restartPolicy"] == NEVER:
+        # A pod that was preempted or evicted has not failed.
+        ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+        job["podFailurePolicy"] = {"rules": [ignored]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "labels": {
+                keys.TASK_LABEL: metadata.name,
+                keys.TASK_UID_LABEL: metadata.uid,
+                keys.TASK_ATTEMPT_LABEL: str(spec.attempt),
+                keys.TASK_CLASS_LABEL: class_name,
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": GROUP_VERSION,
+                    "kind": KIND,
+                    "name": metadata.name,
+                    "uid": metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": job,
+    }
+
+
+# --- priority and model -----------------------------------------------------------------------------
+
+
+def _tier(task: Task, policy: Policy) -> Tier | None:
+    namespace = task.metadata.namespace
+    wish = task.spec.priority or policy.rules(namespace).default_tier
+    if not wish:
+        return None
+    allowed = policy.allowed_tiers(namespace)
+    tier = policy.tier(wish) or policy.tier_of_class(wish)
+    if tier is None:
+        raise RefusedError(
+            "UnknownPriority",
+            f"there is no priority {quote(wish)}; allowed here: {sentence_list(allowed)}",
+        )
+    if tier.name not in allowed:
+        raise RefusedError(
+            "PriorityAboveMaximum",
+            f"priority {tier.name} is above the maximum of namespace {namespace}; "
+            f"allowed here: {sentence_list(allowed)}",
+        )
+    return tier
+
+
+def _model(task: Task, policy: Policy) -> GpuModel | None:
+    wish = task.spec.gpu
+    if not wish:
+        model = policy.gpu_model(policy.rules(task.metadata.namespace).default_gpu_model)
+        # A default yields to what the author wrote.
+        return model if model is not None and not _clash(task, model) else None
+    model = policy.gpu_model(wish)
+    if model is None:
+        nearest = policy.nearest_model_names(wish)
+        hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
+        known = sentence_list([each.name for each in policy.gpu_models])
+        raise RefusedError("UnknownModel", f"there is no GPU model {quote(wish)};{hint} known: {known}")
+    clash = _clash(task, model)
+    if clash:
+        raise RefusedError(
+            "ModelContradicted",
+            f"GPU model {model.name} needs nodeSelector {clash}={quote(model.labels[clash])}, but the "
+            "template has another value; remove one of the two",
+        )
+    return model
+
+
+def _clash(task: Task, model: GpuModel) -> str:
+    """The node label of which the template wants another value, "" for none."""
+    spec = (task.spec.template or {}).get("spec")
+    selector = spec.get("nodeSelector") if isinstance(spec, dict) else None
+    there = selector if isinstance(selector, dict) else {}
+    return next((key for key, value in model.labels.items() if there.get(key, value) != value), "")
+
+
+def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Requests and limits of the first container. Raises SpellingError, RefusedError."""
+    requests, limits = {}, {}
+    if task.spec.cpu is not None:
+        requests["cpu"] = spellings.cpu(task.spec.cpu)
+    if task.spec.memory is not None:
+        requests["memory"] = limits["memory"] = spellings.memory(task.spec.memory)
+    offered = model.resources if model is not None and model.resources else policy.gpu_resources
+    plain = [name for name in offered if _PATTERN.isdisjoint(name)]
+    if not plain:
+        raise RefusedError(
+            "NoResource",
+            f"no GPU resource is known to ask for: the policy has patterns alone ({sentence_list(offered)}); "
+            "ask the operator to name one",
+        )
+    limits[plain[0]] = requests[plain[0]] = str(spellings.gpus(task.spec.gpu_amount))
+    return requests, limits
+
+
+# --- the pods ---------------------------------------------------------------------------------------
+
+
+def _template(
+    task: Task,
+    rules: Rules,
+    model: GpuModel | None,
+    class_name: str,
+    resources: tuple[dict[str, str], dict[str, str]],
+) -> dict[str, Any]:
+    if task.spec.template is None:
+        template: dict[str, Any] = {"spec": _plain_pod(task, rules)}
+    else:
+        fault = first_fault(task.spec.template)
+        if fault:
+            raise RefusedError("TemplateRefused", fault)
+        template = copy.deepcopy(task.spec.template)
+        _refuse_own_gpus(template, rules.policy)
+    written = template.get("metadata") or {}
+    own = {keys.TASK_LABEL: task.metadata.name, keys.TASK_UID_LABEL: task.metadata.uid}
+    metadata = {
+        "labels": {**(written.get("labels") or {}), **own},
+        "annotations": {
+            **(written.get("annotations") or {}),
+            **dict(_annotations(task, model, rules.policy)),
+        },
+    }
+    spec = template["spec"]
+    spec["restartPolicy"] = spec.get("restartPolicy") or task.spec.restart_policy
+    if class_name:
+        spec["priorityClassName"] = class_name
+    if model is not None:
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **model.labels}
+    if _is_gated(task, metadata["annotations"], rules.policy):
+        spec["schedulingGates"] = [{"name": rules.policy.gate}]
+    _equip(spec["containers"][0], resources, task.spec.workers)
+    return {"metadata": metadata, "spec": spec}
+
+
+def _plain_pod(task: Task, rules: Rules) -> dict[str, Any]:
+    spec = task.spec
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": spec.image or rules.default_image,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    command = spec.command or (() if spec.image or spec.args else rules.default_command)
+    if command:
+        container["command"] = list(command)
+    if spec.args:
+        container["args"] = list(spec.args)
+    if spec.env:
+        container["env"] = [{"name": each.name, "value": each.value} for each in spec.env]
+    return {
+        "restartPolicy": spec.restart_policy,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [container],
+    }
+
+
+def _annotations(task: Task, model: GpuModel | None, policy: Policy) -> Iterator[tuple[str, str]]:
+    topology = task.spec.topology
+    tier = _tier(task, policy)
+    wishes = {
+        keys.GPU_MODEL_ANNOTATION: model.name if model is not None else "",
+        keys.PRIORITY_ANNOTATION: tier.name if tier is not None else "",
+        keys.REQUIRED_TOPOLOGY_ANNOTATION: topology.required,
+        keys.PREFERRED_TOPOLOGY_ANNOTATION: topology.preferred,
+        keys.SLICE_TOPOLOGY_ANNOTATION: topology.slice,
+        keys.SLICE_SIZE_ANNOTATION: str(topology.slice_size or ""),
+    }
+    return ((key, value) for key, value in wishes.items() if value)
+
+
+def _is_gated(task: Task, annotations: Mapping[str, str], policy: Policy) -> bool:
+    """Not where the sweeper serves nobody, nor against the author's word."""
+    return (
+        task.metadata.namespace not in policy.excluded_namespaces
+        and annotations.get(keys.INJECT_ANNOTATION) != keys.INJECT_NO
+    )
+
+
+def _refuse_own_gpus(template: Mapping[str, Any], policy: Policy) -> None:
+    spec = template["spec"]
+    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
+        resources = container.get("resources") or {}
+        for name in [*(resources.get("requests") or ()), *(resources.get("limits") or ())]:
+            if policy.is_gpu_resource(name):
+                raise RefusedError(
+                    "TemplateRefused",
+                    f"the template asks for {name} itself; leave it out: gpu-amount says how many GPUs",
+                )
+
+
+def _equip(first: dict[str, Any], resources: tuple[dict[str, str], dict[str, str]], workers: int) -> None:
+    """The amounts and the number of workers, for the first container."""
+    written = first.get("resources") or {}
+    first["resources"] = {
+        **written,
+        "requests": {**(written.get("requests") or {}), **resources[0]},
+        "limits": {**(written.get("limits") or {}), **resources[1]},
+    }
+    env = first.get("env") or []
+    if not any(each.get("name") == WORKERS_VARIABLE for each in env):
+        first["env"] = [*env, {"name": WORKERS_VARIABLE, "value": str(workers)}]
