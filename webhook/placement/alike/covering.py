@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from webhook.placement.alike.items import Inside, Terms
-from webhook.placement.alike.layers import Ranges, priced, screen
+from webhook.placement.alike.layers import Ranges
 from webhook.placement.alike.packed_cost import PackedCost
+from webhook.placement.alike.pricing import priced, screen
 from webhook.placement.alike.rooms import Pick, census, child_rooms, penalties_of, shape
 from webhook.placement.bounds import rooms_below
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs

@@ -1,0 +1,103 @@
+"""Which children of a domain, with which amounts, can be part of a solution with the fewest domains.
+
+What cannot is left out before the knapsack is solved by layers, which is most of the work in large clusters.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from webhook.placement.alike.layers import Array, Ranges
+
+
+def priced(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) -> tuple[list[Ranges], int]:
+    """What each domain holds at best in the solutions that use just `fewest` domains and the fewest parts.
+
+    heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. most: number of parts that
+    suffice with so many domains. Returns ranges of amounts for each domain, and a better `most`.
+
+    By pricing (Lagrangian relaxation): at a price of p pods for each part, domains are worth what they hold
+    beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
+    part. What one domain holds with r parts is bounded from below by what the others then hold at most.
+    """
+    width = max(map(len, heads))
+    held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads], dtype=np.int64)
+    parts = np.arange(1, width + 1)
+    rooms = np.unique(np.diff(held, axis=1, prepend=0))
+    others = np.full(held.shape, -_NONE, dtype=np.int64)
+    prices = rooms[rooms > 0]
+    tables = []
+    for price in prices[:: max(1, len(prices) // PRICES)].tolist():
+        worth = (held - price * parts).max(axis=1)
+        order = np.argsort(-worth, kind="stable")
+        tables.append((price, worth, order))
+        pool = np.diff(held[order[:fewest]], axis=1, prepend=0).ravel()
+        sums = np.cumsum(-np.sort(-pool[pool > 0]))
+        if sums[-1] >= wanted:
+            most = min(most, int(np.searchsorted(sums, wanted)) + 1)
+    for price, worth, order in tables:
+        best = int(worth[order[:fewest]].sum())
+        beside = best - np.maximum(worth, worth[order[fewest - 1]])
+        np.minimum(others, beside[:, None] + price * (most - parts), out=others)
+    return _ranges(heads, wanted - others, most), most
+
+
+PRICES = 24
+"""How many prices are tried."""
+
+
+def _ranges(heads: Sequence[Sequence[int]], least: Array, most: int) -> list[Ranges]:
+    """For each domain the amounts that need just r parts and are not below least[domain][r - 1]."""
+    found = []
+    for head, lows in zip(heads, least.tolist(), strict=True):
+        shifted = zip(head[:most], [0, *head], lows, strict=False)
+        found.append([(low, high) for high, below, need in shifted if (low := max(below + 1, need)) <= high])
+    return found
+
+
+def screen(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) -> list[Ranges]:
+    """The same as `priced`, exactly, in more time.
+
+    By a table of the most that can be held with b domains and s parts, over the domains before each one and
+    over those after it: both together tell what the others can hold at most beside a domain with r parts.
+    """
+    before = [_start(fewest, most)]
+    for head in heads:
+        before.append(_extended(before[-1], head))
+    parts = int(np.argmax(before[-1][fewest] >= wanted))
+    after = [_start(fewest, most)]
+    for head in reversed(heads):
+        after.append(_extended(after[-1], head))
+    after.reverse()
+    width = min(parts, max(map(len, heads)))
+    left = parts - np.arange(1, width + 1)[:, None] - np.arange(most + 1)
+    left = np.where(left < 0, most + 1, left)
+    joined = [_joined(before[n], after[n + 1], fewest - 1, left) for n in range(len(heads))]
+    return _ranges(heads, wanted - np.array(joined), parts)
+
+
+_NONE = -(1 << 60)
+
+
+def _start(domains: int, parts: int) -> Array:
+    """Nothing is held with no domain; the last column stands for a number of parts below 0."""
+    table = np.full((domains + 1, parts + 2), _NONE, dtype=np.int64)
+    table[0, :-1] = 0
+    return table
+
+
+def _extended(table: Array, head: Sequence[int]) -> Array:
+    """The most that can be held with b domains and at most s parts once one more domain may be used."""
+    grown = table.copy()
+    width = table.shape[1] - 1
+    for parts, held in enumerate(head[: width - 1], start=1):
+        window = grown[1:, parts:width]
+        np.maximum(window, table[:-1, : width - parts] + held, out=window)
+    return grown
+
+
+def _joined(first: Array, second: Array, domains: int, left: Array) -> Array:
+    """The most that both hold with just so many domains, for each r; left[r, s]: parts of the second."""
+    both = first[: domains + 1, None, :-1] + second[domains::-1][:, left]
+    joined: Array = np.maximum(both.max(axis=(0, 2)), 0)
+    return joined
