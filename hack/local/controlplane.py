@@ -87,7 +87,7 @@ def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> Non
     """
     secrets = folder / "pki"
     secrets.mkdir(mode=0o700)
-    authority = pki.create_authority("topogate-local")
+    authority = pki.Authority.create("topogate-local")
     (secrets / "ca.crt").write_bytes(authority.pem)
     hosts = [
         "127.0.0.1",
@@ -98,7 +98,7 @@ def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> Non
         _SERVICE_ADDRESS,
         node.ADDRESS,
     ]
-    pki.issue(authority, secrets, "apiserver", "kube-apiserver", hosts=hosts)
+    authority.issue(secrets, "apiserver", "kube-apiserver", hosts=hosts)
     pki.write_key_pair(secrets, "service-account")
     identities = {
         "admin": ("admin", ["system:masters"]),
@@ -107,7 +107,7 @@ def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> Non
         "kwok": ("kwok", ["system:masters"]),  # plays every kubelet; no part of what is tested
     }
     for file, (name, groups) in identities.items():
-        pki.issue(authority, secrets, file, name, groups=groups)
+        authority.issue(secrets, file, name, groups=groups)
         user = {
             "client-certificate": str(secrets / f"{file}.crt"),
             "client-key": str(secrets / f"{file}.key"),

@@ -1,37 +1,44 @@
 """Keys and certificates of a throw-away control plane, as files: two days, one authority."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from webhook.admission.signing import Authority, pem_of
+from webhook.admission import signing
+from webhook.admission.signing import pem_of
 
 _LIFE = timedelta(days=2)
 _CLOCK_SKEW = timedelta(minutes=5)
 
 
-def create_authority(name: str) -> Authority:
-    """A new authority, valid from now on."""
-    now = datetime.now(UTC)
-    return Authority.create(name, (now - _CLOCK_SKEW, now + _LIFE))
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority that writes what it signs as files."""
 
+    signer: signing.Authority
 
-def issue(
-    authority: Authority,
-    folder: Path,
-    file: str,
-    name: str,
-    *,
-    groups: Sequence[str] = (),
-    hosts: Sequence[str] = (),
-) -> None:
-    """Write folder/file.crt and .key: for a server if hosts are given, else for a client."""
-    certificate, key = authority.issue(name, hosts=hosts, groups=groups)
-    (folder / f"{file}.crt").write_bytes(certificate)
-    write_key(folder / f"{file}.key", key)
+    @classmethod
+    def create(cls, name: str) -> "Authority":
+        """A new self-signed authority, valid from now on."""
+        now = datetime.now(UTC)
+        return cls(signing.Authority.create(name, (now - _CLOCK_SKEW, now + _LIFE)))
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's certificate."""
+        return self.signer.pem
+
+    def issue(
+        self, folder: Path, file: str, name: str, *, groups: Sequence[str] = (), hosts: Sequence[str] = ()
+    ) -> None:
+        """Write folder/file.crt and .key: for a server if hosts are given, else for a client."""
+        certificate, key = self.signer.issue(name, hosts=hosts, groups=groups)
+        (folder / f"{file}.crt").write_bytes(certificate)
+        write_key(folder / f"{file}.key", key)
 
 
 def write_key(path: Path, key: bytes) -> None:
