@@ -116,7 +116,7 @@ def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> Non
         write_kubeconfig(path, folder, ports.apiserver, user)
     (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
     if real is not None:
-        pki.issue(authority, secrets, "apiserver-kubelet", "kube-apiserver", groups=["system:masters"])
+        authority.issue(secrets, "apiserver-kubelet", "kube-apiserver", groups=["system:masters"])
         real.write_files(authority)
         for program in ("kubelet", "kube-proxy"):
             user = {

@@ -15,7 +15,6 @@ import yaml
 
 from hack.local import pki
 from hack.local.namespaces import Namespaces
-from webhook.admission.signing import Authority
 
 NAME: Final = "real-0"
 ADDRESS: Final = "10.250.0.1"
@@ -82,16 +81,16 @@ class RealNode:
         """The cgroup of all of its containers."""
         return "/topogate-" + str(self.folder.resolve()).strip("/").replace("/", "-")[-80:]
 
-    def write_files(self, authority: Authority) -> None:
+    def write_files(self, authority: pki.Authority) -> None:
         """Write its configuration, keys and certificates."""
         self.files.mkdir()
         (self.files / "cni").mkdir()
-        pki.issue(authority, self.files, "serving", NAME, hosts=[ADDRESS, NAME])
+        authority.issue(self.files, "serving", NAME, hosts=[ADDRESS, NAME])
         for program, name, groups in (
             ("kubelet", f"system:node:{NAME}", ["system:nodes"]),
             ("kube-proxy", "system:kube-proxy", []),
         ):
-            pki.issue(authority, self.files, program, name, groups=groups)
+            authority.issue(self.files, program, name, groups=groups)
         (self.files / "resolv.conf").write_text("")  # no name server: the node speaks to addresses alone
         (self.files / "cni" / "10-pods.conflist").write_text(json.dumps(_cni()))
         (self.files / "containerd.toml").write_text(_CONTAINERD.format(cni=self.files / "cni"))
