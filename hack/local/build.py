@@ -145,7 +145,7 @@ def _flags(output: str) -> list[str]:
 
 
 def _build(binary: Path) -> None:
-    go = _go()
+    go = toolchain()
     say(
         f"Building the local control plane (Kubernetes {kubernetes_version()}): "
         f"once a machine, {_USUAL_MINUTES} ..."
@@ -211,8 +211,11 @@ def _show_progress(done: threading.Event, log: list[str], started: float, total:
         say(f"  ... {time.monotonic() - started:.0f} s, {what} (usually {_USUAL_MINUTES})")
 
 
-def _go() -> str:
-    """A Go that is new enough: the one on PATH, or the one that the Python package ships."""
+def toolchain() -> str:
+    """A Go that is new enough: the one on PATH, or the one that the Python package ships.
+
+    Raises NoControlPlaneError.
+    """
     found = re.search(r"^go (\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
     wanted = tuple(int(part) for part in found[1].split(".")[:2]) if found else (1, 26)
     own = Path(sys.executable).parent / "go"

@@ -5,6 +5,7 @@ import http.client
 import json
 import resource
 import socket
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.benchmarks import bursts
 from tests.admission import impatient
 from tests.admission.alone import (
     post,
@@ -26,7 +28,7 @@ from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
 from tests.admission.reviews import review
 from webhook.admission import certificates, serve, tls
 from webhook.admission.app import LARGE_BODY_BYTES
-from webhook.admission.worker import Worker
+from webhook.admission.worker import FIRST_BYTE_SECONDS, REQUEST_SECONDS, Connection, Worker
 from webhook.kube.client import Api
 
 HEADERS = b"POST /mutate HTTP/1.1\r\nX-A: "
@@ -64,7 +66,8 @@ def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(impati
             idle = stack.enter_context(
                 stalled_after(impatient_webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             )
-            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+            answer = idle.recv(100)
+            assert answer.startswith(b"HTTP/1.1 200"), answer
         assert seconds_for_a_review(impatient_webhook) < impatient.FIRST_BYTE_SECONDS
 
 
@@ -107,6 +110,59 @@ def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(
         assert _call(connection) == 200
         assert connection.sock is kept
         assert is_closed(kept, impatient.KEEP_ALIVE_SECONDS + 2), "keepalive is not in force"
+
+
+def test_a_connection_that_has_only_shaken_hands_idles_as_long_as_one_that_was_used(
+    impatient_webhook: Webhook,
+) -> None:
+    """kube-apiserver keeps spare connections: a call over one that we close is a pod without a gate."""
+    with (
+        contextlib.closing(_connection(impatient_webhook)) as spare,
+        contextlib.closing(_connection(impatient_webhook)) as left,
+    ):
+        for connection in (spare, left):
+            connection.connect()
+        time.sleep(max(impatient.REQUEST_SECONDS, impatient.FIRST_BYTE_SECONDS) + 0.5)
+        assert _call(spare) == 200
+        assert is_closed(left.sock, impatient.KEEP_ALIVE_SECONDS + 2), "it is kept for ever"
+
+
+@pytest.mark.parametrize("first", [HEADERS, BODY], ids=["headers", "body"])
+def test_a_spare_connection_has_the_whole_deadline_from_its_first_byte_and_no_more(
+    impatient_webhook: Webhook, first: bytes
+) -> None:
+    with contextlib.closing(_connection(impatient_webhook)) as spare:
+        spare.connect()
+        time.sleep(impatient.REQUEST_SECONDS + 0.5)
+        started = time.monotonic()
+        spare.sock.sendall(first)
+        spare.sock.settimeout(impatient.REQUEST_SECONDS + 2)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while spare.sock.recv(1000):  # an answer that the body is not there, perhaps
+                pass
+        assert time.monotonic() - started > impatient.REQUEST_SECONDS - 0.2
+
+
+def test_more_spare_connections_than_the_server_takes_do_not_cost_those_that_are_used(
+    impatient_webhook: Webhook,
+) -> None:
+    with contextlib.closing(_connection(impatient_webhook)) as used, contextlib.ExitStack() as stack:
+        assert _call(used) == 200
+        kept = used.sock
+        for _ in range(60):
+            stack.enter_context(contextlib.closing(_connection(impatient_webhook))).connect()
+        assert _call(used) == 200
+        assert used.sock is kept
+
+
+def test_no_call_of_go_s_transport_fails_in_bursts_with_pauses(tmp_path: Path) -> None:
+    pause = f"{max(FIRST_BYTE_SECONDS, REQUEST_SECONDS) + 1:g}s"
+    options = ("-calls", "450", "-burst", "150", "-shortest", pause, "-longest", pause)
+    with serving(tmp_path) as webhook:
+        found = bursts.bursts(webhook, *options)
+    assert found["calls"] == 450
+    assert found["opened"] > 1
+    assert (found["failed"], found["closedByServer"]) == (0, 0), found
 
 
 def test_clients_that_never_finish_a_request_do_not_delay_connections_that_are_kept(tmp_path: Path) -> None:
@@ -208,3 +264,11 @@ def test_there_are_never_more_connections_than_files_may_be_open(
     monkeypatch.setattr(resource, "setrlimit", lambda _what, limits: made.append(limits))
     assert serve.connections() == connections
     assert made == ([] if raised is None else [(raised, hard)])
+
+
+def test_a_connection_that_made_room_and_speaks_in_the_same_moment_harms_nobody() -> None:
+    """The poller tells of several at once: the first of them may have cost the second its place."""
+    worker, connection = Worker.__new__(Worker), Connection.__new__(Connection)
+    connection.has_made_room = True  # and so registered nowhere any more
+    worker.on_client_socket_readable(connection, None)
+    worker.on_pending_socket_readable(connection, None)

@@ -2,13 +2,17 @@
 
 A thread is spent on a connection only once its client has sent something, and the whole request has a
 deadline from that moment on, waiting for a thread included, so that any number of slow ones is gone
-after it. Where connections run out, the oldest that is idle makes room for the new one.
+after it. A connection that has shaken hands may idle before its first request as long as after it: Go's
+transport opens spare ones, and a spare that is closed under its next request is a pod without a gate.
+Where connections run out, the oldest that is idle makes room for the new one.
 """
 
 import errno
 import selectors
 import socket
 import time
+from collections import deque
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +21,7 @@ from gunicorn.sock import ssl_wrap_socket
 from gunicorn.workers import gthread
 
 FIRST_BYTE_SECONDS: float = 5.0
-"""For a new connection to send its first byte; the API server does so at once."""
+"""For a new connection to send its first byte, that of the handshake; the API server does so at once."""
 REQUEST_SECONDS: float = 5.0
 """From the first byte of a request to its last. The API server waits 3 s for the answer, as shipped."""
 LATE_SECONDS: float = 0.25
@@ -26,9 +30,15 @@ _TRANSIENT: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
 
 class Connection(gthread.TConn):  # type: ignore[misc]
-    """One connection; `deadline` is by when the request under way must be read, in monotonic seconds."""
+    """One connection.
+
+    deadline: by when what is under way, handshake or request, must be read, in monotonic seconds.
+    is_proven: whether a whole request has come over it. has_made_room: whether it was closed for another.
+    """
 
     deadline: float = 0.0
+    is_proven: bool = False
+    has_made_room: bool = False
     initialized: bool
     sock: Any
 
@@ -77,13 +87,42 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the oldest connection that has sent nothing yet, else the one that has been idle longest."""
-        idle = self.pending_conns if len(self.pending_conns) > 1 else self.keepalived_conns
-        if idle:
-            connection = idle.popleft()
-            self.poller.unregister(connection.sock)
-            self.nr_conns -= 1
-            connection.close()
+        """Close the oldest connection that has sent nothing, else an unused one, else the longest idle."""
+        if len(self.pending_conns) > 1:
+            self._close_idle(self.pending_conns, self.pending_conns[0])
+        elif self.keepalived_conns:
+            self._close_idle(self.keepalived_conns, self._least_needed())
+
+    def _least_needed(self) -> Connection:
+        """Of the kept ones, the first that shook hands and sent no request; if all did, the longest idle."""
+        kept: list[Connection] = list(self.keepalived_conns)
+        return next((each for each in kept[:-1] if not each.is_proven), kept[0])  # the newest gets its chance
+
+    def _close_idle(self, idle: deque[Connection], connection: Connection) -> None:
+        connection.has_made_room = True
+        idle.remove(connection)
+        self.poller.unregister(connection.sock)
+        self.nr_conns -= 1
+        connection.close()
+
+    def on_pending_socket_readable(self, conn: Connection, client: Any) -> None:
+        """Serve a connection that has sent its first byte."""
+        if not conn.has_made_room:  # just now, its byte having come with the one that it made room for
+            super().on_pending_socket_readable(conn, client)
+
+    def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
+        """Serve a kept connection that has sent something."""
+        if not conn.has_made_room:
+            super().on_client_socket_readable(conn, client)
+
+    def finish_request(self, conn: Connection, fs: "Future[Any]") -> None:
+        """Keep the connection, or close it; of too many to keep, those that were never used go first.
+
+        gunicorn would end those that are being used instead, with their next answers.
+        """
+        super().finish_request(conn, fs)
+        if len(self.keepalived_conns) >= self.max_keepalived:
+            self._close_idle(self.keepalived_conns, self._least_needed())
 
     def enqueue_req(self, conn: Connection) -> None:
         """Hand a connection that has sent something to the threads, a new one to threads of their own.
@@ -92,7 +131,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         connections that the API servers keep.
         """
         conn.deadline = time.monotonic() + REQUEST_SECONDS
-        pool = self.tpool if conn.initialized else self.newcomers
+        pool = self.tpool if conn.is_proven else self.newcomers
         done = pool.submit(self.handle, conn)
         done.add_done_callback(lambda future: self.method_queue.defer(self.finish_request, conn, future))
 
@@ -107,8 +146,23 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         super().handle_quit(sig, frame)
 
     def handle(self, conn: Connection) -> Any:
-        """Serve one request."""
+        """Shake hands, or serve one request; returns whether the connection is kept."""
         conn.deadline = max(conn.deadline, time.monotonic() + LATE_SECONDS)
-        if conn.initialized:
-            conn.sock.deadline = conn.deadline
-        return super().handle(conn)
+        if not conn.initialized:
+            return self._welcome(conn)
+        conn.sock.deadline = conn.deadline
+        is_kept = super().handle(conn)
+        conn.is_proven = True
+        return is_kept
+
+    def _welcome(self, conn: Connection) -> bool:
+        """Shake hands and leave the connection to the poller, as one that has been used.
+
+        Nothing of a request can have been read with the handshake: OpenSSL reads record by record.
+        """
+        try:
+            conn.init()
+        except (OSError, ValueError) as error:  # of TLS as well; the client went, or speaks something else
+            self.log.debug("No handshake: %s", error)
+            return False
+        return True

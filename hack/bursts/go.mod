@@ -1,0 +1,3 @@
+module topogate.io/hack/bursts
+
+go 1.26.0
