@@ -136,7 +136,7 @@ class Installation:
         return kubelet.prepare(self.cluster, found[0], kubeconfig=True, tied=self.cluster.tied)
 
     def _run_certs(self, program: Program) -> None:
-        _run_to_end(self.cluster, program, "--host", "127.0.0.1")
+        _run_to_end(self.cluster, program, "--host", "127.0.0.1", "--every", "0")
 
     def _pods(self, namespace: str, labels: dict[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())

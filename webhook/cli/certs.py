@@ -1,20 +1,26 @@
 """`topogate certs`: serving certificates of the webhook, issued and rotated without cert-manager.
 
-`rotate` is meant to be run again and again, by a CronJob: each run takes the steps that are due.
+`rotate` takes the steps that are due, once or, with --every, again and again until it is told to stop.
 """
 
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from webhook.admission import certificates
 from webhook.admission.certificates import Waits
 from webhook.admission.rotation import Names, Rotation
 from webhook.kube.client import Api, ApiError, ConnectError
+
+RETRY_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,6 +40,9 @@ def add_parser(subparsers: Any) -> None:
     rotate.add_argument("--host", action="append", default=[], help="instead of the Service's names")
     rotate.add_argument("--force", action="store_true", help="begin a rotation although none is due")
     rotate.add_argument("--wait", action="store_true", help="stay until a rotation has been completed")
+    rotate.add_argument(
+        "--every", type=_seconds, default=0, metavar="SECONDS", help="look again and again (default: once)"
+    )
     waits = Waits()
     for flag, default, text in (
         ("--publish-seconds", waits.publish, "from the caBundle with both authorities to the switch"),
@@ -62,12 +71,30 @@ def run(arguments: argparse.Namespace) -> int:
             lifetime=lifetime,
             hosts=tuple(arguments.host),
         )
+        if arguments.every:
+            _keep_rotating(rotation, arguments.every)
+            return 0
         taken = rotation.run(force=arguments.force, wait=arguments.wait)
     except (ConnectError, ApiError) as error:
         print(f"topogate certs rotate: {error}", file=sys.stderr)
         return 1
     print(f"steps taken: {', '.join(taken) or 'none was due'}")
     return 0
+
+
+def _keep_rotating(rotation: Rotation, seconds: float) -> None:
+    """Look again and again until SIGTERM; what fails once is tried again, sooner."""
+    stop = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda _number, _frame: stop.set())
+    pause = 0.0
+    while not stop.wait(pause):
+        try:
+            rotation.run()
+            pause = seconds
+        except ApiError as error:
+            logger.warning("certificates_failed error=%r", str(error))
+            pause = min(seconds, RETRY_SECONDS)
 
 
 def _issue(folder: Path, hosts: list[str], lifetime: timedelta) -> int:
