@@ -90,6 +90,42 @@ def decode_allocation(annotations: Mapping[str, str], containers: int | None = N
     )
 
 
+# --- what others have written ---------------------------------------------------------------------
+
+
+def booked_cards(annotations: Mapping[str, str], containers: int) -> tuple[tuple[int | None, ...], ...]:
+    """Each container's cards as GPU Aware Scheduling books them, whoever wrote the annotation.
+
+    A name that is no card's is None: it books nothing itself, but counts among those that a container's
+    amounts are divided by. () for a pod without cards, and for another number of slots than containers,
+    which nobody books. Tiles and time do not matter. Source: adjustPodResources of GPU Aware Scheduling.
+    """
+    value = annotations.get(keys.GAS_CARDS_ANNOTATION)
+    slots = [] if value is None else value.split("|")
+    if len(slots) != containers:
+        return ()
+    return tuple(tuple(map(_known_card, slot.split(","))) if slot else () for slot in slots)
+
+
+def booked_tiles(annotations: Mapping[str, str]) -> dict[int, frozenset[int]]:
+    """Card number -> the tiles of it that a pod uses, whoever wrote the annotation; pieces that say none are
+    passed over. Slots, cards and time do not matter. Source: adjustTiles of GPU Aware Scheduling.
+    """
+    found: dict[int, frozenset[int]] = {}
+    for text in re.split(r"[|,]", annotations.get(keys.GAS_TILES_ANNOTATION, "")):
+        name, _, rest = text.partition(":")
+        card = _known_card(name)
+        tiles = frozenset(int(tile[1]) for each in rest.split("+") if (tile := _TILE.fullmatch(each)))
+        if card is not None and tiles:
+            found[card] = found.get(card, frozenset()) | tiles
+    return found
+
+
+def _known_card(name: str) -> int | None:
+    match = _CARD.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
 # --- the three texts ------------------------------------------------------------------------------
 
 

@@ -80,10 +80,6 @@ WARNED = {
         pod(containers=[container("a", {I915: "1", TILES: "1"}), container("b", {I915: "1"})]),
         ['container "b" asks for a GPU without tiles beside others with'],
     ),
-    "monitoring that does not divide": (
-        intel({XE: "3", f"{XE}_monitoring": "1"}),
-        [f"{XE}_monitoring 1 does not divide by 3 GPUs"],
-    ),
     "a card with a leading zero": (pod(annotations={"gas-allow": "card01"}), ['"card01" is no card']),
     "a card with another digit": (pod(annotations={"gas-allow": "card\u0661"}), ["is no card"]),
     "a share and no gpu in the whole pod": (pod({SHARE: "500"}), [f"{SHARE} without {I915} or {XE}"]),
@@ -160,6 +156,7 @@ QUIET = {
     "two gpus with even shares": intel({I915: "2", SHARE: "1000", keys.MEMORY_MAX: "2Gi"}),
     "a tile a gpu": intel({XE: "4", TILES: "4"}),
     "monitoring beside one gpu": intel({XE: "1", f"{XE}_monitoring": "1"}),
+    "monitoring beside three gpus, which it is not divided by": intel({XE: "3", f"{XE}_monitoring": "1"}),
     "monitoring alone": pod({f"{XE}_monitoring": "1"}),
     "tiles in all containers": pod(containers=[container(n, {I915: "1", TILES: "1"}) for n in ("a", "b")]),
     "a container without gpus beside one with tiles": pod(

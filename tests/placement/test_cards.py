@@ -165,9 +165,18 @@ def test_tiles_are_given_out_once_also_where_the_choice_is_not_polished() -> Non
 # --- cases in the words of nodes and pods -----------------------------------------------------------
 
 
+def resource(name: str) -> str:
+    """ "memory_max" is memory.max; other names have no dot."""
+    return name.replace("memory_", "memory.")
+
+
 def gpu_node(numbers: str, **amounts: str) -> objects.Node:
     labels = {keys.GPU_NUMBERS_LABEL: numbers} if numbers else {}
-    names = {name.replace("_", "."): text for name, text in amounts.items() if not name.startswith("label_")}
+    names = {
+        name.replace("memory_", "memory."): text
+        for name, text in amounts.items()
+        if not name.startswith("label_")
+    }
     labels |= {
         keys.INTEL_PREFIX + name.removeprefix("label_").replace("_", "-"): text
         for name, text in amounts.items()
@@ -185,7 +194,9 @@ def gpu_pod(*containers: dict[str, int], **annotations: str) -> objects.Pod:
         objects.Container(
             name=f"c{number}",
             resources=objects.Resources(
-                requests={keys.INTEL_PREFIX + name.replace("_", "."): n for name, n in wants.items()}
+                requests={
+                    keys.INTEL_PREFIX + name.replace("memory_", "memory."): n for name, n in wants.items()
+                }
             ),
         )
         for number, wants in enumerate(containers, start=1)
@@ -382,6 +393,47 @@ def test_a_disabled_tile_is_not_used(word: str, tile: str, expected: str) -> Non
 def test_usage_is_divided_by_the_cards_in_the_slot_and_rounded_down() -> None:
     pod = gpu_pod({"i915": 2, "millicores": 100}, gas_container_cards="card0,card1,card2")
     assert convert.usage_of(pod).cards == {f"card{n}": {PLUGIN: 0, MILLI: 33} for n in range(3)}
+
+
+BROKEN = {
+    "tiles of a pod without any": {"gas_container_tiles": "|"},
+    "a tile slot too many": {"gas_container_tiles": "card0:gt0|card0:gt1"},
+    "tiles that name no tile": {"gas_container_tiles": ","},
+    "a time of 18 digits": {"gas_ts": "1" * 18},
+    "a time that is none": {"gas_ts": "now"},
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_cards_are_booked_whatever_the_tiles_and_the_time_say(case: str) -> None:
+    """Other schedulers write such; a reader that passed the cards over would give them out once more."""
+    running = gpu_pod({"i915": 1, "millicores": 600}, gas_container_cards="card0", **BROKEN[case])
+    assert text_of(TWO, one(500), [running]) == "card1"
+
+
+def test_tiles_are_booked_beside_cards_that_cannot_be_read() -> None:
+    node = gpu_node("0", i915="4", tiles="4")
+    texts = {"gas_container_cards": "card0|card0", "gas_container_tiles": "card0:gt0+gt1"}
+    running = gpu_pod({"i915": 1, "tiles": 2}, **texts)
+    assert convert.usage_of(running).tiles == {"card0": {0, 1}}
+    assert text_of(node, gpu_pod({"i915": 1, "tiles": 2}), [running]) == "card0:gt2:gt3"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"millicores": 5000}, {"i915_monitoring": 1}],
+    ids=["nothing", "a share of none", "monitoring"],
+)
+def test_annotations_of_a_pod_that_asks_for_no_gpu_take_nothing_from_others(asked: dict[str, int]) -> None:
+    every = "card0:gt0+gt1,card1:gt0+gt1"
+    running = gpu_pod(asked, gas_container_cards="card0,card1", gas_container_tiles=every)
+    usage = convert.usage_of(running)
+    assert (usage.cards, usage.tiles) == ({}, {})
+
+
+def test_tiles_are_not_booked_for_a_pod_that_asks_for_none() -> None:
+    running = gpu_pod({"i915": 1}, gas_container_cards="card0", gas_container_tiles="card0:gt0+gt1+gt2")
+    assert convert.usage_of(running).tiles == {}
 
 
 def test_usage_with_a_slot_too_few_books_no_cards() -> None:

@@ -191,3 +191,25 @@ def test_a_plan_read_again_with_the_same_cards_costs_no_new_states() -> None:
     after, _ = look(snapshotter)
     assert after.nodes["n1"].usages[0] is before.nodes["n1"].usages[0]
     assert after.nodes["n1"] is before.nodes["n1"]
+
+
+def test_a_label_that_is_left_out_is_told_once_and_again_only_when_it_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(pod("a", "x"))
+    snapshotter = Snapshotter(cluster, Settings())
+
+    def heartbeat(links: str) -> None:
+        """The node as the API server sends it anew, with this label."""
+        metadata = {"name": "n1", "uid": "n1", "labels": {keys.XE_LINKS_LABEL: links}}
+        cluster.nodes["n1"] = msgspec.convert({"metadata": metadata}, Node)
+        look(snapshotter)
+
+    for links in ("0.0-1", "0.0-1", "0.0-2", "0.0-1.0", "0.0-1"):
+        heartbeat(links)
+    told = [record.getMessage() for record in caplog.records if "label_left_out" in record.getMessage()]
+    assert [("'0.0-1'" in text, "'0.0-2'" in text) for text in told] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]

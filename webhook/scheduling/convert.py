@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from labeler.contract import keys
-from labeler.contract.annotations import Slot, decode_allocation
-from labeler.contract.errors import ContractError
+from labeler.contract.annotations import booked_cards, booked_tiles
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
@@ -78,13 +77,18 @@ def _fault(pod: objects.Pod) -> str:
     return next((fault.text for fault in found if fault.refused), "")
 
 
-def _wish(container: objects.Container) -> CardWish:
-    """The container's cards: xe if it asks for any, else i915; every other amount is shared out evenly."""
-    amounts = {
+def _intel(container: objects.Container) -> dict[str, int]:
+    """What a container asks of cards. Monitoring shows all cards of a node and takes none."""
+    return {
         resource: amount
         for resource, amount in in_units(_amounts(container).effective).items()
-        if resource.startswith(keys.INTEL_PREFIX) and amount > 0
+        if resource.startswith(keys.INTEL_PREFIX) and resource not in keys.MONITORING_RESOURCES
     }
+
+
+def _wish(container: objects.Container) -> CardWish:
+    """The container's cards: xe if it asks for any, else i915; every other amount is shared out evenly."""
+    amounts = {resource: amount for resource, amount in _intel(container).items() if amount > 0}
     plugin = next((resource for resource in keys.PLUGIN_RESOURCES if amounts.get(resource)), None)
     if plugin is None:
         return CardWish()
@@ -134,35 +138,28 @@ def occupies(pod: objects.Pod) -> bool:
 def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str] | None = None) -> Usage:
     """What the pod takes on its node, cards and tiles by its annotations.
 
-    annotations: read instead of the pod's own, for a pod whose release is still to be written. Card amounts
-    are divided by the cards in the slot and rounded down, as GPU Aware Scheduling books them; annotations
-    that cannot be read book nothing on cards, while the node's sums still count. Raises QuantityError.
+    annotations: read instead of the pod's own, for a pod whose release is still to be written. Cards and
+    tiles are booked as GPU Aware Scheduling books them, each for itself; only what the pod asks for is
+    booked, so annotations without such a request take nothing from others. Raises QuantityError.
     """
     texts = pod.metadata.annotations if annotations is None else annotations
-    try:
-        allocation = decode_allocation(texts, len(pod.spec.containers))
-    except ContractError:
-        allocation = None
+    containers = pod.spec.containers
+    asked = [_intel(container) for container in containers]
     cards: dict[str, dict[str, int]] = {}
-    tiles: dict[str, frozenset[int]] = {}
-    for container, slot in zip(pod.spec.containers, allocation.slots if allocation else (), strict=False):
-        _book(container, slot, cards, tiles)
+    for amounts, slot in zip(asked, booked_cards(texts, len(containers)), strict=False):
+        if any(amounts.get(plugin) for plugin in keys.PLUGIN_RESOURCES):
+            _book(amounts, slot, cards)
+    with_tiles = any(amounts.get(keys.TILES) for amounts in asked)
+    tiles = {f"card{card}": own for card, own in booked_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
     name = f"{metadata.namespace}/{metadata.name}"
     return Usage(_requests(pod.spec), cards, tiles, name, gang, pod.spec.priority or 0)
 
 
-def _book(
-    container: objects.Container,
-    slot: Slot,
-    cards: dict[str, dict[str, int]],
-    tiles: dict[str, frozenset[int]],
-) -> None:
-    amounts = in_units(_amounts(container).effective)
-    for share in slot:
-        name = f"card{share.card}"
-        booked = cards.setdefault(name, {})
-        for resource, amount in amounts.items():
-            if resource.startswith(keys.INTEL_PREFIX):
+def _book(amounts: Mapping[str, int], slot: Sequence[int | None], cards: dict[str, dict[str, int]]) -> None:
+    """Divide a container's amounts by the cards of its slot, rounded down, and add them to each."""
+    for card in slot:
+        if card is not None:
+            booked = cards.setdefault(f"card{card}", {})
+            for resource, amount in amounts.items():
                 booked[resource] = booked.get(resource, 0) + amount // len(slot)
-        tiles[name] = tiles.get(name, frozenset()) | frozenset(share.tiles)

@@ -12,7 +12,6 @@ from typing import Final
 from labeler.contract import keys, quantities
 from webhook.text import quote
 
-_MONITORING: Final = (keys.I915_MONITORING, keys.XE_MONITORING)
 _EITHER: Final = f"{keys.I915} or {keys.XE}"
 _BOTH: Final = f"{keys.I915} and {keys.XE}; no node offers both, ask for one"
 _LONGEST_QUANTITY: Final = 40
@@ -112,13 +111,13 @@ def _fractions(container: Asking) -> Iterator[Fault]:
             refused=False,
         )
     for name, quantity in container.amounts.items():
-        if plugins and name == plugins[0]:
-            continue
+        if (plugins and name == plugins[0]) or name in keys.MONITORING_RESOURCES:
+            continue  # monitoring shows all GPUs and takes none, so it is not shared out
         amount = whole(quantity)
         if amount is None:
             yield Fault(f"{container}: {name} {quote(str(quantity))} is no whole number", refused=False)
         elif amount and not count:
-            if name not in _MONITORING:  # asked for alone, it shows all GPUs and takes none
+            if name not in keys.MONITORING_RESOURCES:  # asked for alone, it shows all GPUs and takes none
                 yield Fault(
                     f"{container}: {name} without {keys.I915} or {keys.XE} gets no GPU", refused=False
                 )
@@ -164,7 +163,7 @@ def _same_card(containers: Sequence[Asking], annotations: Mapping[str, str]) -> 
         asked = container.amounts
         if sum(whole(asked.get(resource, 0)) or 0 for resource in keys.PLUGIN_RESOURCES) != 1:
             yield Fault(f"{key}: {container} must ask for exactly 1 GPU")
-        clash = [resource for resource in (keys.TILES, *_MONITORING) if resource in asked]
+        clash = [resource for resource in (keys.TILES, *keys.MONITORING_RESOURCES) if resource in asked]
         if clash:
             refused = bool(whole(asked.get(keys.TILES, 0)))
             yield Fault(f"{key}: {container} must not ask for {clash[0]}", refused)

@@ -1,17 +1,18 @@
 """From Kubernetes' nodes to the values that placement computes with.
 
-A node whose labels contradict is no error here: it becomes a node that takes no GPU pods, with the sentence
-that says why. Cards follow the formats and the counting of GPU Aware Scheduling: one card holds its share,
-rounded down, of each gpu.intel.com/ amount of the node.
+A node whose labels contradict is no error here: without its card numbers it takes no GPU pods, with the
+sentence that says why; a label that says more about the cards is left out alone if it cannot be read. Cards
+follow the formats and the counting of GPU Aware Scheduling: one card holds its share, rounded down, of each
+gpu.intel.com/ amount of the node.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from labeler.contract import keys
 from labeler.contract.errors import ContractError
-from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
+from labeler.contract.labels import XeLink, decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Taint
@@ -19,9 +20,12 @@ from webhook.placement.model import Card, Node
 
 _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
 
+Labels = Mapping[str, str]
+T = TypeVar("T")
+
 
 def node_of(node: objects.Node) -> Node:
-    """A node with its cards; one whose labels cannot be read has a `problem` and no cards."""
+    """A node with its cards; if their numbers or the amounts cannot be read, a `problem` and no cards."""
     problem = ""
     cards: tuple[Card, ...] = ()
     allocatable: dict[str, int] = {}
@@ -44,16 +48,29 @@ def node_of(node: objects.Node) -> Node:
     )
 
 
-def _cards(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> tuple[Card, ...]:
+def left_out(node: objects.Node) -> list[str]:
+    """Sentences on labels that say more about the cards and cannot be read: the node is used without."""
+    labels = node.metadata.labels
+    found = []
+    for decode, meaning in _OPTIONAL.items():
+        try:
+            decode(labels)
+        except ContractError as error:
+            found.append(f"node {node.metadata.name} is used without {meaning}: {error}")
+    return found
+
+
+def _cards(labels: Labels, allocatable: Mapping[str, int]) -> tuple[Card, ...]:
     numbers = decode_cards(labels)
     if not numbers:
         return ()
     capacity = {
         resource: amount // len(numbers)
         for resource, amount in allocatable.items()
-        if resource.startswith(keys.INTEL_PREFIX)
+        if resource.startswith(keys.INTEL_PREFIX) and resource not in keys.MONITORING_RESOURCES
     }
-    numa = {card: node for node, members in decode_numa_map(labels).items() for card in members}
+    numa_map: Mapping[int, tuple[int, ...]] = _if_readable(decode_numa_map, labels, {})
+    numa = {card: node for node, members in numa_map.items() for card in members}
     disabled, disabled_tiles = _disabled(labels)
     links = _links(labels, numbers)
     return tuple(
@@ -70,38 +87,59 @@ def _cards(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> tuple[C
     )
 
 
-def _links(labels: Mapping[str, str], numbers: Sequence[int]) -> dict[int, list[tuple[int, str, int]]]:
+def _if_readable(decode: Callable[[Labels], T], labels: Labels, otherwise: T) -> T:
+    try:
+        return decode(labels)
+    except ContractError:
+        return otherwise  # see left_out, which says so
+
+
+def _links(labels: Labels, numbers: Sequence[int]) -> dict[int, list[tuple[int, str, int]]]:
     """Card number -> (own tile, other card's name, its tile); links count devices, not card numbers."""
     links: dict[int, list[tuple[int, str, int]]] = {}
-    for link in decode_xe_links(labels):
+    told: tuple[XeLink, ...] = _if_readable(decode_xe_links, labels, ())
+    for link in told:
         if link.device < len(numbers) and link.other_device < len(numbers):
             other = f"card{numbers[link.other_device]}"
             links.setdefault(numbers[link.device], []).append((link.tile, other, link.other_tile))
     return links
 
 
-def _disabled(labels: Mapping[str, str]) -> tuple[set[int], dict[int, set[int]]]:
-    """Cards and tiles that a telemetry policy takes out of use."""
+def _disabled(labels: Labels) -> tuple[set[int], dict[int, set[int]]]:
+    """Cards and tiles that a telemetry policy takes out of use, or whose pods it wants gone.
+
+    GPU Aware Scheduling goes on to use a card whose pods are descheduled; a new pod there would only be
+    descheduled next, so it is not used here.
+    """
     cards: set[int] = set()
     tiles: dict[int, set[int]] = {}
-    groups: tuple[tuple[int, ...], ...] | None = None
     for key, value in labels.items():
         if not key.startswith(keys.TAS_LABEL_PREFIX) or key.count("/") != 1:
             continue
-        word = key.partition("/")[2]
-        number = _card_number(word.removeprefix(keys.TAS_DISABLE_CARD))
-        if word.startswith(keys.TAS_DISABLE_CARD) and number is not None:
-            cards.add(number)
-            if value == keys.TAS_PCI_GROUP:
-                groups = decode_pci_groups(labels) if groups is None else groups
-                cards |= {card for group in groups if number in group for card in group}
+        mark = key.partition("/")[2]
+        for prefix in (keys.TAS_DISABLE_CARD, keys.TAS_DESCHEDULE_CARD):
+            number = _card_number(mark.removeprefix(prefix)) if mark.startswith(prefix) else None
+            if number is not None:
+                cards |= {number, *_pci_group(number, labels)} if value == keys.TAS_PCI_GROUP else {number}
         for prefix in (keys.TAS_DISABLE_TILE, keys.TAS_DESCHEDULE_TILE):
-            match = _TILE_NAME.fullmatch(word.removeprefix(prefix))
-            if word.startswith(prefix) and match:
+            match = _TILE_NAME.fullmatch(mark.removeprefix(prefix))
+            if mark.startswith(prefix) and match:
                 tiles.setdefault(int(match[1]), set()).add(int(match[2]))
     return cards, tiles
+
+
+def _pci_group(number: int, labels: Labels) -> tuple[int, ...]:
+    groups: tuple[tuple[int, ...], ...] = _if_readable(decode_pci_groups, labels, ())
+    return next((group for group in groups if number in group), ())
 
 
 def _card_number(name: str) -> int | None:
     match = re.fullmatch(r"card(0|[1-9][0-9]*)", name)
     return int(match[1]) if match else None
+
+
+_OPTIONAL: Final[dict[Callable[[Labels], object], str]] = {
+    decode_numa_map: "the NUMA nodes of its cards",
+    decode_xe_links: "the links between its cards",
+    decode_pci_groups: "the PCI groups of its cards",
+}

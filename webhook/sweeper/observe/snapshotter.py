@@ -11,7 +11,7 @@ from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
-from webhook.scheduling.nodes import node_of
+from webhook.scheduling.nodes import left_out, node_of
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.view import View, is_usable
@@ -46,13 +46,14 @@ class Snapshotter:
         """Nothing is looked at yet."""
         self._objects = objects
         self._settings = settings
-        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: node_of(node))
+        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: self._read(node))
         self._usages: Converted[Pod, Usage] = Converted(
             lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
         )
         self._terms: Converted[Pod, tuple[AntiAffinityTerm, ...]] = Converted(
             lambda pod, _: antiaffinity.terms_of(pod)
         )
+        self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
@@ -144,6 +145,15 @@ class Snapshotter:
             )
             made = self._node(node)
             return Usage(dict(made.allocatable) if made is not None else {})
+
+    def _read(self, node: Node) -> PlacementNode:
+        """The node; what of its labels had to be left out is told when it changes."""
+        name, found = node.metadata.name, left_out(node)
+        if found != self._left_out.get(name, []):
+            self._left_out[name] = found
+            for sentence in found:
+                logger.warning("label_left_out node=%s reason=%r", name, sentence)
+        return node_of(node)
 
     def _node(self, node: Node) -> PlacementNode | None:
         try:
