@@ -4,9 +4,14 @@ import json
 import logging
 import sys
 import time
+from types import TracebackType
 from typing import Final
 
+from webhook.text import printable
+
 FORMATS: Final = ("text", "json")
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class _Text(logging.Formatter):
@@ -14,6 +19,14 @@ class _Text(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """One line whatever the message quotes; a traceback keeps its own lines, each behind a bar."""
+        return printable(str(super().formatMessage(record)))
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        """The traceback, in which no line can be taken for a message."""
+        return "\n".join(f"  | {printable(line)}" for line in super().formatException(ei).splitlines())
 
 
 class _Json(_Text):
@@ -25,7 +38,7 @@ class _Json(_Text):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = logging.Formatter.formatException(self, record.exc_info)
         return json.dumps(entry)
 
 

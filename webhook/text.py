@@ -24,6 +24,13 @@ def one_line(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode().translate(_ESCAPES)
 
 
+def printable(text: str) -> str:
+    """A text with line breaks and everything else escaped that a log or a terminal would obey, not show."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def sentence_list(items: Sequence[str], conjunction: str = "and") -> str:
     """ "a", "a and b", "a, b and c"; "nothing" if empty; the tail of a very long list is counted."""
     shown = list(items)

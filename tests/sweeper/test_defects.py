@@ -82,7 +82,9 @@ def test_4_a_gangs_controller_tells_its_size() -> None:
 
 def test_4_pods_that_come_late_are_placed_in_relation_to_their_siblings() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0)], no_size)
-    asked = question(gang, gang.gated, {"ns-train-0": "n1"}, in_a_plan={"ns-train-0"}).gang
+    asked = question(
+        gang, gang.gated, {"ns-train-0": "n1"}, is_ours=lambda pod: pod.metadata.uid == "ns-train-0"
+    ).gang
     assert [(anchor.node, anchor.rank) for anchor in asked.anchors] == [("n1", 0)]
 
 

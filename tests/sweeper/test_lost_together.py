@@ -41,7 +41,7 @@ def repaired(
     repair = Repair(Settings(), cast(JobBudgets, owners), Avoided(), clock)
     planned = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="gone") for pod in pods]
     placement = Placement(metadata=pods[0].metadata, spec=PlacementSpec(pods=planned))
-    view = View([], pods, {}, {"ns/p": placement}, in_a_plan={pod.metadata.uid for pod in pods})
+    view = View([], pods, {}, {"ns/p": placement}, named={("ns", pod.metadata.uid) for pod in pods})
     repair.lost(view)
     clock.now = 1000.0
     orders = repair.lost(view)

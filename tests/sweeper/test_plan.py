@@ -166,7 +166,7 @@ def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[
     view = snapshotter.view()
     (gang,) = gather(view.gated, view.others, lambda _: OwnerSays())
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    asked = question(gang, waiting, view.placed_on(gang.pods), in_a_plan=view.in_a_plan)
+    asked = question(gang, waiting, view.placed_on(gang.pods), is_ours=view.is_ours)
     answer = place(asked.gang, snapshotter.snapshot(view), Settings().options)
     return dict(answer.nodes) if isinstance(answer, Assignment) else answer.sentence
 

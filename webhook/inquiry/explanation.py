@@ -65,7 +65,7 @@ def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) ->
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
         places = view.placed_on(gang.pods)
-        asked = question(gang, waiting, places, class_of=view.class_of, in_a_plan=view.in_a_plan).gang
+        asked = question(gang, waiting, places, class_of=view.class_of, is_ours=view.is_ours).gang
         answer = place(asked, snapshot, options)
     except PlacementError as error:
         yield f"Now: it cannot be placed: {error}."

@@ -19,7 +19,8 @@ from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.pins import is_gated
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import PodId, View
+from webhook.text import printable
 
 REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""
@@ -51,7 +52,7 @@ class Reporter:
     def hear(self, told: Orders | Done) -> None:
         """Take in, and announce, what a step has decided or done."""
         for warn in told.warnings:
-            self._announcer.say(warn.pod, warn.reason, warn.note, warning=True)
+            self._announcer.say(warn.pod, warn.reason, printable(warn.note), warning=True)
         for verdict in told.verdicts:
             (self.settling if verdict.settles else self.waits)(verdict.gang, verdict.reason)
         for plan_ in told.placed if isinstance(told, Done) else ():
@@ -59,7 +60,7 @@ class Reporter:
 
     def waits(self, gang: PodGang, reason: str) -> None:
         """A complete gang has no place, and why."""
-        reason = shortened("; ".join([reason, *gang.problems]), REASON_BYTES)
+        reason = shortened(printable("; ".join([reason, *gang.problems])), REASON_BYTES)
         if self._reasons.get(gang.key) != reason:
             logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
             self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
@@ -69,13 +70,15 @@ class Reporter:
     def settling(self, gang: PodGang, reason: str) -> None:
         """A gang is not complete yet."""
         self._settling.add(gang.key)
-        self._reasons[gang.key] = shortened(reason, REASON_BYTES)
+        self._reasons[gang.key] = shortened(printable(reason), REASON_BYTES)
 
     def placed(self, gang: PodGang, note: str) -> None:
         """A gang has its plan."""
-        self._reasons[gang.key] = shortened("; ".join(gang.problems), REASON_BYTES)
+        self._reasons[gang.key] = shortened(printable("; ".join(gang.problems)), REASON_BYTES)
         self._settling.discard(gang.key)
-        self._announcer.say(gang.gated[0], "GangPlaced", "; ".join([note, *gang.problems]), warning=False)
+        self._announcer.say(
+            gang.gated[0], "GangPlaced", printable("; ".join([note, *gang.problems])), warning=False
+        )
 
     def reason_of(self, gang: PodGang) -> str:
         """Why a gang waits, as was said last."""
@@ -83,10 +86,10 @@ class Reporter:
 
     # --- at its end -----------------------------------------------------------------------------
 
-    def report(self, view: View, gangs: Sequence[PodGang], evicted: Set[str] = frozenset()) -> None:
+    def report(self, view: View, gangs: Sequence[PodGang], evicted: Set[PodId] = frozenset()) -> None:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
-        evicted: uids of released pods that we have deleted, which therefore have not had their turn.
+        evicted: released pods that we have deleted, which therefore have not had their turn.
         """
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
@@ -104,7 +107,9 @@ class Reporter:
             members = [pods[each.uid] for each in planned if each.uid in pods]
             if placement and members:
                 # Finished, or deleted by somebody: those have had their turn.
-                gone = sum(each.uid not in pods and each.uid not in evicted for each in planned)
+                namespace = placement.metadata.namespace
+                missing = [each for each in planned if each.uid not in pods]
+                gone = sum((namespace, each.uid) not in evicted for each in missing)
                 beside = strangers.get(_gang_of(placement), 0)
                 status = self._progress(placement, members, gang, labels, gone + beside)
                 states.append(status.state)
@@ -128,9 +133,7 @@ class Reporter:
         gangs = (
             self._gang_of_pod.get(pod)
             for pod in view.others
-            if pod.spec.node_name
-            and pod.metadata.namespace in namespaces
-            and pod.metadata.uid not in view.in_a_plan
+            if pod.spec.node_name and pod.metadata.namespace in namespaces and not view.is_ours(pod)
         )
         counts = Counter(gang for gang in gangs if gang in unfinished)
         self._gang_of_pod.end_round()

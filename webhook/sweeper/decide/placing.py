@@ -100,7 +100,7 @@ class Placer:
         self._completion.saw(gangs)
         self._memory = {gang.key: self._memory.get(gang.key) or _Memory() for gang in gangs}
         self._reservations.keep_only(self._memory.keys())
-        ours = (pod.metadata.annotations for pod in view.others if pod.metadata.uid in view.in_a_plan)
+        ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
         now_ns = self._now_ns()
         self._timestamps.saw(ours, now_ns)
@@ -162,7 +162,7 @@ class Placer:
         if memory.no_fit is not None and memory.no_fit.still_holds(failure):
             return None
         view = now.view
-        asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.in_a_plan)
+        asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
         answer = place(asked.gang, now.snapshot, self._settings.options)
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)

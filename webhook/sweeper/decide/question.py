@@ -1,6 +1,6 @@
 """From a gang of pods to a question for the placement core. Pure."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from webhook.kube.objects import Pod
@@ -27,11 +27,11 @@ def question(
     placed_on: Mapping[str, str],
     avoid: frozenset[str] = frozenset(),
     class_of: ClassOf = convert.pod_class_of,
-    in_a_plan: Container[str] = frozenset(),
+    is_ours: Callable[[Pod], bool] = lambda _: False,
 ) -> GangQuestion:
     """Ask for places for `pods`; the gang's other pods of their kind anchor them where they are.
 
-    class_of: what a pod asks for, see View.class_of. in_a_plan: uids of the pods that went through us.
+    class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
@@ -41,7 +41,7 @@ def question(
     members = tuple(Member(uid, gang.ranks.get(uid), class_of(pod)) for uid, pod in by_name.items())
     anchors = tuple(
         Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
-        for pod in _anchoring(gang, members, in_a_plan)
+        for pod in _anchoring(gang, members, is_ours)
         if pod.metadata.uid in placed_on
     )
     asked = Gang(
@@ -55,7 +55,7 @@ def question(
     return GangQuestion(slices.asked_for(asked, gang), by_name)
 
 
-def _anchoring(gang: PodGang, members: Iterable[Member], in_a_plan: Container[str]) -> Iterator[Pod]:
+def _anchoring(gang: PodGang, members: Iterable[Member], is_ours: Callable[[Pod], bool]) -> Iterator[Pod]:
     """The members beside which the waiting ones are to be: those that we hold, planned or released.
 
     A pod that never went through us stands wherever kube-scheduler liked: a launcher, driver or head without
@@ -66,7 +66,7 @@ def _anchoring(gang: PodGang, members: Iterable[Member], in_a_plan: Container[st
     wanted = {name for member in members for name in _extended(member.pod_class)}
     yield from gang.gated
     for pod in gang.released:
-        if pod.metadata.uid in in_a_plan or wanted & _extended(convert.pod_class_of(pod)):
+        if is_ours(pod) or wanted & _extended(convert.pod_class_of(pod)):
             yield pod
 
 

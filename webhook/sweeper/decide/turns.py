@@ -21,7 +21,7 @@ class Turns:
         self._taken = {
             node
             for pod in view.others
-            if pod.metadata.uid in view.in_a_plan
+            if view.is_ours(pod)
             and keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
             and not pod.spec.node_name
             and not pod.spec.scheduling_gates  # what others hold may stay so for long

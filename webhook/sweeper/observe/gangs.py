@@ -17,6 +17,7 @@ from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
 from webhook.scheduling import unmodelled
+from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, mark, ranks_by_uid
 
@@ -29,7 +30,10 @@ _PROBLEMS: Final = 5
 
 @dataclass(frozen=True, order=True)
 class GangKey:
-    """A gang's identity. kind and name are for people; `id` (a uid or what stands for one) decides."""
+    """A gang's identity. kind and name are for people; `id` (a uid or what stands for one) decides.
+
+    name is what an author wrote, with everything escaped that a line of a log or a terminal would obey.
+    """
 
     namespace: str
     kind: str
@@ -89,8 +93,13 @@ class PodGang:
 
     @property
     def priority(self) -> int:
-        """The highest priority of its members."""
-        return max((pod.spec.priority or 0 for pod in self.pods), default=0)
+        """Its urgency: the lowest priority of the gated members that ask for what the gang waits for.
+
+        That is extended resources, as GPUs, where any gated member asks for some. Others count for nothing:
+        neither a pod that runs already nor a launcher lends its class to those that wait.
+        """
+        waiting = [pod for pod in self.gated if _asks_for_devices(pod)] or self.gated
+        return min((pod.spec.priority or 0 for pod in waiting), default=0)
 
     @property
     def created(self) -> str:
@@ -103,11 +112,11 @@ def key_of(pod: Pod) -> GangKey:
     metadata = pod.metadata
     own = metadata.annotations.get(keys.GANG_ANNOTATION)
     if own:
-        return GangKey(metadata.namespace, "Gang", own, own)
+        return GangKey(metadata.namespace, "Gang", printable(own), own)
     for kind, name_key, id_key in marks.GANG_LABELS:
         name = mark(pod, name_key)
         if name:
-            return GangKey(metadata.namespace, kind, name, mark(pod, id_key) or name)
+            return GangKey(metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
     owner = metadata.controller
     if owner is not None and owner.kind not in marks.LOOSE_OWNERS:
         return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
@@ -132,6 +141,16 @@ def gather(
             members[1].append(pod)
     gangs = [_gang(key, *members, ask_owner(key)) for key, members in by_key.items()]
     return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
+
+
+def _asks_for_devices(pod: Pod) -> bool:
+    """Whether a container asks for an extended resource."""
+    return any(
+        "/" in name and "kubernetes.io/" not in name
+        for container in pod.spec.containers
+        for amounts in (container.resources.limits, container.resources.requests)
+        for name in amounts
+    )
 
 
 def _gang(
@@ -160,7 +179,7 @@ def _gang(
         preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
         slices=slices,
         problems=_few(problems),
-        fault=fault,
+        fault=printable(fault),
     )
 
 
@@ -238,6 +257,6 @@ def _too_long(pod: Pod) -> str:
 
 def _few(problems: list[str]) -> tuple[str, ...]:
     """The first ones, each of bounded length: what they quote, and how many there are, authors choose."""
-    few = [shortened(problem) for problem in problems[:_PROBLEMS]]
+    few = [shortened(printable(problem)) for problem in problems[:_PROBLEMS]]
     left = len(problems) - len(few)
     return (*few, f"and {left} more problems") if left else tuple(few)

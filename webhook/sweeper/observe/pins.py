@@ -11,9 +11,20 @@ def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
 
 
 def pinned_node(pod: Pod) -> str | None:
-    """The node that a released pod is pinned to, or None if it is not pinned to exactly one."""
-    names = {_pinned_by(term) for term in required_terms(pod) if matches_something(term)}
-    return names.pop() if len(names) == 1 else None
+    """The only node that its required node affinity leaves by name, None if there is none or are several.
+
+    The requirements of one term hold together, the terms are alternatives: what a term leaves is what all of
+    its fields name, and what the pod may use is what any term leaves. A term whose fields contradict is no
+    way out; so a pod whose author has named nodes in some terms is as pinned as we have pinned it.
+    """
+    left: set[str] = set()
+    for term in required_terms(pod):
+        if matches_something(term):
+            names = _named_by(term)
+            if names is None:
+                return None
+            left |= names
+    return left.pop() if len(left) == 1 else None
 
 
 def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
@@ -40,8 +51,7 @@ def matches_something(term: NodeSelectorTerm) -> bool:
     return bool(term.match_expressions or term.match_fields)
 
 
-def _pinned_by(term: NodeSelectorTerm) -> str | None:
-    for field in term.match_fields:
-        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
-            return field.values[0]
-    return None
+def _named_by(term: NodeSelectorTerm) -> set[str] | None:
+    """The nodes that all fields of the term name, None for a term that names none."""
+    named = [set(f.values) for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]
+    return set.intersection(*named) if named else None

@@ -69,12 +69,12 @@ class Snapshotter:
         nodes = dict(self._objects.node_items())
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
-        named: set[str] = set()
+        named: set[tuple[str, str]] = set()
         cards: dict[tuple[str, str, str], Texts] = {}
         planned: dict[str, PlannedPod] = {}
         for placement in placements.values():
             for each in placement.spec.pods:
-                named.add(each.uid)
+                named.add((placement.metadata.namespace, each.uid))
                 cards[placement.metadata.namespace, each.uid, each.node] = each.annotations
                 node = nodes.get(each.node)
                 # A plan speaks for pods of its own namespace alone, whoever wrote it.
@@ -114,11 +114,7 @@ class Snapshotter:
         usage: list[tuple[str, Usage]] = []
         for pod in view.others:
             name = view.occupied(pod)
-            if (
-                name is not None
-                and name in view.nodes
-                and (pod.spec.node_name or pod.metadata.uid in view.in_a_plan)
-            ):
+            if name is not None and name in view.nodes and (pod.spec.node_name or view.is_ours(pod)):
                 cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
                 usage.append((name, self._usage(pod, view.nodes[name], cards)))
         for pod in view.gated:

@@ -13,6 +13,14 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.pins import occupied_node
 
+PodId = tuple[str, str]
+"""Namespace and uid. A uid alone proves nothing: a plan speaks for the pods of its own namespace only."""
+
+
+def identity(pod: Pod) -> PodId:
+    """The pod that plans may name."""
+    return pod.metadata.namespace, pod.metadata.uid
+
 
 @dataclass(frozen=True)
 class View:
@@ -20,9 +28,9 @@ class View:
 
     conflicts: what keeps gated pods off nodes because of the pods there.
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated. in_a_plan: uids that any plan names, released or not. cards: what plans
-    say of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the
-    gates that hold a pod for us.
+    still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
+    of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
+    that hold a pod for us.
     """
 
     gated: Sequence[Pod]
@@ -31,7 +39,7 @@ class View:
     placements: Mapping[str, Placement]
     planned: Mapping[str, PlannedPod] = field(default_factory=dict)
     conflicts: Conflicts = conflicts.NONE
-    in_a_plan: Set[str] = frozenset()
+    named: Set[PodId] = frozenset()
     cards: Mapping[tuple[str, str, str], Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
 
@@ -42,6 +50,10 @@ class View:
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""
         return occupied_node(pod, self.gate_prefix)
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether it went through us: a plan of its own namespace names it."""
+        return identity(pod) in self.named
 
     @cached_property
     def lasting(self) -> frozenset[str]:

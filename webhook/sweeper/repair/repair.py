@@ -12,7 +12,7 @@ from webhook.kube.objects import OwnerReference
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import PodId, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
 from webhook.sweeper.repair.lost import NOT_BOUND, UNTRIED, Lost, LostPods
 from webhook.sweeper.repair.rollback import HalfReleased
@@ -34,19 +34,19 @@ class Repair:
         self._lost = LostPods(settings, clock)
         self._halves = HalfReleased(settings, clock)
         self._allowance = Allowance(settings, owners, clock)
-        self._evicted: set[str] = set()
+        self._evicted: set[PodId] = set()
         self.unrepaired: frozenset[str] = frozenset()
         """uids of released pods that will not run and that nobody makes again, by the last pass."""
 
     @property
-    def evicted(self) -> Set[str]:
-        """uids of released pods that we have deleted, for as long as a plan names them."""
+    def evicted(self) -> Set[PodId]:
+        """The released pods that we have deleted, for as long as a plan names them."""
         return self._evicted
 
     def lost(self, view: View) -> Orders:
         """Delete the released pods that do not come to run where they were sent."""
-        self._evicted &= view.in_a_plan
-        released = [pod for pod in view.others if pod.metadata.uid in view.in_a_plan]
+        self._evicted &= view.named
+        released = [pod for pod in view.others if view.is_ours(pod)]
         emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
         warnings: list[Warn] = []
         found: dict[str, Lost] = {}
@@ -77,7 +77,7 @@ class Repair:
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
         for gang, part in self._halves.due(view, gangs):
-            released = [pod for pod in part if pod.metadata.uid not in self._evicted]
+            released = [pod for pod in part if identity(pod) not in self._evicted]
             if gang.key in placed or not released:
                 continue
             if why := self._allowance.why_not(released, (each.pod for each in evictions)):
@@ -91,7 +91,7 @@ class Repair:
     def note(self, evicted: Iterable[Eviction]) -> None:
         """These pods have been deleted."""
         evicted = list(evicted)
-        self._evicted |= {each.pod.metadata.uid for each in evicted}
+        self._evicted |= {identity(each.pod) for each in evicted}
         self._allowance.note(each.pod for each in evicted)
 
     def forget(self, gangs: Iterable[PodGang]) -> None:

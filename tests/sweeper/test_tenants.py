@@ -1,0 +1,159 @@
+"""What one tenant writes on its own objects changes nothing of how another's are counted, told or ordered."""
+
+import io
+import logging
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, gather_all, pod_json
+from webhook import logs
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.sweeper.apply.patches import release_patch
+from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.pins import pinned_node
+from webhook.sweeper.observe.view import View
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GPU = "nvidia.com/gpu"
+
+
+def term(*names: str, **more: Any) -> dict[str, Any]:
+    """A node selector term with one field requirement for each group of names ("n1,n2")."""
+    fields = [{"key": "metadata.name", "operator": "In", "values": each.split(",")} for each in names]
+    return {"matchFields": fields, **more}
+
+
+def pinned(*terms: dict[str, Any]) -> str | None:
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+    return pinned_node(decode(pod_json(schedulingGates=[], affinity=affinity)))
+
+
+EXPRESSIONS = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "node"),
+    [
+        ([term("n1")], "n1"),
+        ([term("n1", "n1"), term("n2", "n1")], "n1"),
+        ([term("n1,n2", "n1"), term("n2,n3", "n1")], "n1"),
+        ([term("n1", **EXPRESSIONS), term("n1")], "n1"),
+        ([term("n1"), {}], "n1"),
+        ([term("n1"), term("n2")], None),
+        ([term("n1,n2")], None),
+        ([term("n1"), EXPRESSIONS], None),
+        ([term("n2", "n1")], None),
+        ([], None),
+    ],
+    ids=[
+        "one name",
+        "alternatives that another name contradicts",
+        "alternatives of several names",
+        "a name beside an expression",
+        "an empty alternative, which matches nothing",
+        "two alternatives",
+        "two names",
+        "an alternative without a name",
+        "names that contradict",
+        "no terms",
+    ],
+)
+def test_a_pod_counts_on_the_only_node_that_its_terms_leave_together(
+    terms: list[dict[str, Any]], node: str | None
+) -> None:
+    assert pinned(*terms) == node
+
+
+def test_a_pod_whose_author_names_other_nodes_in_other_terms_counts_where_it_was_sent() -> None:
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term("n1"), term("n2")]}}}
+    body = pod_json(affinity=affinity)
+    pod = decode(body)
+    for operation in release_patch(pod, "n1", {}):
+        if operation["op"] == "add" and "matchFields" in operation["path"]:
+            index = int(operation["path"].split("/")[-3])
+            affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"][index]["matchFields"].append(
+                operation["value"]
+            )
+    body["spec"]["schedulingGates"] = []
+    assert pinned_node(decode(body)) == "n1"
+
+
+@pytest.mark.parametrize(("namespace", "is_ours"), [("ns", True), ("another", False)])
+def test_a_plan_of_another_namespace_makes_no_pod_one_of_ours(namespace: str, is_ours: bool) -> None:
+    from tests.sweeper.test_view import Cluster
+    from webhook.sweeper.observe.snapshotter import Snapshotter
+    from webhook.sweeper.settings import Settings
+
+    pod = decode(pod_json("a", schedulingGates=[]))
+    cluster = Cluster(pod)
+    entry = PlannedPod("a", "uid-a", "n1")
+    cluster.placements = {
+        "p": Placement(metadata=Metadata(name="p", namespace=namespace), spec=PlacementSpec(pods=[entry]))
+    }
+    view: View = Snapshotter(cluster, Settings()).view()
+    assert view.is_ours(pod) is is_ours
+
+
+def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Pod:
+    resources = {"limits": {GPU: str(gpus)}} if gpus else {}
+    gates = [{"name": keys.GATE}] if gated else []
+    metadata = {"annotations": {keys.GANG_ANNOTATION: "g"}}
+    containers = [{"name": "c", "resources": resources}]
+    return decode(
+        pod_json(name, metadata=metadata, priority=priority, containers=containers, schedulingGates=gates)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lender", "what"),
+    [
+        (member("z", 100, gpus=0, gated=False), "a running pod without GPU"),
+        (member("z", 100, gated=False), "a running pod"),
+        (member("z", 100, gpus=0), "a waiting pod without GPU"),
+        (member("z", 100), "one of the waiting pods"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_gang_is_as_urgent_as_those_that_wait_whatever_class_joins_it(lender: Pod, what: str) -> None:
+    gated = [member("a", 1), *([lender] if lender.spec.scheduling_gates else [])]
+    released = [] if lender.spec.scheduling_gates else [lender]
+    (gang,) = gather(gated, released, lambda _: OwnerSays())
+    assert gang.priority == 1, what
+
+
+def test_a_gang_of_pods_without_gpus_is_as_urgent_as_they_are() -> None:
+    (gang,) = gather_all(member("a", 5, gpus=0))
+    assert gang.priority == 5
+
+
+HOSTILE = "x\n2026-01-01T00:00:00Z INFO webhook.sweeper placed gang=other\x1b[2J\r\u202e"
+
+
+def test_a_gang_s_name_cannot_begin_a_line_or_command_a_terminal() -> None:
+    pod = decode(pod_json(metadata={"annotations": {keys.GANG_ANNOTATION: HOSTILE}}))
+    key = key_of(pod)
+    assert str(key).isprintable()
+    assert key.id == HOSTILE, "two gangs are told apart by what was written"
+
+
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_a_log_line_is_one_line_whatever_it_quotes(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    before = logging.getLogger().handlers[:]
+    try:
+        logs.configure("info", form)
+        logging.getLogger("test").warning("unreadable pod=%s", HOSTILE)
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError:
+            logging.getLogger("test").exception("failed")
+    finally:
+        logging.getLogger().handlers[:] = before
+    lines = stream.getvalue().splitlines()
+    assert all(line.isprintable() for line in lines)
+    forged = [line for line in lines if line.startswith("2026-01-01T00:00:00Z")]
+    assert not forged
