@@ -1,12 +1,12 @@
 """Why a pod waits and what would help: the placement core is asked what the sweeper would ask it."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from labeler.contract import keys
 from webhook.inquiry.reading import Cluster
 from webhook.kube.objects import Pod
-from webhook.placement import Gang, NoFit, Options, PlacementError, Snapshot, place, victims
+from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, place, victims
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import PodGang, gather, key_of
@@ -33,11 +33,29 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
     snapshotter = Snapshotter(cluster, settings)
     view = snapshotter.view()
     gang = next(each for each in gather(view.gated, view.others, cluster.size_of) if each.key == key_of(pod))
+    yield from explain_gated(pod, gang, view, snapshotter.snapshot(view), settings)
+
+
+def explain_gated(
+    pod: Pod,
+    gang: PodGang,
+    view: View,
+    snapshot: Snapshot,
+    settings: Settings,
+    *,
+    now: "Now | None" = None,
+    named: Callable[[str], str] = str,
+) -> Iterator[str]:
+    """The explanation of one gated pod of a gang, line by line.
+
+    now: the core's answer, if it has been asked already. named: what to call another pod ("namespace/name").
+    """
     others = [
         gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
     ]
     expected = "not known how many to expect" if gang.size is None else f"{gang.size} expected"
-    yield f"Pod {namespace}/{name} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
+    whole = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    yield f"Pod {whole} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
     yield (
         f"Gang: {len(gang.pods)} pods are there, {expected}; "
         f"{len(gang.gated)} wait, {len(gang.released)} are released."
@@ -47,7 +65,7 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
         yield f"Note: {volumes}."
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."
-    placement = cluster.placements.get(gang.key.placement_key)
+    placement = view.placements.get(gang.key.placement_key)
     if placement is not None and placement.status.reason:
         yield f"Last try: {placement.status.reason}"
     if pod.metadata.uid in view.planned:
@@ -58,17 +76,35 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
             f"It waits for {gang.size - len(gang.pods)} more pods of its gang; after "
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
-    yield from _try_now(gang, view, snapshotter.snapshot(view), settings.options)
+    yield from _said(now or try_now(gang, view, snapshot, settings.options), gang, snapshot, settings, named)
 
 
-def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Iterator[str]:
+@dataclass(frozen=True)
+class Now:
+    """What the core answers for a gang at this moment, or the problem why it cannot be asked."""
+
+    asked: Gang | None
+    answer: Assignment | NoFit | None
+    problem: str = ""
+
+
+def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Now:
+    """Ask the core for places for the pods of a gang that have none."""
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
         places = view.placed_on(gang.pods)
         asked = question(gang, waiting, places, class_of=view.class_of, is_ours=view.is_ours).gang
-        answer = place(asked, snapshot, options)
-    except PlacementError as error:
-        yield f"Now: it cannot be placed: {error}."
+        return Now(asked, place(asked, snapshot, options))
+    except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
+        return Now(None, None, str(error))
+
+
+def _said(
+    now: Now, gang: PodGang, snapshot: Snapshot, settings: Settings, named: Callable[[str], str]
+) -> Iterator[str]:
+    answer, asked = now.answer, now.asked
+    if answer is None or asked is None:
+        yield f"Now: it cannot be placed: {now.problem}."
         return
     if not isinstance(answer, NoFit):
         yield f"Now: it fits, on {answer.spread}; the sweeper is about to, or waits for more pods."
@@ -78,11 +114,13 @@ def _try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) ->
         nearest = answer.nearest
         place_name = "/".join(nearest.domain)
         yield f"Nearest miss: {nearest.level} {place_name} has room for {nearest.room} of {answer.wanted}."
-    help_there_is = list(_what_would_help(asked, gang, snapshot, options))
+    help_there_is = list(_what_would_help(asked, gang, snapshot, settings.options, named))
     yield from help_there_is or ["What would help: more nodes of the kind that it asks for."]
 
 
-def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options) -> Iterator[str]:
+def _what_would_help(
+    asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options, named: Callable[[str], str]
+) -> Iterator[str]:
     wishes = []
     if asked.required_level is not None:
         wish = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
@@ -98,7 +136,7 @@ def _what_would_help(asked: Gang, gang: PodGang, snapshot: Snapshot, options: Op
     if found is None:
         yield "What would help: other requests or more nodes; it would not fit even into an empty cluster."
         return
-    shown = ", ".join(found.names[:5]) + (" ..." if len(found.names) > 5 else "")
+    shown = ", ".join(map(named, found.names[:5])) + (" ..." if len(found.names) > 5 else "")
     yield f"What would help: it fits when {len(found.names)} other pods end: {shown}."
     lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
     if victims.find(asked, snapshot, options, lambda use: use.priority < lowest) is None:
