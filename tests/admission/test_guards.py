@@ -21,7 +21,6 @@ from tests.admission.harness import (
     install,
     install_classes,
     running,
-    shipped_policy,
 )
 from tests.admission.shapes import owned
 from tests.support import create_namespace, delete

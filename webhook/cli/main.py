@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from webhook.cli import certs, explain, policy, simulate
+from webhook.cli import certs, explain, policy, simulate, ui
 
-_COMMANDS = {"explain": explain, "simulate": simulate, "policy": policy, "certs": certs}
+_COMMANDS = {"explain": explain, "simulate": simulate, "policy": policy, "certs": certs, "ui": ui}
 
 
 def main(arguments: list[str] | None = None) -> int:

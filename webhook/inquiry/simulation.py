@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
@@ -58,12 +58,20 @@ def _usage(pod: objects.Pod, file: Path) -> Usage:
         raise InputError(f"{file}: pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from None
 
 
+MOST_PODS: Final = 1_000_000
+"""Of one manifest: a number with a zero too many is a mistake, not a wish."""
+
 Waiting = tuple[str, int | None, objects.Pod]
 """Name, rank and body of a pod."""
 
 
-def read_pods(found: Iterable[dict[str, Any]], source: str) -> tuple[str, list[Waiting]]:
-    """The name of what a manifest begins with, and the pods that it makes. Raises InputError."""
+def read_pods(
+    found: Iterable[dict[str, Any]], source: str, most: int = MOST_PODS
+) -> tuple[str, list[Waiting]]:
+    """The name of what a manifest begins with, and the pods that it makes, at most `most`.
+
+    Raises InputError.
+    """
     names: list[str] = []
     pods: list[Waiting] = []
     for document in found:
@@ -72,6 +80,8 @@ def read_pods(found: Iterable[dict[str, Any]], source: str) -> tuple[str, list[W
         for name, rank, template in pods_of(document, source):
             pod = documents.decoded(objects.Pod, defaults.defaulted(template, namespace), source)
             pods.append((name, rank, pod))
+            if len(pods) > most:
+                raise InputError(f"{source} makes more than {most} pods")
         names.append(name_of(document))
     return next(iter(names), ""), pods
 

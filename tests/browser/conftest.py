@@ -1,0 +1,70 @@
+"""The page in a real Chromium, over the real control plane. Not run without Chromium, which is said."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from hack.local.controlplane import free_port
+from tests.support import install_definitions
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+"""Without these Chromium asks the network for things that no test needs; as root it has no sandbox."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for the run, from the system's packages."""
+    if not CHROMIUM:
+        pytest.skip("Chromium is not installed (Debian: chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def eight_nodes(cluster: Cluster) -> Cluster:
+    """Two blocks of two subblocks of two nodes, and the Placement resource."""
+    install_definitions(cluster)
+    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2)))
+    return cluster
+
+
+@pytest.fixture
+def address(eight_nodes: Cluster, tmp_path: Path) -> Iterator[str]:
+    """Where `topogate ui` serves the page of this cluster."""
+    command = [sys.executable, "-m", "webhook.cli.main", "ui", "--port", str(free_port())]
+    command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
+    log = (tmp_path / "ui.log").open("w")
+    with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page, open; anything that the browser complains of fails the test."""
+    context = browser.new_context(viewport={"width": 1300, "height": 1000})
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(address)
+    page.wait_for_selector("#domains .domain")
+    yield page
+    context.close()
+    assert not [text for text in complaints if "503" not in text], complaints

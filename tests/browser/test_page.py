@@ -1,0 +1,161 @@
+"""What a person sees on the page, and that it is what the API server has."""
+
+import json
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.support import create_namespace
+from webhook.kube.client import Api
+
+GPU = {"limits": {"nvidia.com/gpu": "8"}}
+
+
+def pod(name: str, node: str = "", **annotations: str) -> dict[str, Any]:
+    """A GPU pod: gated without a node, else sent to it."""
+    place = {"nodeName": node} if node else {"schedulingGates": [{"name": keys.GATE}]}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": GPU}], **place},
+    }
+
+
+def create(api: Api, namespace: str, body: dict[str, Any]) -> None:
+    api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+
+
+def gang(api: Api, namespace: str, name: str, count: int, **annotations: str) -> None:
+    """Gated pods that belong together by annotation."""
+    for index in range(count):
+        own = {keys.GANG_ANNOTATION: name, keys.GANG_SIZE_ANNOTATION: str(count), **annotations}
+        create(api, namespace, pod(f"p{index}", **own))
+
+
+def tile(page: Page, node: str) -> Any:
+    return page.locator(f'[data-node="{node}"]')
+
+
+def test_a_bound_pod_turns_its_node_from_free_to_used_without_a_reload(
+    page: Page, eight_nodes: Cluster, namespace: str
+) -> None:
+    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "free")
+    create(eight_nodes.api(), namespace, pod("a", "node-b0-s0-h00"))
+    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "used", timeout=20_000)
+    expect(page.locator("#summary")).to_contain_text("8 of 64 GPUs used")
+
+
+def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_domain(
+    page: Page, eight_nodes: Cluster, namespace: str
+) -> None:
+    gang(eight_nodes.api(), namespace, "wide", 5, **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
+    page.get_by_role("button", name=f"{namespace}/Gang/wide").click(timeout=20_000)
+    expect(page.locator("#gang .sentence").first).to_be_visible()
+    command = [sys.executable, "-m", "webhook.cli.main", "explain", "pod/p0", "-n", namespace]
+    command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert page.locator("#gang .sentence").all_text_contents() == told
+    assert any("room for 4 of 5" in line for line in told)
+    expect(page.locator(".domain.near")).to_have_attribute("data-domain", "1/b0")
+
+
+def test_what_if_places_a_manifest_where_topogate_simulate_does(
+    page: Page, eight_nodes: Cluster, namespace: str, tmp_path: Any
+) -> None:
+    api = eight_nodes.api()
+    create(api, namespace, pod("a", "node-b0-s0-h00"))
+    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "used", timeout=20_000)
+    manifest = {"apiVersion": "v1", "kind": "Pod", **pod("new"), "metadata": {"name": "new"}}
+    page.locator("#what-if-manifest").fill(json.dumps(manifest))
+    page.get_by_role("button", name="Place it").click()
+    expect(page.locator("#what-if-answer")).to_contain_text("It fits")
+    shown = page.locator("svg rect.what-if").locator("..").get_attribute("data-node")
+    dump = {"kind": "List", "items": [*items(api, "nodes", "Node"), *items(api, "pods", "Pod")]}
+    (tmp_path / "cluster.json").write_text(json.dumps(dump))
+    (tmp_path / "pod.json").write_text(json.dumps(manifest))
+    command = [sys.executable, "-m", "webhook.cli.main", "simulate", "--output", "json"]
+    command += ["--cluster", str(tmp_path / "cluster.json"), str(tmp_path / "pod.json")]
+    placed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert shown == placed["placed"][0]["node"]
+
+
+def items(api: Api, resource: str, kind: str) -> list[dict[str, Any]]:
+    return [{"kind": kind, **item} for item in api.json("GET", f"/api/v1/{resource}")["items"]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        '<img src=x onerror="document.title=1">',
+        "ü–\u202e漢字",
+        "a" * 63,
+        "</script><script>alert(1)</script>",
+    ],
+    ids=["markup", "unicode", "63 characters", "script"],
+)
+def test_a_hostile_name_stays_text(page: Page, eight_nodes: Cluster, namespace: str, name: str) -> None:
+    gang(eight_nodes.api(), namespace, name, 1)
+    button = page.locator(f'#gang-rows tr[data-gang^="{namespace}/"] button')
+    expect(button).to_have_text(f"{namespace}/Gang/{name}", timeout=20_000)
+    button.click()
+    expect(page.locator("#gang h3")).to_have_text(f"{namespace}/Gang/{name}")
+    assert page.locator("#gang img, #gang-rows img, #gangs script").count() == 0
+    assert page.title() == "topogate"
+
+
+def test_after_many_random_events_the_page_equals_the_api_servers_state(
+    page: Page, eight_nodes: Cluster, namespace: str
+) -> None:
+    api, random_ = eight_nodes.api(), random.Random(17)
+    nodes = [node["metadata"]["name"] for node in items(api, "nodes", "Node")]
+    there: dict[str, str] = {}
+    for number in range(500):
+        if there and random_.random() < 0.5:
+            name = random_.choice(sorted(there))
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+            api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+            del there[name]
+        else:
+            name, free = f"r{number}", sorted(set(nodes) - set(there.values()))
+            if free:
+                there[name] = random_.choice(free)
+                create(api, namespace, pod(name, there[name]))
+    for node in nodes:
+        state = "used" if node in there.values() else "free"
+        expect(tile(page, node)).to_have_attribute("data-state", state, timeout=30_000)
+
+
+def test_everything_is_reached_by_keyboard(page: Page, eight_nodes: Cluster, namespace: str) -> None:
+    gang(eight_nodes.api(), namespace, "keys", 1)
+    row = page.get_by_role("button", name=f"{namespace}/Gang/keys")
+    expect(row).to_be_visible(timeout=20_000)
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent").endswith("/Gang/keys"):
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("#gang h3")).to_contain_text("keys")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(page: Page, eight_nodes: Cluster, scheme: Any) -> None:
+    namespace = create_namespace(eight_nodes)
+    create(eight_nodes.api(), namespace, pod("a", "node-b0-s0-h00"))
+    gang(eight_nodes.api(), namespace, "axe", 9)
+    page.emulate_media(color_scheme=scheme)
+    page.get_by_role("button", name=f"{namespace}/Gang/axe").click(timeout=20_000)
+    expect(page.locator("#gang .sentence").first).to_be_visible()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,115 @@
+"""Scenes of a small cluster, drawn as the page draws them: 2 blocks of 2 subblocks of 2 nodes with 8 GPUs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+from flask.testing import FlaskClient
+
+from hack.local import nodes
+from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.inquiry.reading import Cluster
+from webhook.kube.client import Api
+from webhook.kube.objects import Node, Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.settings import Settings
+from webhook.ui.access import Access, LaptopAccess
+from webhook.ui.app import create_app
+from webhook.ui.history import History, sample
+from webhook.ui.live import Artist, Live, Scene
+from webhook.ui.pages import Dependencies
+from webhook.ui.picture import Counting
+
+COUNTING = Counting(("nvidia.com/gpu", "gpu.intel.com/i915"), ("nvidia.com/gpu.product",))
+GRID = nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2))
+SECRET = "s3cret"
+SETTINGS = Settings()
+
+
+def gpu_container(gpus: int) -> dict[str, Any]:
+    return {"name": "c", "image": "x", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}
+
+
+def bound_pod(name: str, node: str, gpus: int = 8, namespace: str = "ns") -> Pod:
+    metadata = {"namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+    spec = {"nodeName": node, "schedulingGates": [], "containers": [gpu_container(gpus)]}
+    return decode({**pod_json(name, metadata=metadata, **spec), "status": {"phase": "Running"}})
+
+
+def waiting_job(count: int, gpus: int = 8, **metadata: Any) -> list[Pod]:
+    """Gated pods of one indexed Job, with GPUs."""
+    made = [job_pod(index, **metadata) for index in range(count)]
+    container = msgspec.convert(gpu_container(gpus), type(made[0].spec.containers[0]))
+    return [
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=[container]))
+        for pod in made
+    ]
+
+
+Changes = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Node's name -> "spec" or "status" -> fields that differ."""
+
+
+def node_objects(changes: Changes | None = None) -> dict[str, Node]:
+    made: dict[str, Node] = {}
+    for node in GRID:
+        manifest = node.manifest(node.topology_labels)
+        for part, fields in (changes or {}).get(node.name, {}).items():
+            manifest[part] = {**manifest.get(part, {}), **fields}
+        made[node.name] = msgspec.convert(manifest, Node)
+    return made
+
+
+def cluster_of(
+    pods: Iterable[Pod],
+    placements: Mapping[str, Placement] | None = None,
+    changes: Changes | None = None,
+    size: int | None = None,
+) -> Cluster:
+    return Cluster(tuple(pods), node_objects(changes), placements or {}, lambda _: OwnerSays(size))
+
+
+def scene_of(cluster: Cluster) -> Scene:
+    return Artist(cluster, SETTINGS, COUNTING).scene()
+
+
+class StillLive:
+    """A scene that does not change, where the live ones would be."""
+
+    def __init__(self, scene: Scene | None, size: int | None = None) -> None:
+        self._scene = scene
+        self._size = size
+        self.history = History()
+        self.cache = self
+        if scene is not None:
+            self.history.add(sample(scene.at, scene.picture, scene.gangs))
+
+    def scene(self) -> Scene | None:
+        return self._scene
+
+    def wait(self, after: int, timeout_seconds: float) -> Scene | None:
+        return self._scene
+
+    def unread(self) -> list[str]:
+        return [] if self._scene else ["pods"]
+
+    def size_of(self, key: GangKey) -> OwnerSays:
+        return OwnerSays(self._size)
+
+
+class NoEvents:
+    """An API server that has no Events."""
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        return {"items": []}
+
+
+def page_of(scene: Scene | None, access: Access | None = None, size: int | None = None) -> FlaskClient:
+    """A client of the page, logged in on the laptop unless `access` says otherwise."""
+    live, api = cast(Live, StillLive(scene, size)), cast(Api, NoEvents())
+    app = create_app(Dependencies(live, SETTINGS, access or LaptopAccess("me", SECRET), api))
+    client = app.test_client()
+    if access is None:
+        client.set_cookie("topogate-ui", SECRET, domain="localhost")
+    return client

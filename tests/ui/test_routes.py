@@ -1,0 +1,180 @@
+"""The page's answers, from a fixed scene."""
+
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
+from webhook.inquiry.explanation import explain
+from webhook.sweeper.settings import Settings
+from webhook.ui.access import COOKIE, LaptopAccess
+
+FIRST = "node-b0-s0-h00"
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: new}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    spec:
+      containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+
+
+@pytest.fixture
+def page() -> FlaskClient:
+    """A page over a Job of two that waits, and one bound pod."""
+    return page_of(scene_of(cluster_of([*waiting_job(2), bound_pod("a", FIRST)])), size=2)
+
+
+def only_gang(page: FlaskClient) -> str:
+    return str(page.get("/api/picture").json["gangs"][0]["id"])  # type: ignore[index]
+
+
+def test_every_answer_forbids_inline_script_and_foreign_sources(page: FlaskClient) -> None:
+    for path in ("/", "/static/main.js", "/api/picture", "/api/no-such"):
+        with page.get(path) as answer:
+            policy = answer.headers["Content-Security-Policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+
+
+def test_the_page_itself_has_no_inline_script_or_style(page: FlaskClient) -> None:
+    with page.get("/") as answer:
+        text = answer.get_data(as_text=True)
+    assert "<style" not in text
+    assert "style=" not in text
+    assert text.count("<script") == text.count('<script type="module" src="/static/') == 1
+
+
+def test_the_picture_counts_nodes_and_lists_gangs(page: FlaskClient) -> None:
+    body: Any = page.get("/api/picture").json
+    assert body["nodes"] == 8
+    assert [(row["name"], row["waiting"]) for row in body["gangs"]] == [("train", 2)]
+
+
+def test_nodes_come_one_domain_at_a_time(page: FlaskClient) -> None:
+    body: Any = page.get("/api/nodes?domain=1/b1/s0").json
+    assert [tile["name"] for tile in body["nodes"]] == ["node-b1-s0-h00", "node-b1-s0-h01"]
+
+
+def test_a_domain_whose_name_begins_like_another_does_not_bring_its_nodes(page: FlaskClient) -> None:
+    assert page.get("/api/nodes?domain=1/b").json == {"version": 1, "nodes": []}
+
+
+def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
+    cluster = cluster_of([*waiting_job(9), bound_pod("a", FIRST)], size=9)
+    page = page_of(scene_of(cluster), size=9)
+    body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
+    assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
+    assert any("room for 7 of 9" in line for line in body["sentences"])
+
+
+def test_a_gang_that_fits_is_shown_where_it_would_go(page: FlaskClient) -> None:
+    body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
+    assert len(body["nodes"]) == 2
+    assert body["best"] == "1 block, 1 subblock, 2 hosts, 2 nodes"
+
+
+def test_the_domain_that_came_closest_is_named_by_its_id() -> None:
+    pods = waiting_job(5, annotations={"topogate.io/required-topology": "block"})
+    page = page_of(scene_of(cluster_of([*pods, bound_pod("a", FIRST)])), size=5)
+    body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
+    assert body["nearest"] == "1/b1"
+
+
+def test_a_gang_that_is_not_there_is_404_with_a_sentence(page: FlaskClient) -> None:
+    answer = page.get("/api/gang?id=ns/none")
+    assert answer.status_code == 404
+    assert "no such gang" in answer.json["error"]  # type: ignore[index]
+
+
+def test_what_if_places_a_manifest_and_writes_nothing(page: FlaskClient) -> None:
+    body: Any = page.post("/api/what-if", json={"manifest": JOB}).json
+    assert body["fits"]
+    assert len(set(body["places"].values())) == 2
+    assert FIRST not in body["places"].values()
+
+
+def test_what_if_can_change_the_size_of_a_waiting_gang(page: FlaskClient) -> None:
+    body: Any = page.post("/api/what-if", json={"gang": only_gang(page), "size": 8}).json
+    assert not body["fits"]
+    assert "room for 7 of 8" in body["sentence"]
+
+
+def test_what_if_can_change_the_level_of_a_waiting_gang(page: FlaskClient) -> None:
+    question = {"gang": only_gang(page), "size": 5, "level": "block"}
+    body: Any = page.post("/api/what-if", json=question).json
+    assert "in one block" in body["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"manifest": "a: ["}, "neither YAML nor JSON"),
+        ({"manifest": "kind: ConfigMap\nmetadata: {name: x}"}, "describes no pods"),
+        ({"manifest": JOB, "level": "galaxy"}, "galaxy"),
+        ({"manifest": JOB, "size": 0}, "between 1 and"),
+        ({"manifest": JOB.replace(": 2\n", ": 99999999\n")}, "more than"),
+        ({"gang": "ns/none"}, "no gang of that name"),
+        ({"nonsense": 1}, "not understood"),
+        ({"manifest": "x" * 300_000}, "longer than"),
+    ],
+    ids=["no YAML", "no pods", "no level", "no size", "too many", "no gang", "no field", "too long"],
+)  # fmt: skip
+def test_a_question_that_cannot_be_meant_is_answered_by_a_sentence(
+    page: FlaskClient, body: dict[str, Any], says: str
+) -> None:
+    answer = page.post("/api/what-if", json=body)
+    assert answer.status_code == 400
+    assert says in answer.json["error"]  # type: ignore[index]
+
+
+def test_a_short_text_that_stands_for_a_huge_document_is_refused(page: FlaskClient) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    answer = page.post("/api/what-if", json={"manifest": "kind: Pod\n" + "\n".join(lines)})
+    assert answer.status_code == 400
+    assert "values" in answer.json["error"]  # type: ignore[index]
+
+
+def test_before_the_first_reading_the_page_says_what_it_waits_for() -> None:
+    answer = page_of(None).get("/api/picture")
+    assert answer.status_code == 503
+    assert "pods" in answer.json["error"]  # type: ignore[index]
+    assert page_of(None).get("/readyz").status_code == 503
+
+
+def test_nobody_reads_without_the_secret() -> None:
+    page = page_of(scene_of(cluster_of([])), LaptopAccess("me", "other"))
+    for path in ("/api/picture", "/api/nodes", "/api/gang?id=x", "/api/history", "/api/changes"):
+        assert page.get(path).status_code == 401
+    assert page.post("/api/what-if", json={"manifest": JOB}).status_code == 401
+
+
+def test_the_address_with_the_secret_becomes_a_cookie_and_leaves_the_address_bar() -> None:
+    page = page_of(scene_of(cluster_of([])), LaptopAccess("me", "other"))
+    answer = page.get("/?secret=other")
+    assert answer.status_code == 302
+    assert answer.headers["Location"] == "/"
+    assert f"{COOKIE}=other; HttpOnly; Path=/; SameSite=Strict" in answer.headers["Set-Cookie"]
+
+
+def test_a_wrong_secret_gives_no_cookie() -> None:
+    page = page_of(scene_of(cluster_of([])), LaptopAccess("me", "other"))
+    assert "Set-Cookie" not in page.get("/?secret=wrong").headers
+
+
+def test_a_host_that_only_resolves_to_loopback_is_refused(page: FlaskClient) -> None:
+    assert page.get("/api/picture", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_changes_are_told_as_server_sent_events(page: FlaskClient) -> None:
+    answer = page.get("/api/changes", buffered=False)
+    assert answer.content_type.startswith("text/event-stream")
+    assert next(iter(answer.response)) in (b"data: 1\n\n", "data: 1\n\n")
+    answer.close()

@@ -1,0 +1,1 @@
+"""The page: where gangs stand in the network tree, what waits and why, and what would fit. It only reads."""

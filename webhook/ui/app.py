@@ -1,0 +1,83 @@
+"""The page's HTTP routes: which there are, how errors answer, and what every answer carries.
+
+A Content-Security-Policy forbids inline script and style; nothing is fetched from anywhere else, and nothing
+that the cluster says is ever put into HTML here: the page's script writes it as text.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from webhook.inquiry.manifest import InputError
+from webhook.kube.client import ApiError
+from webhook.ui import whatif
+from webhook.ui.access import NoViewerError
+from webhook.ui.pages import Dependencies, Pages, UnavailableError, as_json, as_text
+
+STATIC: Final = Path(__file__).with_name("static")
+LARGEST_BODY_BYTES: Final = 2 * whatif.LARGEST_TEXT
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def create_app(dependencies: Dependencies) -> Flask:
+    """Make the app; see Pages for what each route answers."""
+    app = Flask("topogate-ui", static_folder=str(STATIC), static_url_path="/static")
+    app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    pages = Pages(dependencies)
+
+    app.add_url_rule("/", "index", lambda: app.send_static_file("index.html"))
+    app.add_url_rule("/healthz", "healthz", lambda: as_text(200, "ok"))
+    app.add_url_rule("/readyz", view_func=pages.readyz)
+    app.add_url_rule("/login", view_func=pages.login, methods=["POST"])
+    app.add_url_rule("/api/picture", view_func=pages.picture)
+    app.add_url_rule("/api/nodes", view_func=pages.nodes)
+    app.add_url_rule("/api/gang", view_func=pages.gang)
+    app.add_url_rule("/api/history", view_func=pages.history)
+    app.add_url_rule("/api/changes", view_func=pages.changes)
+    app.add_url_rule("/api/what-if", view_func=pages.what_if, methods=["POST"])
+
+    @app.before_request
+    def check_host() -> Response | None:
+        return dependencies.access.refusal()
+
+    @app.after_request
+    def harden(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        if not request.path.startswith("/static/"):
+            response.headers["Cache-Control"] = "no-store"
+        return response
+
+    @app.errorhandler(NoViewerError)
+    def nobody(error: NoViewerError) -> Response:
+        return as_json({"error": str(error)}, 401)
+
+    @app.errorhandler(InputError)
+    def wrong(error: InputError) -> Response:
+        return as_json({"error": str(error)}, 400)
+
+    @app.errorhandler(UnavailableError)
+    def later(error: UnavailableError) -> Response:
+        return as_json({"error": str(error)}, 503)
+
+    @app.errorhandler(ApiError)
+    def unasked(error: ApiError) -> Response:
+        return as_json({"error": f"The API server did not answer as needed: {error}"}, 502)
+
+    @app.errorhandler(HTTPException)
+    def refused(error: HTTPException) -> Response:
+        return as_json({"error": error.description or error.name}, error.code or 500)
+
+    return app

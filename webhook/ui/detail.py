@@ -1,0 +1,153 @@
+"""One gang in full: the sentences, where it came closest, the best place there could be, its Events."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from webhook.inquiry.explanation import Now, explain_gated, try_now
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Pod
+from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.settings import Settings
+from webhook.ui.gangs import GangRow
+from webhook.ui.live import Scene
+from webhook.ui.picture import Shown
+from webhook.ui.redact import HIDDEN, Rights
+
+MOST_EVENTS = 50
+
+
+class EventLine(Shown, frozen=True):
+    """An Event of the gang's owner, its first pod or its Placement. at: RFC 3339."""
+
+    at: str
+    type: str
+    reason: str
+    note: str
+    count: int = 1
+
+
+class Detail(Shown, frozen=True):
+    """A gang in full. sentences: as `topogate explain` prints them; nearest: the id of a domain, or "".
+
+    nodes: where the core would place its waiting pods now, member by member; best: its spread if nobody
+    else were there.
+    """
+
+    gang: GangRow
+    sentences: list[str]
+    nearest: str = ""
+    nodes: list[str] = msgspec.field(default_factory=list)
+    best: str = ""
+    events: list[EventLine] = msgspec.field(default_factory=list)
+
+
+def detail(
+    row: GangRow, scene: Scene, settings: Settings, size_of: Callable[[GangKey], OwnerSays], rights: Rights
+) -> Detail:
+    """What is known of a gang in a scene, without its Events."""
+    gang = find(row, scene, size_of)
+    if gang is None or not gang.gated:
+        return Detail(row, [_standing(row)], best=_best_of_standing(row, scene, settings))
+    view, snapshot = scene.view, scene.snapshot
+    now = try_now(gang, view, snapshot, settings.options)
+    first = min(gang.gated, key=lambda pod: (gang.ranks.get(pod.metadata.uid, 0), pod.metadata.name))
+
+    def named(name: str) -> str:
+        return name if rights.may_list(name.partition("/")[0]) else HIDDEN
+
+    return Detail(
+        row,
+        list(explain_gated(first, gang, view, snapshot, settings, now=now, named=named)),
+        nearest=_nearest(now, snapshot),
+        nodes=[each.node for each in now.answer.placed] if isinstance(now.answer, Assignment) else [],
+        best=_best(now.asked, snapshot, settings),
+    )
+
+
+def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerSays]) -> PodGang | None:
+    """The gang behind a row, None if none of its pods waits any more."""
+    names = {member.name for member in row.members}
+
+    def mine(pod: Pod) -> bool:
+        return pod.metadata.namespace == row.namespace and pod.metadata.name in names
+
+    gated = [pod for pod in scene.view.gated if mine(pod)]
+    others = [pod for pod in scene.view.others if mine(pod)]
+    gangs = gather(gated, others, size_of)
+    return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
+
+
+def _standing(row: GangRow) -> str:
+    where = f", on {row.spread}" if row.spread else ""
+    return f"All {row.pods} pods of {row.kind}/{row.name} are released{where}; {row.bound} are bound."
+
+
+def _nearest(now: Now, snapshot: Snapshot) -> str:
+    """The id of the domain that came closest: the answer tells its values, the snapshot its family."""
+    if not isinstance(now.answer, NoFit) or now.answer.nearest is None or not now.answer.nearest.domain:
+        return ""
+    wanted = now.answer.nearest.domain
+    for state in snapshot.nodes.values():
+        if state.path is not None and state.path[1 : len(wanted) + 1] == wanted:
+            return "/".join(state.path[: len(wanted) + 1])
+    return ""
+
+
+def _best(asked: Gang | None, snapshot: Snapshot, settings: Settings) -> str:
+    """The spread of a gang in the cluster as it would be without any other pod."""
+    if asked is None:
+        return ""
+    empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
+    found = place(replace(asked, anchors=(), excluded_nodes=frozenset()), empty, settings.options)
+    return found.spread if isinstance(found, Assignment) else ""
+
+
+def _best_of_standing(row: GangRow, scene: Scene, settings: Settings) -> str:
+    names = {member.name for member in row.members}
+    pods = [
+        pod
+        for pod in scene.view.others
+        if pod.metadata.namespace == row.namespace and pod.metadata.name in names
+    ]
+    gangs = gather(pods, [], lambda _: OwnerSays())
+    gang = next((gang for gang in gangs if gang.key.placement_key == row.id), None)
+    if gang is None:
+        return ""
+    try:
+        return _best(question(gang, pods, {}, class_of=scene.view.class_of).gang, scene.snapshot, settings)
+    except ValueError:
+        return ""
+
+
+def events_of(api: Api, row: GangRow) -> list[EventLine]:
+    """The gang's newest Events, the latest first; none where they cannot be read."""
+    names = {row.name, row.id.partition("/")[2], *(member.name for member in row.members)}
+    try:
+        answer = api.json(
+            "GET", f"/apis/events.k8s.io/v1/namespaces/{row.namespace}/events", query={"limit": "500"}
+        )
+    except ApiError:
+        return []
+    lines = [
+        _line(item)
+        for item in answer.get("items") or ()
+        if (item.get("regarding") or {}).get("name") in names
+    ]
+    return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_EVENTS]
+
+
+def _line(item: dict[str, Any]) -> EventLine:
+    series = item.get("series") or {}
+    at = series.get("lastObservedTime") or item.get("eventTime") or item.get("deprecatedLastTimestamp")
+    return EventLine(
+        str(at or (item.get("metadata") or {}).get("creationTimestamp") or ""),
+        str(item.get("type", "")),
+        str(item.get("reason", "")),
+        str(item.get("note", "")),
+        int(series.get("count") or item.get("deprecatedCount") or 1),
+    )

@@ -1,0 +1,101 @@
+"""The list of gangs: those that wait and those that run, with where their pods are. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.gangs import GangKey, key_of
+from webhook.sweeper.observe.view import View
+from webhook.ui.picture import Shown
+
+HELD: str = "Held"
+"""Of a gang with gated pods and without a Placement: the sweeper has not yet said anything of it."""
+
+
+class Member(Shown, frozen=True):
+    """A pod of a gang: its rank if it has one, and its node, "" while it waits."""
+
+    name: str
+    node: str = ""
+    rank: int | None = None
+
+
+class GangRow(Shown, frozen=True):
+    """A gang in the list. created: RFC 3339; proven: nothing better existed when it was planned."""
+
+    id: str
+    namespace: str
+    kind: str
+    name: str
+    state: str
+    pods: int
+    waiting: int
+    bound: int
+    size: int
+    gpus: int
+    priority: int
+    created: str
+    spread: str = ""
+    reason: str = ""
+    proven: bool = True
+    members: list[Member] = msgspec.field(default_factory=list)
+
+
+KeyOf = Callable[[Pod], GangKey]
+
+
+@dataclass
+class _Pods:
+    gated: list[Pod] = field(default_factory=list)
+    others: list[Pod] = field(default_factory=list)
+
+
+def list_gangs(view: View, gpus_of: Mapping[str, int], key: KeyOf = key_of) -> list[GangRow]:
+    """Gangs with a gated pod or a Placement, those that wait first, then by priority and age.
+
+    gpus_of: GPUs by the pod's uid. key: the gang of a pod.
+    """
+    by_key: dict[GangKey, _Pods] = {}
+    for pod in view.gated:
+        by_key.setdefault(key(pod), _Pods()).gated.append(pod)
+    for pod in view.others:
+        if pod.metadata.uid in gpus_of or view.is_ours(pod):
+            by_key.setdefault(key(pod), _Pods()).others.append(pod)
+    rows = [
+        _row(gang, pods, view, gpus_of)
+        for gang, pods in by_key.items()
+        if pods.gated or gang.placement_key in view.placements
+    ]
+    return sorted(rows, key=lambda row: (not row.waiting, -row.priority, row.created, row.id))
+
+
+def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int]) -> GangRow:
+    everyone = pods.gated + pods.others
+    placement = view.placements.get(gang.placement_key)
+    ranks = {each.uid: each.rank for each in placement.spec.pods} if placement else {}
+    nodes = view.placed_on(everyone)
+    members = [
+        Member(pod.metadata.name, nodes.get(pod.metadata.uid, ""), ranks.get(pod.metadata.uid))
+        for pod in everyone
+    ]
+    status = placement.status if placement else None
+    return GangRow(
+        id=gang.placement_key,
+        namespace=gang.namespace,
+        kind=gang.kind,
+        name=gang.name,
+        state=(status.state if status else "") or HELD,
+        pods=len(everyone),
+        waiting=sum(pod.metadata.uid not in nodes for pod in pods.gated),
+        bound=sum(bool(pod.spec.node_name) for pod in everyone),
+        size=max(placement.spec.size if placement else 0, len(everyone)),
+        gpus=sum(gpus_of.get(pod.metadata.uid, 0) for pod in everyone),
+        priority=max((pod.spec.priority or 0 for pod in everyone), default=0),
+        created=min((pod.metadata.creation_timestamp or "" for pod in everyone), default=""),
+        spread=status.spread if status else "",
+        reason=status.reason if status else "",
+        proven=placement.spec.proven if placement else True,
+        members=sorted(members, key=lambda each: (each.rank is None, each.rank or 0, each.name)),
+    )

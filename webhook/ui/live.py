@@ -1,0 +1,168 @@
+"""The picture kept current: informers of this process, and one thread that draws anew when something changed.
+
+Viewers cost one drawing between them: each asks for the version that is there, or waits for the next.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.placement import Snapshot
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey, key_of
+from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.ui.gangs import GangRow, list_gangs
+from webhook.ui.history import History, sample
+from webhook.ui.picture import Counting, Picture, draw
+
+DRAW_SECONDS: Final = 1.0
+"""Drawn at most this often; in a cluster of 65,000 nodes a drawing takes about as long."""
+
+IDLE_SECONDS: Final = 10.0
+"""Drawn at least this often, since ages and silences grow without any event."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One moment: its number, when it was (seconds since 1970), and all that is known of it."""
+
+    version: int
+    at: float
+    view: View
+    snapshot: Snapshot
+    picture: Picture
+    gangs: list[GangRow]
+    pod_gpus: Mapping[str, int] = field(default_factory=dict)
+
+
+class Artist:
+    """Draws scenes of a source, keeping what did not change between two of them."""
+
+    def __init__(self, source: Objects, settings: Settings, counting: Counting) -> None:
+        """Nothing is drawn yet."""
+        self._snapshotter = Snapshotter(source, settings)
+        self._counting = counting
+        self._known: dict[str, tuple[Pod, GangKey, int]] = {}
+        self._version = 0
+
+    def scene(self) -> Scene:
+        """The scene now."""
+        view = self._snapshotter.view()
+        snapshot = self._snapshotter.snapshot(view)
+        picture = draw(view, snapshot, self._counting)
+        self._learn(view)
+        gpus = {uid: count for uid, (_, _, count) in self._known.items() if count}
+        gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid][1])
+        self._version += 1
+        return Scene(self._version, time.time(), view, snapshot, picture, gangs, gpus)
+
+    def _learn(self, view: View) -> None:
+        """Gang and GPUs of each pod, worked out once for as long as the object is the very same."""
+        known: dict[str, tuple[Pod, GangKey, int]] = {}
+        for pod in (*view.gated, *view.others):
+            uid = pod.metadata.uid
+            before = self._known.get(uid)
+            known[uid] = before if before and before[0] is pod else (pod, key_of(pod), self._gpus(view, pod))
+        self._known = known
+
+    def _gpus(self, view: View, pod: Pod) -> int:
+        try:
+            return self._counting.gpus(view.class_of(pod).requests)
+        except ValueError:
+            return 0  # the map shows its node as full; the sweeper's log says why it cannot be read
+
+
+class Live:
+    """Scenes of a live cluster. Safe for use by many threads."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        settings: Settings,
+        counting: Counting,
+        history: History,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """start() begins to read."""
+        self._cache = cache
+        self._artist = Artist(cache, settings, counting)
+        self._history = history
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._ready = threading.Condition()
+        self._scene: Scene | None = None
+        self._thread = threading.Thread(target=self._run, name="artist", daemon=True)
+
+    @property
+    def history(self) -> History:
+        """What has been sampled so far."""
+        return self._history
+
+    @property
+    def cache(self) -> ClusterCache:
+        """The live copies behind it."""
+        return self._cache
+
+    def start(self) -> None:
+        """Begin to read and to draw."""
+        self._cache.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._stopping.set()
+        self._cache.changed.set()
+        self._cache.stop()
+
+    def scene(self) -> Scene | None:
+        """The latest scene, None while the cluster has not been read once."""
+        with self._ready:
+            return self._scene
+
+    def wait(self, after: int, timeout_seconds: float) -> Scene | None:
+        """The latest scene, waiting for one later than version `after`."""
+        with self._ready:
+            self._ready.wait_for(
+                lambda: self._scene is not None and self._scene.version > after, timeout_seconds
+            )
+            return self._scene
+
+    def unread(self) -> list[str]:
+        """The collections that have not been read once yet: no right to list them, or no answer."""
+        cache = self._cache
+        read = {
+            "pods": cache.pods.synced,
+            "nodes": cache.nodes.synced,
+            "placements": cache.placements.synced,
+            "owners": cache.owners.synced,
+        }
+        return [name for name, is_read in read.items() if not is_read]
+
+    def _run(self) -> None:
+        while not self._stopping.is_set() and not self._cache.synced:
+            self._stopping.wait(0.1)
+        while not self._stopping.is_set():
+            self._cache.changed.clear()
+            started = self._clock()
+            try:
+                self._publish(self._artist.scene())
+            except Exception:
+                logger.exception("drawing_failed")
+            # Never busier than half of the time, however large the cluster is.
+            took = self._clock() - started
+            self._stopping.wait(max(DRAW_SECONDS - took, took))
+            self._cache.changed.wait(IDLE_SECONDS)
+
+    def _publish(self, scene: Scene) -> None:
+        self._history.add(sample(scene.at, scene.picture, scene.gangs))
+        with self._ready:
+            self._scene = scene
+            self._ready.notify_all()

@@ -1,0 +1,237 @@
+"""What each route of the page answers: the live scene, cut down to what the viewer may see."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from flask import Response, request
+
+from webhook.inquiry.manifest import InputError
+from webhook.kube.client import Api
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.settings import Settings
+from webhook.ui import whatif
+from webhook.ui.access import Access, Seen
+from webhook.ui.detail import detail, events_of, find
+from webhook.ui.gangs import GangRow
+from webhook.ui.live import Live, Scene
+from webhook.ui.redact import gangs_for, node_for
+
+MOST_STREAMS: Final = 64
+"""Viewers that are told of changes at once; more are asked to come later."""
+
+STREAM_SECONDS: Final = 15.0
+"""A stream says something at least this often, so that a viewer who left is noticed."""
+
+MOST_NODES: Final = 5_000
+"""Of one answer; a larger domain is opened by its parts."""
+
+TURN_SECONDS: Final = 10.0
+"""How long a question to the core waits for the one before it."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the app reads from. api: asked for Events, with this process's own rights."""
+
+    live: Live
+    settings: Settings
+    access: Access
+    api: Api
+
+
+class UnavailableError(Exception):
+    """There is nothing to show yet, or too much is asked at once; the message says which."""
+
+
+class Pages:
+    """The routes that need the live scene."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        """Nobody has asked yet."""
+        self._of = dependencies
+        self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        self._thinking = threading.Lock()
+
+    def readyz(self) -> Response:
+        """Ready once the cluster has been read; says which collection is missing."""
+        unread = self._of.live.unread()
+        if unread:
+            return as_text(503, f"not read yet: {', '.join(unread)}")
+        return as_text(200, "ok")
+
+    def login(self) -> Response:
+        """Take a bearer token from the page's form."""
+        return self._of.access.login(request.form.get("token", ""))
+
+    def picture(self) -> Response:
+        """Domains with their sums, and gangs; nodes come one domain at a time."""
+        scene, seen = self._seen()
+        gangs, hidden = gangs_for(scene.gangs, seen.rights)
+        picture = scene.picture
+        return as_json(
+            {
+                "version": scene.version,
+                "at": scene.at,
+                "viewer": seen.name,
+                "levels": picture.levels,
+                "families": picture.families,
+                "models": picture.models,
+                "domains": picture.domains,
+                "nodes": len(picture.nodes),
+                "unreadable": picture.unreadable,
+                "gangs": [_short(row) for row in gangs],
+                "hiddenGangs": hidden,
+            }
+        )
+
+    def nodes(self) -> Response:
+        """The nodes below one domain, at most MOST_NODES; all nodes without one."""
+        scene, seen = self._seen()
+        if not seen.rights.nodes:
+            return as_json({"error": "You may not list nodes; the map shows domains alone."}, 403)
+        below = request.args.get("domain", "")
+        tiles = [
+            tile
+            for tile in scene.picture.nodes.values()
+            if not below or tile.domain == below or tile.domain.startswith(below + "/")
+        ]
+        if len(tiles) > MOST_NODES:
+            raise InputError(f"{len(tiles)} nodes are more than one answer holds; open a smaller domain")
+        return as_json({"version": scene.version, "nodes": [node_for(tile, seen.rights) for tile in tiles]})
+
+    def gang(self) -> Response:
+        """One gang in full. 404 also for one that the viewer may not see."""
+        scene, seen = self._seen()
+        row = self._row(scene, seen, request.args.get("id", ""))
+        if row is None:
+            return as_json(
+                {"error": "There is no such gang, or you may not list the pods of its namespace."}, 404
+            )
+        with self._alone():
+            found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
+        if seen.may_see_events(row.namespace):
+            found = msgspec.structs.replace(found, events=events_of(self._of.api, row))
+        return as_json(found)
+
+    def history(self) -> Response:
+        """The samples of the last hours: sums only, which every viewer may see."""
+        self._seen()
+        return as_json({"samples": self._of.live.history.samples()})
+
+    def changes(self) -> Response:
+        """Server-sent events: the number of each new version, from the first picture on."""
+        self._of.access.viewer()
+        if not self._streams.acquire(blocking=False):
+            raise UnavailableError(f"{MOST_STREAMS} viewers are told of changes already; ask again later")
+        stream = Response(self._told(), content_type="text/event-stream")
+        stream.call_on_close(self._streams.release)
+        return stream
+
+    def _told(self) -> Iterator[str]:
+        version = -1
+        while True:
+            scene = self._of.live.wait(version, STREAM_SECONDS)
+            if scene is None or scene.version == version:
+                yield ": still here\n\n"
+                continue
+            version = scene.version
+            yield f"data: {version}\n\n"
+
+    def what_if(self) -> Response:
+        """Place a manifest, or a changed gang, on the scene. See _Wanted."""
+        scene, seen = self._seen()
+        wanted = _body()
+        change = whatif.Change(wanted.size, wanted.level)
+        if wanted.manifest:
+            with self._alone():
+                found = whatif.of_manifest(wanted.manifest, scene, self._of.settings, change)
+            return self._placed(found, seen)
+        row = self._row(scene, seen, wanted.gang)
+        gang = find(row, scene, self._of.live.cache.size_of) if row is not None else None
+        if gang is None or not gang.gated:
+            raise InputError("no gang of that name waits; give a manifest instead")
+        view = scene.view
+        with self._alone():
+            try:
+                asked = question(
+                    gang, gang.gated, view.placed_on(gang.released), class_of=view.class_of,
+                    is_ours=view.is_ours,
+                ).gang  # fmt: skip
+            except ValueError as error:
+                raise InputError(str(error)) from None
+            return self._placed(whatif.answer(asked, scene.snapshot, self._of.settings.options, change), seen)
+
+    @staticmethod
+    def _placed(found: whatif.WhatIf, seen: Seen) -> Response:
+        """The answer, without names of nodes for those who may not list them."""
+        return as_json(found if seen.rights.nodes else msgspec.structs.replace(found, places={}))
+
+    def _seen(self) -> tuple[Scene, Seen]:
+        """The scene and who looks. Raises NoViewerError, UnavailableError."""
+        viewer = self._of.access.viewer()
+        scene = self._of.live.scene()
+        if scene is None:
+            unread = ", ".join(self._of.live.unread()) or "the first picture"
+            raise UnavailableError(f"Still reading the cluster: waiting for {unread}.")
+        return scene, self._of.access.seen(viewer, (row.namespace for row in scene.gangs))
+
+    @staticmethod
+    def _row(scene: Scene, seen: Seen, wanted: str) -> GangRow | None:
+        return next(
+            (row for row in scene.gangs if row.id == wanted and seen.rights.may_list(row.namespace)), None
+        )
+
+    def _alone(self) -> "_Turn":
+        return _Turn(self._thinking)
+
+
+class _Turn:
+    """One question to the core at a time; who waits for longer than a moment is sent away."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=TURN_SECONDS):
+            raise UnavailableError("Others ask just now; try again in a moment.")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a what-if."""
+
+    manifest: str = ""
+    gang: str = ""
+    size: int | None = None
+    level: str | None = None
+
+
+def _body() -> _Wanted:
+    if request.mimetype != "application/json":
+        raise InputError("Content-Type must be application/json")
+    try:
+        return msgspec.json.decode(request.get_data(), type=_Wanted)
+    except msgspec.DecodeError as error:
+        raise InputError(f"the question is not understood: {error}") from None
+
+
+def _short(row: GangRow) -> dict[str, Any]:
+    """The row without its members but with the nodes that they are on, for the map's highlight."""
+    fields: dict[str, Any] = msgspec.to_builtins(row)
+    del fields["members"]
+    return fields
+
+
+def as_json(value: Any, status: int = 200) -> Response:
+    """An answer of anything that msgspec can write."""
+    return Response(msgspec.json.encode(value), status, content_type="application/json")
+
+
+def as_text(status: int, text: str) -> Response:
+    """An answer in plain text."""
+    return Response(text, status, content_type="text/plain; charset=utf-8")

@@ -1,0 +1,270 @@
+"""What the page shows of the cluster at one moment: domains and nodes. Pure; redact hides names.
+
+A picture is made once for all viewers and then cut down to what each of them may see (see redact).
+GPUs are counted over the operator's GPU resources (admission's gpuResources); shared cards count as the units
+of their resource, and are shown one by one inside their node.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from webhook.kube.objects import Pod
+from webhook.placement import Snapshot
+from webhook.placement.names import natural
+from webhook.placement.snapshot import NodeState
+from webhook.sweeper.observe.view import View
+
+FREE: Final = "free"
+USED: Final = "used"
+WAITED_FOR: Final = "waiting-for"
+EXCLUDED: Final = "excluded"
+STATES: Final = (FREE, USED, WAITED_FOR, EXCLUDED)
+"""Of a node, in rising order of what it hides: partly used nodes count as used."""
+
+NO_PLACE: Final = "no topology labels"
+"""The name of the domain that holds nodes without a complete family of topology labels."""
+
+
+class Shown(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of what is sent to the page."""
+
+
+class PodTile(Shown, frozen=True):
+    """A pod on a node. state: "bound", "released" or "planned"; gpus: how many it takes there."""
+
+    namespace: str
+    name: str
+    gpus: int
+    state: str
+
+
+class CardTile(Shown, frozen=True):
+    """A shared card: how many pods have a part of it, and which of its tiles are taken."""
+
+    name: str
+    pods: int
+    tiles: int
+    tiles_used: list[int]
+
+
+class NodeTile(Shown, frozen=True):
+    """A node: its GPUs, what holds them, and why it takes no pods ("" when it does)."""
+
+    name: str
+    domain: str
+    model: str
+    gpus: int
+    used: int
+    waiting: int
+    state: str
+    cause: str = ""
+    cards: list[CardTile] = msgspec.field(default_factory=list)
+    pods: list[PodTile] = msgspec.field(default_factory=list)
+
+
+class DomainTile(Shown, frozen=True):
+    """A domain above the nodes, summed over them. id: its path; nodes: how many of each of STATES."""
+
+    id: str
+    parent: str
+    level: int
+    name: str
+    gpus: int
+    used: int
+    waiting: int
+    nodes: list[int]
+    whole: int
+    """GPUs on nodes that are wholly free."""
+
+
+class Picture(Shown, frozen=True):
+    """All of it. levels: names, coarsest first; families: the label family of each path's first part."""
+
+    levels: list[str]
+    families: list[str]
+    domains: list[DomainTile]
+    nodes: dict[str, NodeTile]
+    models: list[str]
+    unreadable: int = 0
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Which resources are GPUs, and which label names the model of a node's GPUs."""
+
+    resources: tuple[str, ...]
+    model_labels: tuple[str, ...]
+
+    def gpus(self, amounts: Mapping[str, int] | Iterable[tuple[str, int]]) -> int:
+        """The GPUs among amounts of resources."""
+        pairs = amounts.items() if isinstance(amounts, Mapping) else amounts
+        return sum(amount for name, amount in pairs if _is_one_of(name, self.resources))
+
+    def model(self, labels: Mapping[str, str]) -> str:
+        """The model of a node's GPUs, "" if no label tells."""
+        return next((labels[key] for key in self.model_labels if labels.get(key)), "")
+
+
+@lru_cache(maxsize=4096)
+def _is_one_of(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def draw(view: View, snapshot: Snapshot, counting: Counting) -> Picture:
+    """The picture of one view and of the snapshot made from it."""
+    places = _pods_by_node(view)
+    tiles = {
+        state.name: _node_tile(state, places.get(state.name, []), counting)
+        for state in snapshot.nodes.values()
+        if counting.gpus(state.node.allocatable) or state.cards
+    }
+    topology = snapshot.topology
+    return Picture(
+        levels=list(topology.level_names),
+        families=[family[0].rpartition("/")[0] or family[0] for family in topology.families],
+        domains=sum_domains(tiles.values()),
+        nodes=tiles,
+        models=sorted({tile.model for tile in tiles.values() if tile.model}),
+        unreadable=len(view.nodes) - len(snapshot.nodes),
+    )
+
+
+def _pods_by_node(view: View) -> dict[str, list[tuple[Pod, str]]]:
+    """Node -> the pods that hold something there, and in which state they are."""
+    found: dict[str, list[tuple[Pod, str]]] = {}
+    for pod in view.others:
+        node = view.occupied(pod)
+        if node is not None and (pod.spec.node_name or view.is_ours(pod)):
+            found.setdefault(node, []).append((pod, "bound" if pod.spec.node_name else "released"))
+    for pod in view.gated:
+        planned = view.planned.get(pod.metadata.uid)
+        if planned is not None:
+            found.setdefault(planned.node, []).append((pod, "planned"))
+    return found
+
+
+def _node_tile(state: NodeState, pods: list[tuple[Pod, str]], counting: Counting) -> NodeTile:
+    taken = {use.name: counting.gpus(use.requests) for use in state.usages}
+    shown = [
+        PodTile(pod.metadata.namespace, pod.metadata.name, gpus, how)
+        for pod, how in pods
+        if (gpus := taken.get(f"{pod.metadata.namespace}/{pod.metadata.name}", 0))
+    ]
+    gpus = counting.gpus(state.node.allocatable)
+    waiting = sum(pod.gpus for pod in shown if pod.state != "bound")
+    used = max(0, gpus - counting.gpus(state.free) - waiting)
+    cause = excluded_because(state)
+    if cause:
+        condition = EXCLUDED
+    elif waiting:
+        condition = WAITED_FOR
+    else:
+        condition = USED if used else FREE
+    domain = domain_of(state)
+    model = counting.model(state.node.labels)
+    return NodeTile(state.name, domain, model, gpus, used, waiting, condition, cause, _cards(state), shown)
+
+
+def excluded_because(state: NodeState) -> str:
+    """Why no GPU pod goes to a node whatever is free there; "" when some may."""
+    node = state.node
+    if node.problem:
+        return node.problem
+    if node.unschedulable:
+        return "cordoned"
+    return "" if node.ready else "not ready"
+
+
+def domain_of(state: NodeState) -> str:
+    """The id of the lowest domain above the node."""
+    return "/".join(state.path) if state.path is not None else NO_PLACE
+
+
+def _cards(state: NodeState) -> list[CardTile]:
+    users: dict[str, int] = {}
+    tiles: dict[str, set[int]] = {}
+    for use in state.usages:
+        for card in use.cards.keys() | use.tiles.keys():
+            users[card] = users.get(card, 0) + 1
+            tiles.setdefault(card, set()).update(use.tiles.get(card, ()))
+    return [
+        CardTile(card.name, users.get(card.name, 0), card.tiles, sorted(tiles.get(card.name, ())))
+        for card in state.node.cards
+    ]
+
+
+@dataclass
+class _Sum:
+    """What a domain adds up to so far."""
+
+    gpus: int = 0
+    used: int = 0
+    waiting: int = 0
+    whole: int = 0
+    nodes: tuple[int, ...] = (0,) * len(STATES)
+
+    def add(self, tile: NodeTile) -> None:
+        """Count a node in."""
+        usable = tile.state != EXCLUDED
+        self.gpus += tile.gpus if usable else 0
+        self.used += tile.used
+        self.waiting += tile.waiting
+        self.whole += tile.gpus if tile.state == FREE else 0
+        number = STATES.index(tile.state)
+        self.nodes = tuple(count + (index == number) for index, count in enumerate(self.nodes))
+
+
+def sum_domains(tiles: Iterable[NodeTile]) -> list[DomainTile]:
+    """The domains above these nodes with their sums, parents before their children, in natural order.
+
+    Lowest domains that hold a single node are left out: the node stands for them.
+    """
+    tiles = list(tiles)
+    alone = {domain for domain, count in Counter(tile.domain for tile in tiles).items() if count == 1}
+    sums: dict[str, _Sum] = {}
+    for tile in tiles:
+        for ancestor in lineage(tile.domain):
+            if ancestor in alone and _depth(ancestor) > 0:
+                continue
+            sums.setdefault(ancestor, _Sum()).add(tile)
+    return [
+        DomainTile(
+            id=key,
+            parent=_parent(key),
+            level=_depth(key),
+            name=key if key == NO_PLACE else key.rpartition("/")[2],
+            gpus=total.gpus,
+            used=total.used,
+            waiting=total.waiting,
+            nodes=list(total.nodes),
+            whole=total.whole,
+        )
+        for key, total in sorted(sums.items(), key=lambda item: _order(item[0]))
+    ]
+
+
+def lineage(domain: str) -> list[str]:
+    """The ids of a lowest domain and of those above it, coarsest first."""
+    if domain == NO_PLACE:
+        return [domain]
+    parts = domain.split("/")
+    return ["/".join(parts[: length + 1]) for length in range(1, len(parts))]
+
+
+def _parent(key: str) -> str:
+    return "" if key == NO_PLACE or key.count("/") < 2 else key.rpartition("/")[0]
+
+
+def _depth(key: str) -> int:
+    return 0 if key == NO_PLACE else key.count("/") - 1
+
+
+def _order(key: str) -> list[tuple[tuple[int, int | str], ...]]:
+    """b2 stands before b10, and what has no place last."""
+    return [((9, ""),)] if key == NO_PLACE else [natural(part) for part in key.split("/")]

@@ -1,0 +1,45 @@
+"""What one viewer may see of a picture: what is used, and by whom where it may be listed. Pure."""
+
+from dataclasses import dataclass
+
+from webhook.ui.gangs import GangRow
+from webhook.ui.picture import NodeTile, PodTile
+
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a viewer may list. namespaces: where pods may be listed, None for everywhere;
+    nodes: whether nodes may be listed."""
+
+    namespaces: frozenset[str] | None = None
+    nodes: bool = True
+
+    def may_list(self, namespace: str) -> bool:
+        """Whether the viewer may list the pods of a namespace."""
+        return self.namespaces is None or namespace in self.namespaces
+
+
+EVERYTHING = Rights()
+
+
+def gangs_for(rows: list[GangRow], rights: Rights) -> tuple[list[GangRow], int]:
+    """The gangs that the viewer may see, and how many there are beside them."""
+    seen = [row for row in rows if rights.may_list(row.namespace)]
+    return seen, len(rows) - len(seen)
+
+
+def node_for(tile: NodeTile, rights: Rights) -> NodeTile:
+    """The tile without names of pods that the viewer may not list: their GPUs stay."""
+    if rights.namespaces is None:
+        return tile
+    pods = [pod if rights.may_list(pod.namespace) else _hidden(pod) for pod in tile.pods]
+    return NodeTile(
+        tile.name, tile.domain, tile.model, tile.gpus, tile.used, tile.waiting, tile.state, tile.cause,
+        tile.cards, pods,
+    )  # fmt: skip
+
+
+def _hidden(pod: PodTile) -> PodTile:
+    return PodTile(HIDDEN, HIDDEN, pod.gpus, pod.state)

@@ -1,0 +1,160 @@
+"""`topogate ui` on a laptop, and `topogate-ui` in a cluster: the page as a process of its own.
+
+It has informers of its own and only reads, so viewers never cost the sweeper or the webhook anything.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+
+from webhook import logs
+from webhook.kube.client import Api, ConnectError
+from webhook.policy.file import PolicyError, load_policy
+from webhook.policy.values import Policy
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.settings import Settings, SettingsError, load
+from webhook.ui.access import Access, ClusterAccess, LaptopAccess, Proxy
+from webhook.ui.app import create_app
+from webhook.ui.history import History
+from webhook.ui.live import Live
+from webhook.ui.pages import MOST_STREAMS, Dependencies
+from webhook.ui.picture import Counting
+from webhook.ui.rights import Gatekeeper
+
+USER_AGENT: Final = "topogate-ui"
+THREADS: Final = MOST_STREAMS + 16
+"""A stream holds a thread for as long as its viewer looks."""
+
+MODEL_LABELS: Final = (
+    "gpu.topogate.io/model",
+    "nvidia.com/gpu.product",
+    "gpu.intel.com/product",
+    "amd.com/gpu.product-name",
+    "cloud.google.com/gke-accelerator",
+)
+"""Node labels that name a model, beside those of the policy's catalogue; the first that is there counts."""
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
+
+    def __init__(self, options: dict[str, Any], load_app: Any) -> None:
+        """options: gunicorn's settings; load_app: makes the app."""
+        self._options = options
+        self._load_app = load_app
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Settings of gunicorn; see its documentation for their meaning."""
+        for name, value in self._options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        """Start to read the cluster, and make the app."""
+        app: Flask = self._load_app()
+        return app
+
+
+def counting(policy: Policy) -> Counting:
+    """What counts as a GPU, and which labels name its model, by the operator's policy."""
+    catalogue = dict.fromkeys(key for model in policy.gpu_models for key in model.labels)
+    return Counting(tuple(policy.gpu_resources), tuple(dict.fromkeys((*MODEL_LABELS, *catalogue))))
+
+
+def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple[Flask, Live]:
+    """The app over a live cluster, already reading."""
+    live = Live(ClusterCache(api, settings.gate_prefix), settings, counting(policy), History())
+    live.start()
+    return create_app(Dependencies(live, settings, access, api)), live
+
+
+def options(bind: str, certificate: Path | None, key: Path | None) -> dict[str, Any]:
+    """Settings of gunicorn: one worker, since each would read the whole cluster for itself."""
+    made: dict[str, Any] = {
+        "bind": bind,
+        "workers": 1,
+        "worker_class": "gthread",
+        "threads": THREADS,
+        "keepalive": 75,
+        "graceful_timeout": 2,
+        "control_socket_disable": True,
+        "proc_name": "topogate-ui",
+        "loglevel": "warning",
+    }
+    if certificate is not None and key is not None:
+        made |= {"certfile": str(certificate), "keyfile": str(key)}
+    return made
+
+
+def read_files(arguments: argparse.Namespace) -> tuple[Settings, Policy]:
+    """The settings and the policy. Raises SettingsError, PolicyError."""
+    settings = Settings(**(load(arguments.config) if arguments.config else {}))
+    return settings, load_policy(arguments.policy) if arguments.policy else Policy()
+
+
+def serve_laptop(arguments: argparse.Namespace, kubeconfig: Path) -> int:
+    """Serve the page on loopback until interrupted; prints the address that carries the secret."""
+    settings, policy = read_files(arguments)
+    access = LaptopAccess(f"as {kubeconfig}")
+    address = f"127.0.0.1:{arguments.port}"
+
+    def load_app() -> Flask:
+        return build(Api.connect(kubeconfig, user_agent=USER_AGENT), settings, policy, access)[0]
+
+    Api.connect(kubeconfig, user_agent=USER_AGENT).request("GET", "/version")
+    print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
+    Server(options(address, None, None), load_app).run()
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of the cluster's program."""
+    made = argparse.ArgumentParser(prog="topogate-ui", description=__doc__)
+    made.add_argument("--bind", default="0.0.0.0:8090", help="address:port to listen on (%(default)s)")
+    made.add_argument("--cert-dir", type=Path, help="holds tls.crt and tls.key; without it plain HTTP")
+    made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
+    made.add_argument(
+        "--user-header", default="", metavar="NAME",
+        help="believe a proxy in front that names the user in this header; nobody else may reach this port",
+    )  # fmt: skip
+    made.add_argument("--groups-header", default="", metavar="NAME", help="and the groups in this one")
+    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    made.add_argument("--log-format", default="text", choices=logs.FORMATS)
+    made.add_argument("--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file")
+    made.add_argument("--policy", type=Path, metavar="FILE", help="admission's policy: what counts as a GPU")
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
+    arguments = parser().parse_args(argv)
+    logs.configure(arguments.log_level, arguments.log_format)
+    if arguments.groups_header and not arguments.user_header:
+        print("topogate-ui: --groups-header needs --user-header", file=sys.stderr)  # noqa: T201
+        return 2
+    proxy = Proxy(arguments.user_header, arguments.groups_header) if arguments.user_header else None
+    try:
+        settings, policy = read_files(arguments)
+        api = Api.connect(arguments.kubeconfig, user_agent=USER_AGENT)
+    except (ConnectError, SettingsError, PolicyError) as error:
+        print(f"topogate-ui: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    folder = arguments.cert_dir
+    certificate, key = (folder / "tls.crt", folder / "tls.key") if folder else (None, None)
+    if proxy is not None:
+        logging.getLogger(__name__).info("proxy_believed header=%s", proxy.user_header)
+
+    def load_app() -> Flask:
+        return build(api, settings, policy, ClusterAccess(Gatekeeper(api), proxy))[0]
+
+    Server(options(arguments.bind, certificate, key), load_app).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+// What if: a manifest or a changed gang, placed by the core on the live cluster. Nothing is written.
+import * as api from "./api.js";
+import { byId, choices } from "./dom.js";
+
+/** Wire the form. answered: called with the answer, null when it is cleared. */
+export function wireWhatIf(answered) {
+  byId("what-if-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const size = byId("what-if-size").value;
+    const gang = byId("what-if-gang").value;
+    const question = { size: size ? Number(size) : null, level: byId("what-if-level").value || null };
+    if (gang) question.gang = gang;
+    else question.manifest = byId("what-if-manifest").value;
+    byId("what-if-answer").textContent = "Asking ...";
+    try {
+      const answer = await api.whatIf(question);
+      byId("what-if-answer").textContent = [answer.sentence, ...answer.notes].join("\n");
+      answered(answer);
+    } catch (error) {
+      byId("what-if-answer").textContent = error.message;
+      answered(null);
+    }
+  });
+  byId("what-if-clear").addEventListener("click", () => {
+    byId("what-if-answer").textContent = "";
+    answered(null);
+  });
+  byId("what-if-file").addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    if (file) byId("what-if-manifest").value = await file.text();
+  });
+}
+
+/** Keep the choices current. */
+export function drawWhatIf({ picture }) {
+  const waiting = picture.gangs.filter((row) => row.waiting);
+  choices(byId("what-if-gang"), [["", "none: the manifest below"], ...waiting.map((row) => [row.id, `${row.namespace}/${row.kind}/${row.name}`])]);
+  choices(byId("what-if-level"), [["", "as it is"], ...picture.levels.map((name) => [name, name])]);
+}

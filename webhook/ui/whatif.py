@@ -1,0 +1,116 @@
+"""What if: a manifest, or a changed gang, placed on the live snapshot by the core. Nothing is written."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from webhook.inquiry import documents, simulation
+from webhook.inquiry.manifest import InputError
+from webhook.kube.objects import Node, Pod, SchedulingGate
+from webhook.kube.placements import Placement
+from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, place
+from webhook.scheduling import unmodelled
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.ui.live import Scene
+from webhook.ui.picture import Shown
+
+LARGEST_TEXT = 256 * 1024
+"""Of a manifest, in bytes."""
+
+MOST_PODS = 20_000
+
+
+class WhatIf(Shown, frozen=True):
+    """The answer: either places, or the sentence why there are none."""
+
+    fits: bool
+    sentence: str
+    places: dict[str, str] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is asked to be different. size: members; level: required topology level; "" or None: as it is."""
+
+    size: int | None = None
+    level: str | None = None
+
+
+@dataclass(frozen=True)
+class _With:
+    """The objects of a view and pods beside them that are not there."""
+
+    view: View
+    more: tuple[Pod, ...]
+
+    def pod_items(self) -> Iterable[Pod]:
+        """The view's pods and the others."""
+        return (*self.view.others, *self.view.gated, *self.more)
+
+    def node_items(self) -> Mapping[str, Node]:
+        """The view's."""
+        return self.view.nodes
+
+    def current_placements(self) -> Mapping[str, Placement]:
+        """The view's."""
+        return self.view.placements
+
+
+def of_manifest(text: str, scene: Scene, settings: Settings, change: Change) -> WhatIf:
+    """Where the pods of a manifest would go now. Raises InputError for a text that cannot be used."""
+    if len(text.encode()) > LARGEST_TEXT:
+        raise InputError(f"the manifest is longer than {LARGEST_TEXT // 1024} KiB")
+    name, pods = simulation.read_pods(documents.of_text(text, "the manifest"), "the manifest", MOST_PODS)
+    if not pods:
+        raise InputError("the manifest describes no pods")
+    waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
+    snapshotter = Snapshotter(_With(scene.view, waiting), settings)
+    view = snapshotter.view()
+    gang = simulation.gang_of(name, pods, view.conflicts)
+    notes = unmodelled.notes(pod for _, _, pod in pods)
+    return answer(gang, snapshotter.snapshot(view), settings.options, change, notes)
+
+
+def _gated(pod: Pod, number: int, prefix: str) -> Pod:
+    """The pod as it would wait: so rules between it and others are counted."""
+    metadata = msgspec.structs.replace(pod.metadata, uid=f"what-if-{number}")
+    gate = SchedulingGate(name=f"{prefix}what-if")
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=[gate], node_name="")
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def answer(
+    gang: Gang, snapshot: Snapshot, options: Options, change: Change, notes: Iterable[str] = ()
+) -> WhatIf:
+    """Ask the core about a changed gang. Raises InputError for a change that has no meaning."""
+    try:
+        found = place(changed(gang, change), snapshot, options)
+    except PlacementError as error:
+        raise InputError(str(error)) from None
+    if isinstance(found, NoFit):
+        return WhatIf(False, found.sentence, notes=list(notes))
+    return WhatIf(True, _told(found), {each.member: each.node for each in found.placed}, list(notes))
+
+
+def _told(found: Assignment) -> str:
+    doubt = "" if found.proven else " (the best found; not proven to be the best there is)"
+    return f"It fits: {len(found.placed)} pods on {found.spread}{doubt}."
+
+
+def changed(gang: Gang, change: Change) -> Gang:
+    """The gang with another size or level: more members are like its last one. Raises InputError."""
+    members = gang.members
+    if change.size is not None:
+        if not 1 <= change.size <= MOST_PODS:
+            raise InputError(f"a size is between 1 and {MOST_PODS}, not {change.size}")
+        last = members[-1]
+        more = range(len(members), change.size)
+        members = members[: change.size] + tuple(
+            Member(f"{last.name}+{n}", None if last.rank is None else n, last.pod_class) for n in more
+        )
+    level = gang.required_level if not change.level else change.level
+    return replace(gang, members=members, required_level=level)
