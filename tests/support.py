@@ -20,6 +20,8 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
     ("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", lambda _: True),
     ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", lambda _: True),
     ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", lambda _: True),
+    ("/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings", lambda _: True),
+    ("/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies", lambda _: True),
     (
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         lambda item: not item["metadata"]["name"].startswith("system-"),
@@ -73,7 +75,7 @@ def clean(cluster: Cluster) -> None:
     """Remove what tests have left: policies and webhooks first, since they may refuse the rest."""
     api = cluster.api()
     for path, is_ours in _OURS:
-        for item in api.json("GET", path)["items"]:
+        for item in api.json("GET", path)["items"] if exists(api, path) else ():
             if is_ours(item):
                 delete(api, f"{path}/{item['metadata']['name']}")
     cluster.wait_for("no pod of another test", functools.partial(_delete_pods, api))

@@ -224,7 +224,7 @@ FORMS: Final = [
     Shape(
         "labels and a service account", pod(metadata={"labels": {"app": "x"}}, serviceAccountName="default")
     ),
-    Shape("another scheduler's name", pod(schedulerName="other")),
+    Shape("the usual scheduler's name", pod(schedulerName="default-scheduler")),
 ]
 
 GATES: Final = [
@@ -241,6 +241,12 @@ GATES: Final = [
 ]
 
 ALONE: Final = [
+    Shape("another scheduler's name", pod(schedulerName="other"), gated=False),
+    Shape(
+        "another scheduler's name and wishes",
+        pod(annotations={**tier("high"), **wish("nonsense")}, schedulerName="other"),
+        gated=False,
+    ),
     Shape("opted out", pod(annotations={keys.INJECT_ANNOTATION: "false"}), gated=False),
     Shape(
         "opted out with wishes",
@@ -389,11 +395,18 @@ TIERS: Final = [
     Shape("class that the author chose", pod(annotations=tier("high"), priorityClassName="gpu-low-priority")),
     Shape("class of the author's own", pod(annotations=tier("high"), priorityClassName="house-class")),
     Shape(
-        "class of the author's own in a namespace with a default",
+        "class of the author's own above the maximum",
         pod(priorityClassName="house-class"),
         CAPPED,
+        denied=("house-class (priority 77, at most 10)", "allowed here: low and medium"),
     ),
     Shape("system class", pod(annotations=tier("high"), priorityClassName="system-cluster-critical")),
+    Shape(
+        "system class above the maximum",
+        pod(priorityClassName="system-cluster-critical"),
+        CAPPED,
+        denied=("system-cluster-critical (priority 2000000000, at most 10)",),
+    ),
     Shape("class and tier agree", pod(annotations=tier("high"), priorityClassName="gpu-high-priority")),
     Shape(
         "intel namespace default",

@@ -66,8 +66,11 @@ def decide(
     if reason:
         return Decision(LEFT_ALONE, reason)
     asked = wishes.gpu_resources(pod, policy)
+    is_ours = bool(asked) or _has_own_marks(pod, policy)
+    if pod.spec.scheduler_name and pod.spec.scheduler_name not in policy.scheduler_names:
+        return Decision(LEFT_ALONE, "other-scheduler", warnings=_left_to(pod) if is_ours else ())
     warnings = wishes.warnings(pod, policy)
-    if not asked and not _has_own_marks(pod, policy):
+    if not is_ours:
         # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
         return Decision(LEFT_ALONE, "no-gpu", warnings=wishes.shown(warnings))
     try:
@@ -96,6 +99,14 @@ def _reason_to_leave_alone(pod: NewPod, namespace: str) -> str:
     if spec.scheduling_group is not None:
         return "scheduling-group"  # kube-scheduler's own gangs: one gated member holds all
     return ""
+
+
+def _left_to(pod: NewPod) -> tuple[str, ...]:
+    """What is said of a pod under another scheduler: nobody would bind it where it is released to."""
+    name = quote(pod.spec.scheduler_name or "")
+    return wishes.shown(
+        [f"schedulerName {name}: left to that scheduler, neither gated nor placed by topogate"]
+    )
 
 
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
@@ -136,11 +147,12 @@ def _priority(
     """Set the PriorityClass of the tier that is wanted, if the author chose none."""
     current = pod.spec.priority_class_name or ""
     is_chosen = current != "" and current != classes.default
+    above = _above_maximum(pod, namespace, policy, classes)
     if is_chosen:
-        _check_class(current, namespace, policy)
+        _check_class(current, namespace, policy, above)
     tier = _tier(pod, namespace, policy)
     if tier is None and current and not is_chosen:
-        tier = _lowered(current, namespace, policy, warnings)
+        tier = _lowered(current, namespace, policy, above, warnings)
     if tier is None or tier.priority_class_name == current:
         return []
     if is_chosen:
@@ -150,15 +162,26 @@ def _priority(
     return _class_of(tier, classes, warnings)
 
 
-def _lowered(current: str, namespace: str, policy: Policy, warnings: list[str]) -> Tier | None:
-    """The namespace's maximum, where the cluster's default class stands for a tier above it."""
+def _above_maximum(pod: NewPod, namespace: str, policy: Policy, classes: _Classes) -> str:
+    """How far the pod's priority is above that of the namespace's highest tier, "" if it is not.
+
+    Values are compared and not names: the cluster's own classes are above all tiers, and are nobody's tier.
+    """
+    highest = classes.by_name.get(policy.maximum_class(namespace))
+    if highest is None or not classes.known or pod.spec.priority is None:
+        return ""
+    value = pod.spec.priority
+    return f"priority {value}, at most {highest.value}" if value > highest.value else ""
+
+
+def _lowered(current: str, namespace: str, policy: Policy, above: str, warnings: list[str]) -> Tier | None:
+    """The namespace's maximum, where the cluster's default class is above it."""
     given = policy.tier_of_class(current)
     allowed = policy.allowed_tiers(namespace)
-    if given is None or given.name in allowed:
+    if not above and (given is None or given.name in allowed):
         return None
-    warnings.append(
-        f"tier {given.name}, the cluster's default, is above this namespace's; given {allowed[-1]}"
-    )
+    what = f"tier {given.name}" if given else f"class {current}"
+    warnings.append(f"{what}, the cluster's default, is above this namespace's; given {allowed[-1]}")
     return policy.tier(allowed[-1])
 
 
@@ -195,20 +218,29 @@ def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
     return tier
 
 
-def _check_class(name: str, namespace: str, policy: Policy) -> None:
-    """A class named directly is held to the same maximum as the tier that it stands for."""
+def _check_class(name: str, namespace: str, policy: Policy, above: str) -> None:
+    """A class named directly is held to the same maximum as the tiers. Raises DeniedError.
+
+    above: of its value, as `_above_maximum` says it.
+    """
     tier = policy.tier_of_class(name)
+    what = f"priorityClassName {name}"
+    if above:
+        raise _above(f"{what} ({above})", namespace, policy)
     if tier is not None:
-        _check_tier(tier, f"priorityClassName {name} (tier {tier.name})", namespace, policy)
+        _check_tier(tier, f"{what} (tier {tier.name})", namespace, policy)
 
 
 def _check_tier(tier: Tier, what: str, namespace: str, policy: Policy) -> None:
-    allowed = policy.allowed_tiers(namespace)
-    if tier.name not in allowed:
-        raise DeniedError(
-            "tier-above-maximum",
-            f"{what} is above the maximum of namespace {namespace}; allowed here: {sentence_list(allowed)}",
-        )
+    if tier.name not in policy.allowed_tiers(namespace):
+        raise _above(what, namespace, policy)
+
+
+def _above(what: str, namespace: str, policy: Policy) -> DeniedError:
+    allowed = sentence_list(policy.allowed_tiers(namespace))
+    return DeniedError(
+        "tier-above-maximum", f"{what} is above the maximum of namespace {namespace}; allowed here: {allowed}"
+    )
 
 
 def _model(

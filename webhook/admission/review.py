@@ -55,7 +55,7 @@ class SchedulingGroup(Struct, frozen=True):
 
 
 class NewPodSpec(Struct, frozen=True):
-    """What is read of a pod's spec."""
+    """What is read of a pod's spec; the API server has set priority from the class by now."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -63,7 +63,9 @@ class NewPodSpec(Struct, frozen=True):
     init_containers: list[NewContainer] | None = None
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
+    scheduler_name: str | None = None
     priority_class_name: str | None = None
+    priority: int | None = None
 
 
 class NewPod(Struct, frozen=True):

@@ -1,38 +1,213 @@
-"""`topogate policy check FILE`: whether a policy file can be used, with every fault named."""
+"""`topogate policy`: check a policy file, and tell the API server what it says.
+
+`check` names every fault of the file, and with --against what has been rendered from another version of it.
+`render` prints the objects that make the API server itself decide by the file.
+"""
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import yaml
+
+from webhook.policy import rendering
 from webhook.policy.file import PolicyError, parse_policy, read_yaml
+from webhook.policy.rendering import Object, RenderError
 from webhook.policy.values import Policy
 
-_KEY = "policy.yaml"
+_KEY: Final = "policy.yaml"
+_HEAD: Final = (
+    "# Made by `topogate policy render` from the admission policy and the PriorityClasses. Do not edit this "
+    "file:\n# edit those, and run it again. What each part is for stands in webhook/policy/rendering.py.\n"
+)
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
-    parser = subparsers.add_parser("policy", help="check the admission policy", description=__doc__)
+    parser = subparsers.add_parser(
+        "policy",
+        help="check the admission policy, and render what follows from it",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="policy_command", required=True)
     check = commands.add_parser("check", help="name every fault of a policy file")
     check.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="a policy, or a ConfigMap with a policy.yaml"
+        "--against",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="YAML with rendered objects, or a folder of such files, or - for standard input (kubectl get "
+        "mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies -o yaml); "
+        "what differs from the policy is named",
     )
+    render = commands.add_parser("render", help="print the objects that follow from a policy file")
+    render.add_argument(
+        "--into", type=Path, metavar="FOLDER", help="rewrite the files below it that hold these objects"
+    )
+    for each in (check, render):
+        each.add_argument(
+            "files",
+            nargs="+",
+            type=Path,
+            metavar="FILE",
+            help="a policy, or a ConfigMap with a policy.yaml; files with PriorityClasses beside it",
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the files; 0 if all can be used, else 1."""
+    """Check or render; 0 if all can be used and agrees, else 1."""
+    policies: dict[Path, Policy] = {}
+    values: dict[str, int] = {}
     status = 0
     for path in arguments.files:
         try:
-            policy = parse_policy(_policy_text(path), str(path))
+            found = _classes(path)
+            if found is not None:
+                values |= found
+            else:
+                policies[path] = parse_policy(_policy_text(path), str(path))
         except PolicyError as error:
             print(error, file=sys.stderr)
             status = 1
-        else:
-            print(f"{path}: ok: {_summary(policy)}")
-    return status
+    if status:
+        return status
+    try:
+        if arguments.policy_command == "check":
+            return _check(policies, values, arguments.against)
+        if len(policies) != 1:
+            raise RenderError(f"name one policy file, not {len(policies)}")
+        return _render(next(iter(policies.values())), values, arguments.into)
+    except (RenderError, PolicyError) as error:
+        print(f"topogate policy {arguments.policy_command}: {error}", file=sys.stderr)
+        return 1
+
+
+# --- check ---------------------------------------------------------------------------------------------
+
+
+def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: list[Path]) -> int:
+    """Say what each policy holds, and what of the rendered objects differs from it."""
+    rendered = {identity(each): each for path in against for each in _objects(path)}
+    drifted = 0
+    for path, policy in policies.items():
+        print(f"{path}: ok: {_summary(policy)}")
+        if not against:
+            continue
+        wanted = {identity(each): each for each in rendering.objects(policy, values)}
+        there = wanted.keys() & rendered.keys()
+        if not there:
+            raise RenderError("none of the rendered objects is in what --against names")
+        for key in sorted(there):
+            for place in differences(wanted[key], rendered[key]):
+                print(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")
+                drifted += 1
+    return 1 if drifted else 0
+
+
+def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
+    """Where `found` lacks what `wanted` has; what the API server adds by itself is no difference.
+
+    Nor is where the webhook is reached, which overlays change.
+    """
+    if path.endswith(".clientConfig"):
+        return
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key, value in wanted.items():
+            yield from differences(value, found.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            yield from differences(one, other, f"{path}[{index}]")
+    elif wanted != found:
+        yield path
+
+
+def identity(item: Mapping[str, Any]) -> tuple[str, str]:
+    """What tells one object from another: kind and name."""
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return str(item.get("kind")), str(name)
+
+
+# --- render --------------------------------------------------------------------------------------------
+
+
+def _render(policy: Policy, values: Mapping[str, int], folder: Path | None) -> int:
+    objects = rendering.objects(policy, values)
+    if folder is None:
+        print(as_yaml(objects), end="")
+        return 0
+    wanted = {identity(each): each for each in objects}
+    written: set[tuple[str, str]] = set()
+    for path in sorted(folder.rglob("*.yaml")):
+        if not path.read_text().startswith(_HEAD):
+            continue
+        there = [identity(each) for each in _objects(path)]
+        text = _HEAD + as_yaml(wanted[key] for key in there if key in wanted)
+        if text != path.read_text():
+            path.write_text(text)
+            print(f"{path}: written")
+        written.update(there)
+    if not written:
+        raise RenderError(f"no file below {folder} begins as a rendered one does")
+    return 0
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with long texts folded, so that an expression is read and compared line by line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write what occurs twice twice."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = ">" if len(value) > 80 else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(objects: Iterable[Object]) -> str:
+    """The objects as a stream of YAML documents."""
+    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110)
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def _objects(path: Path) -> Iterator[Object]:
+    """The objects of a file, of all files below a folder, or of standard input; lists are taken apart."""
+    files = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
+    for file in files:
+        try:
+            text = sys.stdin.read() if str(file) == "-" else file.read_text()
+            documents = list(yaml.safe_load_all(text))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise RenderError(f"{file}: cannot be read: {error}") from None
+        for document in documents:
+            if isinstance(document, dict):
+                items = document.get("items")
+                yield from (each for each in items or () if isinstance(each, dict))
+                if items is None:
+                    yield document
+
+
+def _classes(path: Path) -> dict[str, int] | None:
+    """The values of a file's PriorityClasses by name; None if it holds none."""
+    try:
+        found = list(_objects(path))
+    except RenderError:
+        return None  # a policy, then, with a fault: that is told better where it is read
+    classes = [each for each in found if each.get("kind") == "PriorityClass"]
+    for each in classes:
+        if not isinstance(each.get("value"), int):
+            raise PolicyError(str(path), [f"PriorityClass {identity(each)[1]} has no value"])
+    return {identity(each)[1]: each["value"] for each in classes} or None
 
 
 def _policy_text(path: Path) -> bytes | str:

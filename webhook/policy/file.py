@@ -16,6 +16,7 @@ from webhook.policy.values import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
     DEFAULT_GPU_RESOURCES,
+    DEFAULT_SCHEDULER_NAMES,
     LONGEST_MODEL_NAME,
     GpuModel,
     NamespaceRules,
@@ -203,7 +204,7 @@ def _policy(document: Any, reader: _Reader) -> Policy:
         reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
         document = {}
     fields = ("apiVersion", "kind", "gate", "gatePrefix", "gpuResources", "gpuModels", "tiers", "namespaces")
-    root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels"))
+    root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels", "schedulerNames"))
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
             if root.get(key) != wanted:
@@ -222,6 +223,9 @@ def _policy(document: Any, reader: _Reader) -> Policy:
     levels = or_default("topologyLevels", keys.LEVEL_NAMES, _TIER_NAME, "level name")
     if not levels:
         reader.fault("topologyLevels", "must name at least one level")
+    schedulers = or_default("schedulerNames", DEFAULT_SCHEDULER_NAMES, _DNS_NAME, "scheduler's name")
+    if not schedulers:
+        reader.fault("schedulerNames", "must name at least one scheduler")
     excluded = reader.texts(
         root.get("excludedNamespaces", _ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
     )
@@ -235,6 +239,7 @@ def _policy(document: Any, reader: _Reader) -> Policy:
         namespaces=_namespaces(root.get("namespaces", _ABSENT), tiers, models, reader),
         excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *excluded)),
         topology_levels=levels,
+        scheduler_names=schedulers,
     )
 
 

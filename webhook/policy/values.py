@@ -21,6 +21,7 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (
     "topogate-system",
     "topogate-labeler",
 )
+DEFAULT_SCHEDULER_NAMES: Final = ("default-scheduler",)
 LONGEST_MODEL_NAME: Final = 100
 
 
@@ -74,7 +75,8 @@ class Policy:
     tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*"
     holds for namespaces that have none of their own (entries are not merged). topology_levels: the
     names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
-    cluster's own and ours always.
+    cluster's own and ours always. scheduler_names: the kube-schedulers that bind what is released; pods of
+    others are left to those.
     """
 
     gate: str = keys.GATE
@@ -85,6 +87,7 @@ class Policy:
     namespaces: dict[str, NamespaceRules] = field(default_factory=dict)
     excluded_namespaces: frozenset[str] = frozenset(DEFAULT_EXCLUDED_NAMESPACES)
     topology_levels: tuple[str, ...] = keys.LEVEL_NAMES
+    scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:
@@ -140,6 +143,11 @@ class Policy:
     def rules(self, namespace: str) -> NamespaceRules:
         """What holds in that namespace."""
         return self.namespaces.get(namespace) or self.namespaces.get(ANY_NAMESPACE) or _NO_RULES
+
+    def maximum_class(self, namespace: str) -> str:
+        """The PriorityClass of the highest tier allowed in that namespace, "" without a maximum."""
+        tier = self.tier(self.rules(namespace).maximum_tier)
+        return tier.priority_class_name if tier else ""
 
     def allowed_tiers(self, namespace: str) -> tuple[str, ...]:
         """Names of the tiers that pods of that namespace may ask for, lowest first."""

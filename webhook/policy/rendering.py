@@ -1,0 +1,297 @@
+"""What the API server is to decide by itself, told in CEL from the policy file.
+
+`decide` is the rule; these objects say the same to the API server: which pods to ask the webhook about, which
+to gate without it, which to refuse. CEL can read neither a YAML text nor a PriorityClass, so what it needs
+stands in the expressions, and the objects are rendered anew whenever the policy changes.
+
+The language: https://kubernetes.io/docs/reference/using-api/cel/
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from string import ascii_letters, digits
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.policy.values import ANY_NAMESPACE, Policy
+
+API_VERSION: Final = "admissionregistration.k8s.io/v1"
+_RESOURCE_CHARACTERS: Final = ascii_letters + digits + "-_./"
+_MARKS: Final = ("topogate.io/", "gas-")
+"""What annotations begin with that admission reads, if only to warn of what they say."""
+
+Object = dict[str, Any]
+
+
+class RenderError(Exception):
+    """The objects cannot be made from this policy; the message says what is missing."""
+
+
+def objects(policy: Policy, values: Mapping[str, int]) -> list[Object]:
+    """All objects. values: of the cluster's PriorityClasses, by name. Raises RenderError."""
+    return [
+        webhook_configuration(policy),
+        *_bound("topogate-tiers", tiers(policy, values)),
+        *_bound("topogate-gate-required", gate_required(policy)),
+        *_bound("topogate-gate", gate(policy), "MutatingAdmissionPolicy"),
+    ]
+
+
+def webhook_configuration(policy: Policy) -> Object:
+    """Which pods the API server asks the webhook about: those of which `decide` may have to say anything."""
+    hook = {
+        "name": "pods.topogate.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": 3,
+        "clientConfig": {
+            "service": {"name": "webhook", "namespace": "topogate-system", "path": "/mutate", "port": 443}
+        },
+        "rules": [{**_PODS, "operations": ["CREATE"], "scope": "Namespaced"}],
+        "namespaceSelector": _namespaces(policy),
+        "matchConditions": [*_NOT_LEFT_ALONE, _condition("may-be-ours", _may_be_ours(policy))],
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "topogate"},
+        "webhooks": [hook],
+    }
+
+
+def tiers(policy: Policy, values: Mapping[str, int]) -> Object:
+    """The maximum of each namespace, as a priority: it holds for pods that have opted out as well.
+
+    The API server has set spec.priority from the class, so that no name stands for a value here.
+    Raises RenderError for a tier whose class is not among the values.
+    """
+    limits = _limits(policy, values)
+    others = limits.pop(ANY_NAMESPACE, None)
+    table = "{" + ", ".join(f"{_text(name)}: {value}" for name, value in limits.items()) + "}"
+    maximum = f"{table}[?request.namespace]" if limits else "optional.none()"
+    if others is not None:
+        maximum = f"{maximum}.or(optional.of({others}))" if limits else f"optional.of({others})"
+    exempt = [name for name in policy.namespaces if name not in limits and name != ANY_NAMESPACE]
+    if others is None and not limits:
+        conditions = [_condition("some-namespace-has-a-maximum", "false")]
+    else:
+        conditions = [_condition("asks-for-gpu-or-is-gated", f"{_asks(policy)} || {_gated(policy)}")]
+        if others is None:
+            conditions.insert(0, _condition("namespace-has-a-maximum", f"request.namespace in {table}"))
+        elif exempt:
+            conditions.insert(
+                0, _condition("namespace-has-a-maximum", f"!(request.namespace in {_list(exempt)})")
+            )
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": _constraints(policy),
+        "matchConditions": conditions,
+        "variables": [{"name": "maximum", "expression": maximum}],
+        "validations": [
+            {
+                "expression": "!variables.maximum.hasValue() || "
+                "object.spec.?priority.orValue(0) <= variables.maximum.value()",
+                "reason": "Forbidden",
+                "messageExpression": "'priority ' + string(object.spec.?priority.orValue(0)) + ' (class ' + "
+                "object.spec.?priorityClassName.orValue('') + ') is above the maximum of namespace ' + "
+                "request.namespace + ', which is ' + string(variables.maximum.orValue(0))",
+            }
+        ],
+    }
+
+
+def gate_required(policy: Policy) -> Object:
+    """Refuses a GPU pod without a gate. Exempt is what admission leaves alone."""
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": _constraints(policy),
+        "matchConditions": [*_NOT_LEFT_ALONE, _served(policy)],
+        "validations": [
+            {
+                "expression": f"!({_asks(policy)}) || {_gated(policy)}",
+                "reason": "Forbidden",
+                "message": f"a GPU pod of this namespace must carry the gate {policy.gate}; the webhook that "
+                "adds it did not answer, or has another list of GPU resources",
+            }
+        ],
+    }
+
+
+def gate(policy: Policy) -> Object:
+    """Adds the gate where `decide` would, in the API server itself."""
+    value = "Object.spec.schedulingGates{name: " + _text(policy.gate) + "}"
+    return {
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": _constraints(policy),
+        "matchConditions": [
+            *_NOT_LEFT_ALONE,
+            _served(policy),
+            _condition("not-gated", f"!({_gated(policy)})"),
+            _condition("asks-for-gpu-or-wishes", f"{_asks(policy)} || {_wishes()}"),
+        ],
+        "mutations": [
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": "has(object.spec.schedulingGates) "
+                    f"? [JSONPatch{{op: 'add', path: '/spec/schedulingGates/-', value: {value}}}] "
+                    f": [JSONPatch{{op: 'add', path: '/spec/schedulingGates', value: [{value}]}}]"
+                },
+            }
+        ],
+    }
+
+
+# --- conditions ----------------------------------------------------------------------------------------
+
+
+def _condition(name: str, expression: str) -> Object:
+    return {"name": name, "expression": expression}
+
+
+_NOT_LEFT_ALONE: Final = (
+    _condition("not-bound", "object.spec.?nodeName.orValue('') == ''"),
+    _condition(
+        "not-opted-out",
+        f"object.metadata.?annotations[?'{keys.INJECT_ANNOTATION}'].orValue('') != '{keys.INJECT_NO}'",
+    ),
+    _condition(
+        "not-a-mirror-pod", f"!('{keys.MIRROR_POD_ANNOTATION}' in object.metadata.?annotations.orValue({{}}))"
+    ),
+    _condition(
+        "not-of-a-daemonset",
+        "!object.metadata.?ownerReferences.orValue([])"
+        ".exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))",
+    ),
+    _condition("not-of-a-scheduling-group", "!has(object.spec.schedulingGroup)"),
+)
+_PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+_CONTAINERS: Final = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+
+
+def _served(policy: Policy) -> Object:
+    served = _list(["", *policy.scheduler_names])
+    return _condition("not-of-another-scheduler", f"object.spec.?schedulerName.orValue('') in {served}")
+
+
+def _asks(policy: Policy, *more: str) -> str:
+    """Whether any container asks for some of a GPU resource, or of one of which `more` is true.
+
+    The API server has copied limits to requests before this is asked.
+    """
+    is_gpu = " || ".join([*_matches("k", policy.gpu_resources), *more])
+    requests = "c.?resources.?requests.orValue({})"
+    return f"{_CONTAINERS}.exists(c, {requests}.exists(k, ({is_gpu}) && string({requests}[k]) != '0'))"
+
+
+def _may_be_ours(policy: Policy) -> str:
+    marks = " || ".join(f"a.startsWith({_text(mark)})" for mark in _MARKS)
+    intel = f"k.startsWith({_text(keys.INTEL_PREFIX)})"
+    asks = _asks(policy, intel)
+    return f"{asks} || {_gated(policy)} || object.metadata.?annotations.orValue({{}}).exists(a, {marks})"
+
+
+def _gated(policy: Policy) -> str:
+    prefix = _text(policy.gate_prefix)
+    return f"object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith({prefix}))"
+
+
+def _wishes() -> str:
+    wishes = _list(sorted(keys.WISH_ANNOTATIONS))
+    return f"{wishes}.exists(key, key in object.metadata.?annotations.orValue({{}}))"
+
+
+def _matches(variable: str, patterns: Iterable[str]) -> list[str]:
+    """Conditions, one of which holds if a resource name matches one of these shell patterns."""
+    names, found = [], []
+    for pattern in patterns:
+        if not any(char in pattern for char in "*?["):
+            names.append(pattern)
+        elif pattern.endswith("*") and not any(char in pattern[:-1] for char in "*?["):
+            found.append(f"{variable}.startsWith({_text(pattern[:-1])})")
+        else:
+            found.append(f"{variable}.matches(r'{expression_of(pattern)}')")
+    return ([f"{variable} in {_list(names)}"] if names else []) + found
+
+
+def expression_of(pattern: str) -> str:
+    """A shell pattern over resource names as a regular expression of RE2 (and of Python)."""
+    made, index = "^", 0
+    while index < len(pattern):
+        char = pattern[index]
+        close = pattern.find("]", index + 3 if pattern[index + 1 : index + 2] == "!" else index + 2)
+        if char == "*":
+            made += ".*"
+        elif char == "?":
+            made += "."
+        elif char == "[" and close != -1:
+            # Spelt out: the two languages do not agree on what may stand in a class.
+            chars = [each for each in _RESOURCE_CHARACTERS if fnmatchcase(each, pattern[index : close + 1])]
+            made += "[" + "".join(map(re.escape, chars)) + "]" if chars else r"[^\s\S]"
+            index = close
+        else:
+            made += re.escape(char)
+        index += 1
+    return made + "$"
+
+
+# --- pieces --------------------------------------------------------------------------------------------
+
+
+def _limits(policy: Policy, values: Mapping[str, int]) -> dict[str, int]:
+    """The highest priority of each namespace that has a maximum."""
+    limits = {}
+    for namespace, rules in policy.namespaces.items():
+        tier = policy.tier(rules.maximum_tier)
+        if tier is None:
+            continue
+        if tier.priority_class_name not in values:
+            raise RenderError(
+                f"namespaces.{namespace}.maximumTier: the value of PriorityClass {tier.priority_class_name} "
+                "is not known; name the file with it as well"
+            )
+        limits[namespace] = values[tier.priority_class_name]
+    return limits
+
+
+def _namespaces(policy: Policy) -> Object:
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+    return {
+        "matchLabels": {keys.INJECTION_LABEL: keys.INJECTION_ENABLED},
+        "matchExpressions": [{**excluded, "values": sorted(policy.excluded_namespaces)}],
+    }
+
+
+def _constraints(policy: Policy) -> Object:
+    return {
+        "namespaceSelector": _namespaces(policy),
+        "resourceRules": [{**_PODS, "operations": ["CREATE"]}],
+    }
+
+
+def _bound(name: str, spec: Object, kind: str = "ValidatingAdmissionPolicy") -> list[Object]:
+    """A policy and its binding."""
+    actions = {"validationActions": ["Deny"]} if kind.startswith("Validating") else {}
+    return [
+        {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": API_VERSION,
+            "kind": f"{kind}Binding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, **actions},
+        },
+    ]
+
+
+def _text(value: str) -> str:
+    """A text in CEL. The policy's names have neither quotes nor backslashes."""
+    return f"'{value}'"
+
+
+def _list(values: Iterable[str]) -> str:
+    return "[" + ", ".join(map(_text, values)) + "]"
