@@ -14,6 +14,7 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean
+from webhook.cli.main import main
 from webhook.policy.file import parse_policy
 
 OVERLAYS = [
@@ -62,7 +63,8 @@ def test_the_line_of_the_readme_changes_the_gates_prefix_wherever_it_stands(tmp_
     texts = {path.name: path.read_text() for path in (tmp_path / "manifests").rglob("*.yaml")}
     assert not [name for name, text in texts.items() if keys.GATE_PREFIX in text]
     changed = {name for name, text in texts.items() if "example.com/wait-" in text}
-    assert changed == {"guards.yaml", "gate-required.yaml", "sweeper.yaml", "policy.yaml"}
+    rendered = {"webhook-configuration.yaml", "tiers.yaml", "gate-required.yaml", "gate.yaml"}
+    assert changed == {"guards.yaml", "sweeper.yaml", "policy.yaml", *rendered}
     policy = parse_policy(yaml.safe_load(texts["policy.yaml"])["data"]["policy.yaml"])
     assert policy.gate == "example.com/wait-topogate"
 
@@ -99,3 +101,45 @@ def test_every_manifest_file_belongs_to_a_kustomization() -> None:
         listed = yaml.safe_load((folder / "kustomization.yaml").read_text()).get("resources", [])
         files = {path.name for path in Path(folder).glob("*.yaml")} - {"kustomization.yaml"}
         assert files <= set(listed), f"{folder.name}: {files - set(listed)} is in no kustomization"
+
+
+def test_what_is_rendered_from_the_policy_has_not_drifted(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(ROOT / "manifests" / "base" / name) for name in ("policy.yaml", "priorityclasses.yaml")]
+    assert main(["policy", "check", *files, "--against", str(ROOT / "manifests")]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["webhook", "sweeper", "certs"])
+def test_the_programs_that_others_wait_for_are_not_preempted(control_plane: Cluster, name: str) -> None:
+    found = {
+        each["metadata"]["name"]: each
+        for each in render(control_plane, "base")
+        if each["kind"] == "Deployment"
+    }
+    assert found[name]["spec"]["template"]["spec"]["priorityClassName"] == "system-cluster-critical"
+
+
+@pytest.mark.parametrize("name", ["webhook", "sweeper"])
+def test_a_drain_of_nodes_leaves_one_replica(served: Cluster, name: str) -> None:
+    objects = render(served, "base")
+    (budget,) = [
+        each for each in objects if each["kind"] == "PodDisruptionBudget" and each["metadata"]["name"] == name
+    ]
+    (deployment,) = [
+        each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == name
+    ]
+    assert budget["spec"]["selector"] == deployment["spec"]["selector"]
+    assert deployment["spec"]["replicas"] - budget["spec"]["maxUnavailable"] >= 1
+
+
+def test_the_system_namespace_may_hold_critical_pods_where_that_takes_a_quota(served: Cluster) -> None:
+    """As on clusters whose API server lets only namespaces with such a quota use the class."""
+    objects = render(served, "base")
+    (quota,) = [each for each in objects if each["kind"] == "ResourceQuota"]
+    (term,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert term == {"scopeName": "PriorityClass", "operator": "In", "values": ["system-cluster-critical"]}
+    replicas = sum(
+        each["spec"]["replicas"]
+        for each in objects
+        if each["kind"] == "Deployment" and each["metadata"]["namespace"] == "topogate-system"
+    )
+    assert int(quota["spec"]["hard"]["pods"]) >= 2 * replicas  # while one is replaced by the other

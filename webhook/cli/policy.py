@@ -73,11 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
         except PolicyError as error:
             print(error, file=sys.stderr)
             status = 1
-    if status:
-        return status
     try:
         if arguments.policy_command == "check":
-            return _check(policies, values, arguments.against)
+            return _check(policies, values, arguments.against) or status
+        if status:
+            return status
         if len(policies) != 1:
             raise RenderError(f"name one policy file, not {len(policies)}")
         return _render(next(iter(policies.values())), values, arguments.into)

@@ -1,0 +1,394 @@
+"""What the API server decides by itself, held to what `decide` decides: on the real one, over many pods."""
+
+import contextlib
+import fnmatch
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.admission import shapes
+from tests.admission.harness import MANIFESTS, Webhook, configuration, gpu_pod, install_classes, running
+from tests.admission.shapes import SHAPES
+from tests.support import create_namespace, exists
+from webhook.admission.decide import DENIED, Decision, decide
+from webhook.admission.review import NewPod
+from webhook.cli.main import main
+from webhook.cli.policy import as_yaml, differences
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import PriorityClass
+from webhook.policy import rendering
+from webhook.policy.file import parse_policy
+from webhook.policy.rendering import RenderError
+from webhook.policy.values import Policy
+
+VALUES: Final = {
+    "gpu-low-priority": 1,
+    "gpu-medium-priority": 10,
+    "gpu-high-priority": 100,
+    "gpu-never-priority": 7,
+}
+PATTERNS: Final = (
+    "gpuResources: [nvidia.com/gpu, 'nvidia.com/mig-[1-3]g.*', 'gpu.intel.com/[!m]*', 'amd.com/?pu']"
+)
+
+
+def classes() -> dict[str, PriorityClass]:
+    made = {}
+    for name, value in {**VALUES, "house-class": 77}.items():
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}
+        made[name] = msgspec.convert(body, PriorityClass)
+    return made
+
+
+# --- patterns --------------------------------------------------------------------------------------------
+
+_characters = st.sampled_from("nvidia.com/gpu-mG19*?[]!")
+
+
+@given(
+    st.text(_characters, min_size=1, max_size=14), st.text(st.sampled_from("nvidacom./gpu-mG19"), max_size=14)
+)
+def test_a_shell_pattern_and_its_expression_match_the_same_names(pattern: str, name: str) -> None:
+    expression = rendering.expression_of(pattern)
+    assert bool(re.search(expression, name)) == fnmatch.fnmatchcase(name, pattern)
+
+
+# --- what is rendered ------------------------------------------------------------------------------------
+
+
+def test_a_maximum_whose_class_has_no_known_value_is_named() -> None:
+    policy = parse_policy(shapes.POLICY.format(capped="a", steered="b", intel="c"))
+    with pytest.raises(
+        RenderError, match=r"namespaces\.a\.maximumTier: the value of PriorityClass gpu-medium"
+    ):
+        rendering.objects(policy, {})
+
+
+def test_what_the_api_server_adds_is_no_drift_and_what_another_policy_says_is() -> None:
+    wanted = rendering.webhook_configuration(Policy())
+    found = json.loads(json.dumps(wanted))
+    found["webhooks"][0]["objectSelector"] = {}
+    found["webhooks"][0]["clientConfig"] = {"url": "https://127.0.0.1:1/mutate", "caBundle": "x"}
+    assert list(differences(wanted, found)) == []
+    other = rendering.webhook_configuration(Policy(gpu_resources=("example.com/gpu",)))
+    assert list(differences(other, found)) == ["webhooks[0].matchConditions[5].expression"]
+
+
+def test_policy_check_names_what_has_drifted_from_the_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    shipped = (MANIFESTS / "policy.yaml").read_text()
+    policy.write_text(
+        shipped.replace("      - amd.com/gpu\n", "      - amd.com/gpu\n      - example.com/gpu\n", 1)
+    )
+    files = [str(policy), str(MANIFESTS / "priorityclasses.yaml")]
+    manifests = str(MANIFESTS.parent)
+    assert main(["policy", "check", *files, "--against", manifests]) == 1
+    said = capsys.readouterr().out
+    for name in ("MutatingWebhookConfiguration topogate:", "MutatingAdmissionPolicy topogate-gate:"):
+        assert f"{name} " in said
+    assert "has drifted; run topogate policy render" in said
+
+
+def test_policy_render_writes_what_policy_check_then_finds_in_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("tiers.yaml", "webhook-configuration.yaml"):
+        (tmp_path / file).write_text((MANIFESTS / file).read_text())
+    policy = tmp_path / "policy.txt"
+    policy.write_text((MANIFESTS / "policy.yaml").read_text().replace('"*": {}', '"*": {maximumTier: low}'))
+    files = [str(policy), str(MANIFESTS / "priorityclasses.yaml")]
+    assert main(["policy", "check", *files, "--against", str(tmp_path)]) == 1
+    assert main(["policy", "render", *files, "--into", str(tmp_path)]) == 0
+    assert main(["policy", "check", *files, "--against", str(tmp_path)]) == 0
+    assert main(["policy", "render", *files, "--into", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("written") == 1
+
+
+# --- on the real API server ------------------------------------------------------------------------------
+
+_AMOUNTS: Final = ("0", "1", "2", 3, "1k")
+_RESOURCES: Final = (
+    "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-7g.80gb", "amd.com/gpu", keys.I915, keys.XE,
+    keys.MILLICORES, "rdma/hca",
+)  # fmt: skip
+_ANNOTATIONS: Final = {
+    **dict.fromkeys(sorted(keys.WISH_ANNOTATIONS), "x"),
+    keys.GPU_MODEL_ANNOTATION: "H100",
+    keys.PRIORITY_ANNOTATION: "low",
+    keys.INJECT_ANNOTATION: "false",
+    keys.GAS_ALLOW_ANNOTATION: "card0",
+    "example.com/other": "x",
+    "topogate.io/later": "x",
+}
+
+
+def drawn(choices: random.Random) -> dict[str, Any]:
+    """A pod that the API server takes: everything that admission reads, at random."""
+
+    def some(probability: float) -> bool:
+        return choices.random() < probability
+
+    def container(name: str) -> dict[str, Any]:
+        names = choices.sample(_RESOURCES, choices.choice((0, 0, 1, 1, 2)))
+        asked = {each: choices.choice(_AMOUNTS) for each in names}
+        resources = {"limits": asked, **({"requests": asked} if some(0.3) else {})}
+        return {"name": name, "image": "x", **({"resources": resources} if some(0.9) else {})}
+
+    spec: dict[str, Any] = {"containers": [container(f"c{n}") for n in range(choices.randint(1, 3))]}
+    if some(0.3):
+        spec["initContainers"] = [container("i")]
+    if some(0.2):
+        gates = choices.sample(
+            (keys.GATE, keys.GATE_PREFIX + "mine", "a.io/b", "wait/x"), choices.randint(1, 3)
+        )
+        spec["schedulingGates"] = [{"name": gate} for gate in gates]
+    elif some(0.1):
+        spec["nodeName"] = "n"
+    if some(0.15):
+        spec["schedulerName"] = choices.choice(("default-scheduler", "other"))
+    if some(0.05):
+        spec["schedulingGroup"] = {"podGroupName": "g"}
+    metadata: dict[str, Any] = {"generateName": "drawn-"}
+    if some(0.5):
+        chosen = choices.sample(sorted(_ANNOTATIONS), choices.randint(0, 2))
+        metadata["annotations"] = {key: _ANNOTATIONS[key] for key in chosen}
+    if some(0.3):
+        kind = choices.choice((("DaemonSet", "apps/v1"), ("Job", "batch/v1")))
+        metadata |= shapes.owned(*kind, controller=some(0.7))
+    return {"metadata": metadata, "spec": spec}
+
+
+_seeded: Final = random.Random(20260)
+PODS: Final = [shape.pod for shape in SHAPES] + [drawn(_seeded) for _ in range(250)]
+
+
+def dry(api: Api, namespace: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod as it would be stored."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    return dict(api.json("POST", path, body=pod, query={"dryRun": "All"}))
+
+
+def gates(pod: dict[str, Any]) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+def apply(cluster: Cluster, objects: list[dict[str, Any]], kinds: str) -> None:
+    chosen = [each for each in objects if each["kind"].startswith(kinds)]
+    cluster.kubectl("apply", "-f", "-", stdin=as_yaml(chosen))
+
+
+class Ruled:
+    """A cluster whose API server knows a policy, with namespaces that have opted in and one that has not."""
+
+    def __init__(self, cluster: Cluster, policy_text: str) -> None:
+        self.cluster, self.api = cluster, cluster.api()
+        opted = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
+        self.plain = create_namespace(cluster)
+        self.spaces = {
+            name: create_namespace(cluster, opted) for name in ("open", "capped", "steered", "intel")
+        }
+        named = {key: value for key, value in self.spaces.items() if key != "open"}
+        self.policy_text = policy_text.format(**named)
+        self.policy = parse_policy(self.policy_text)
+        self.objects = rendering.objects(self.policy, VALUES)
+
+    def decided(self, pod: dict[str, Any], namespace: str) -> Decision:
+        """What `decide` makes of a pod as the API server would send it."""
+        return decide(
+            msgspec.convert(dry(self.api, self.plain, pod), NewPod), namespace, self.policy, classes()
+        )
+
+
+@pytest.fixture(scope="module", params=["names", "patterns"])
+def ruled(module_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Ruled]:
+    """With the gate in-process and no webhook at all."""
+    install_classes(module_cluster)
+    for name, value in (("gpu-never-priority", 7), ("house-class", 77)):
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}
+        module_cluster.api().request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body=body)
+    text = shapes.POLICY
+    if request.param == "patterns":
+        text = re.sub("gpuResources: .*", PATTERNS.replace("{", "{{"), text)
+        text = re.sub(r"resources: \[.*\]", "", text)
+    made = Ruled(module_cluster, text)
+    apply(module_cluster, made.objects, "MutatingAdmissionPolicy")
+    space = made.spaces["open"]
+    module_cluster.wait_for(
+        "the gate in-process", lambda: gates(dry(made.api, space, gpu_pod())) == [keys.GATE], 30
+    )
+    yield made
+    for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy", "priorityclass"):
+        names = (
+            ["gpu-never-priority", "house-class", *VALUES] if kind == "priorityclass" else ["topogate-gate"]
+        )
+        module_cluster.kubectl("delete", kind, *dict.fromkeys(names), "--ignore-not-found")
+
+
+def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(ruled: Ruled) -> None:
+    counted = {True: 0, False: 0}
+    for pod in PODS:
+        decision = ruled.decided(pod, ruled.spaces["open"])
+        if decision.outcome == DENIED:
+            continue
+        before = gates(dry(ruled.api, ruled.plain, pod))
+        wanted = any(operation.path.startswith("/spec/schedulingGates") for operation in decision.operations)
+        stored = gates(dry(ruled.api, ruled.spaces["open"], pod))
+        assert stored == before + [keys.GATE] * wanted, json.dumps(pod)
+        counted[wanted] += 1
+    assert min(counted.values()) > 60, counted
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "topogate-system"])
+def test_the_gate_in_process_keeps_off_the_namespaces_that_are_never_touched(
+    ruled: Ruled, namespace: str
+) -> None:
+    api, path = ruled.api, f"/api/v1/namespaces/{namespace}"
+    if not exists(api, path):
+        api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": namespace}})
+        ruled.cluster.wait_for("its ServiceAccount", lambda: exists(api, f"{path}/serviceaccounts/default"))
+    for value in (keys.INJECTION_ENABLED, None):
+        label = {"metadata": {"labels": {keys.INJECTION_LABEL: value}}}
+        api.request("PATCH", path, body=label, content_type="application/merge-patch+json")
+        assert gates(dry(api, namespace, gpu_pod())) == []
+
+
+# --- the webhook is asked only where it has something to say ---------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asked(ruled: Ruled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ruled, Webhook]]:
+    """A webhook beside it, called as rendered."""
+    folder = tmp_path_factory.mktemp("webhook")
+    (rendered,) = [each for each in ruled.objects if each["kind"] == "MutatingWebhookConfiguration"]
+    (folder / "policy.yaml").write_text(ruled.policy_text)
+    with running(folder, ruled.cluster) as webhook:
+        made = configuration(webhook, failurePolicy="Fail", timeoutSeconds=10)
+        made["webhooks"][0]["matchConditions"] = rendered["webhooks"][0]["matchConditions"]
+        path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        ruled.api.request("POST", path, body=made)
+        tier = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
+
+        def is_called() -> bool:
+            return bool(dry(ruled.api, ruled.spaces["open"], tier)["spec"]["priority"] == 100)
+
+        ruled.cluster.wait_for("the webhook to be called", is_called, 30)
+        yield ruled, webhook
+        ruled.api.request("DELETE", f"{path}/topogate")
+
+
+def test_a_pod_about_which_the_webhook_has_nothing_to_say_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
+    ruled, webhook = asked
+    called = {True: 0, False: 0}
+    for pod in PODS:
+        before = webhook.metric("topogate_admission_seconds_count")
+        decision = ruled.decided(pod, ruled.spaces["open"])
+        with pytest.raises(ApiError) if decision.outcome == DENIED else contextlib.nullcontext():
+            dry(ruled.api, ruled.spaces["open"], pod)
+        was_called = webhook.metric("topogate_admission_seconds_count") > before
+        has_a_word = bool(decision.operations or decision.warnings or decision.denial)
+        assert was_called or not has_a_word, json.dumps(pod)
+        called[was_called] += 1
+    assert min(called.values()) > 60, called
+
+
+CPU: Final[dict[str, Any]] = {
+    "metadata": {"generateName": "cpu-"},
+    "spec": {"containers": [{"name": "c", "image": "x"}]},
+}
+
+
+def test_a_pod_without_gpus_and_wishes_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
+    ruled, webhook = asked
+    before = webhook.metric("topogate_admission_seconds_count")
+    for _ in range(10):
+        dry(ruled.api, ruled.spaces["open"], CPU)
+    assert webhook.metric("topogate_admission_seconds_count") == before
+
+
+# --- tiers -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def capped(ruled: Ruled) -> Ruled:
+    """With the maxima enforced."""
+    tiers = [each for each in ruled.objects if each["metadata"]["name"] == "topogate-tiers"]
+    ruled.cluster.kubectl("apply", "-f", "-", stdin=as_yaml(tiers))
+
+    def is_enforced() -> bool:
+        try:
+            dry(ruled.api, ruled.spaces["capped"], above())
+        except ApiError:
+            return True
+        return False
+
+    ruled.cluster.wait_for("the maxima to be enforced", is_enforced, 30)
+    return ruled
+
+
+def above(class_name: str = "gpu-high-priority", **annotations: str) -> dict[str, Any]:
+    pod = gpu_pod(annotations=annotations or None)
+    pod["spec"]["priorityClassName"] = class_name
+    return pod
+
+
+OPTED_OUT: Final = {keys.INJECT_ANNOTATION: keys.INJECT_NO}
+EVASIONS: Final = {
+    "opted out": above(**OPTED_OUT),
+    "a class of the cluster's own": above("system-cluster-critical"),
+    "a class that is no tier": above("house-class", **OPTED_OUT),
+    "as if it were a mirror pod": above(**{keys.MIRROR_POD_ANNOTATION: "x"})
+    | {"spec": {**above()["spec"], "nodeName": "n"}},
+    "bound by its author": {"metadata": {"generateName": "b-"}, "spec": {**above()["spec"], "nodeName": "n"}},
+    "as if by a DaemonSet": {
+        "metadata": {"generateName": "d-", **shapes.owned("DaemonSet", "apps/v1")},
+        "spec": above()["spec"],
+    },
+    "of another scheduler": {
+        "metadata": {"generateName": "s-"},
+        "spec": {**above()["spec"], "schedulerName": "x"},
+    },
+    "in a scheduling group": {
+        "metadata": {"generateName": "g-"},
+        "spec": {**above()["spec"], "schedulingGroup": {"podGroupName": "g"}},
+    },
+    "without a GPU, with our gate": {
+        "metadata": {"generateName": "w-"},
+        "spec": {**CPU["spec"], "priorityClassName": "house-class", "schedulingGates": [{"name": keys.GATE}]},
+    },
+}
+
+
+@pytest.mark.parametrize("way", EVASIONS)
+def test_no_gpu_pod_is_above_the_maximum_of_its_namespace(capped: Ruled, way: str) -> None:
+    with pytest.raises(
+        ApiError, match=f"is above the maximum of namespace {capped.spaces['capped']}, which is 10"
+    ) as caught:
+        dry(capped.api, capped.spaces["capped"], EVASIONS[way])
+    assert caught.value.status == 403
+    dry(capped.api, capped.spaces["open"], EVASIONS[way])
+
+
+ALLOWED: Final = {
+    "at the maximum": above("gpu-medium-priority"),
+    "below it, of no tier": above("gpu-never-priority"),
+    "opted out below it": above("gpu-low-priority", **OPTED_OUT),
+    "without a class": gpu_pod(),
+    "critical without a GPU": {**CPU, "spec": {**CPU["spec"], "priorityClassName": "house-class"}},
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_is_not_above_the_maximum_is_created(capped: Ruled, case: str) -> None:
+    dry(capped.api, capped.spaces["capped"], ALLOWED[case])
