@@ -1,0 +1,47 @@
+"""topogate's images for a real node: built once for what stands in the repository, kept in the cache."""
+
+import fcntl
+import shutil
+from pathlib import Path
+from typing import Final
+
+from hack.images import build
+from hack.images.targets import TARGETS
+from hack.local.build import cache_folder, say
+from hack.local.cluster import Cluster, ClusterError
+
+REPOSITORY: Final = "topogate.local"
+TAG: Final = "local"
+
+
+def name_of(target: str) -> str:
+    """How an image is called on the real node."""
+    return f"{REPOSITORY}/{target}:{TAG}"
+
+
+def load(cluster: Cluster) -> None:
+    """Make the images known to the real node. Raises ClusterError, and what building them raises."""
+    if cluster.real is None:
+        raise ClusterError("the cluster has no real node that could take images")
+    for archive in archives():
+        cluster.real.import_image(cluster.namespaces, archive)
+
+
+def archives() -> list[Path]:
+    """The images' archives, built if the repository has changed since."""
+    top = cache_folder() / "images"
+    top.mkdir(parents=True, exist_ok=True)
+    with (top / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = top / build.digest_of_sources()
+        if not folder.exists():
+            say(f"Building topogate's images ({', '.join(TARGETS)}): about a minute ...")
+            for other in top.iterdir():
+                if other.is_dir():
+                    shutil.rmtree(other)  # of earlier sources
+            partial = top / "partial"
+            partial.mkdir()
+            for name, target in TARGETS.items():
+                build.build(target, partial / f"{name}.tar", name_of(name))
+            partial.rename(folder)
+        return [folder / f"{name}.tar" for name in TARGETS]

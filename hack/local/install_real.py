@@ -1,0 +1,73 @@
+"""Installs topogate on a cluster with a real node, as its manifests say: its programs run as pods there.
+
+The overlay that is made here names the images that were built, and where the node's played cards are.
+Nothing else is changed, so that what works here is what `kubectl apply -k manifests/overlays/default` does.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from hack.images.targets import TARGETS
+from hack.local import devices, images
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import LABELER, SYSTEM
+
+_SYSFS_VOLUME: Final = "sys"
+_ROLLOUT_SECONDS: Final = 120
+
+
+@dataclass(frozen=True)
+class RealInstallation:
+    """topogate as pods of a cluster with a real node. overlay: which of the manifests' overlays."""
+
+    cluster: Cluster
+    overlay: str = "overlays/default"
+
+    def apply(self) -> None:
+        """Load the images and apply the manifests. Raises ClusterError, and what building raises."""
+        images.load(self.cluster)
+        folder = self.cluster.folder / "install"
+        folder.mkdir(exist_ok=True)
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(self._overlay()))
+        self.cluster.kubectl("apply", "--server-side", "-k", str(folder))
+
+    def wait(self) -> None:
+        """Wait until every pod of the manifests is ready. Raises ClusterError with what is wrong."""
+        for namespace, kind in ((SYSTEM, "deployment"), (LABELER, "daemonset")):
+            found = self.cluster.kubectl("get", kind, "-n", namespace, "-o", "name").stdout.split()
+            for name in found:
+                self.cluster.kubectl(
+                    "rollout", "status", name, "-n", namespace, f"--timeout={_ROLLOUT_SECONDS}s"
+                )
+
+    def _overlay(self) -> dict[str, Any]:
+        folder = (self.cluster.folder / "install").resolve()
+        environment = [{"name": name, "value": value} for name, value in devices.VERIFY.items()]
+        # By name, so that it stays right when the manifest's order changes.
+        played = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "labeler", "namespace": LABELER},
+            "spec": {
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "labeler", "env": environment}],
+                        "volumes": [
+                            {"name": _SYSFS_VOLUME, "hostPath": {"path": devices.SYSFS, "type": "Directory"}}
+                        ],
+                    }
+                }
+            },
+        }
+        return {
+            "resources": [os.path.relpath(ROOT / "manifests" / self.overlay, folder)],
+            "images": [
+                {"name": target, "newName": images.name_of(target).rpartition(":")[0], "newTag": images.TAG}
+                for target in TARGETS
+            ],
+            "patches": [{"patch": yaml.safe_dump(played)}],
+        }
