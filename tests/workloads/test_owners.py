@@ -2,69 +2,30 @@
 
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.support import delete, exists
+from tests.definitions import define as install_definition
+from tests.definitions import wait_gone, wait_served
+from tests.support import delete
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.observe.owners import Owners
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
 
 def define(cluster: Cluster, definitions: list[str], kind: str, group: str, *versions: str) -> str:
-    """Install a CRD that takes any object; returns its path."""
-    resource = kind.lower() + "s"
-    path = f"{DEFINITIONS}/{resource}.{group}"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{resource}.{group}",
-            # Groups under x-k8s.io are the community's; this is how one says that it knows.
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": resource, "singular": kind.lower()},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": number == 0,
-                    "schema": {"openAPIV3Schema": schema},
-                }
-                for number, version in enumerate(versions)
-            ],
-        },
-    }
-    api = cluster.api()
-    api.request("POST", DEFINITIONS, body=definition)
+    """As `definitions.define`; the fixture removes it."""
+    path = install_definition(cluster, kind, group, *versions)
     definitions.append(path)
     return path
-
-
-def is_readable(api: Api, path: str) -> bool:
-    """Whether a new collection is served; in between its storage is "(re)initializing"."""
-    try:
-        return exists(api, path)
-    except ApiError as error:
-        if error.status == 429:
-            return False
-        raise
 
 
 def make(cluster: Cluster, namespace: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
     body = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
-    collection = f"/apis/{version}/{kind.lower()}s"
-    cluster.wait_for(f"{kind} to be served", partial(is_readable, cluster.api(), collection))
+    wait_served(cluster, version, kind)
     made: dict[str, Any] = cluster.api().json("POST", path, body=body)
     return made
 
@@ -77,11 +38,7 @@ def definitions(cluster: Cluster) -> Iterator[list[str]]:
     for path in made:
         delete(api, path)
     for path in made:
-        cluster.wait_for(f"the end of {path}", partial(is_gone, api, path))
-
-
-def is_gone(api: Api, path: str) -> bool:
-    return not exists(api, path)
+        wait_gone(cluster, path)
 
 
 @pytest.fixture
