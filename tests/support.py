@@ -34,7 +34,7 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
             "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
         )
     ),
-    ("/api/v1/nodes", lambda item: REAL_LABEL not in item["metadata"]["labels"]),
+    ("/api/v1/nodes", lambda item: REAL_LABEL not in item["metadata"].get("labels", {})),
     ("/api/v1/namespaces", lambda item: item["metadata"]["name"] not in SYSTEM_NAMESPACES),
 ]
 
