@@ -138,9 +138,10 @@ def gate(policy: Policy) -> Object:
             {
                 "patchType": "JSONPatch",
                 "jsonPatch": {
-                    "expression": "has(object.spec.schedulingGates) "
-                    f"? [JSONPatch{{op: 'add', path: '/spec/schedulingGates/-', value: {value}}}] "
-                    f": [JSONPatch{{op: 'add', path: '/spec/schedulingGates', value: [{value}]}}]"
+                    # A list with the gate in it, as one value, makes the API server (1.36.3) panic.
+                    "expression": "(has(object.spec.schedulingGates) ? [] "
+                    ": [JSONPatch{op: 'add', path: '/spec/schedulingGates', value: []}]) "
+                    f"+ [JSONPatch{{op: 'add', path: '/spec/schedulingGates/-', value: {value}}}]"
                 },
             }
         ],
