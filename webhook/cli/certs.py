@@ -7,15 +7,16 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from webhook import logs
 from webhook.admission import certificates
 from webhook.admission.certificates import Waits
 from webhook.admission.rotation import Names, Rotation
+from webhook.cli.terminal import complain, say
 from webhook.kube.client import Api, ApiError, ConnectError
 
 RETRY_SECONDS: Final = 10.0
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     lifetime = timedelta(days=arguments.days)
     if arguments.certs_command == "issue":
         return _issue(arguments.dir, arguments.host, lifetime)
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logs.configure()
     names = Names(arguments.namespace, arguments.secret, arguments.service, arguments.configuration)
     publish, switch = arguments.publish_seconds, arguments.switch_seconds
     try:
@@ -76,9 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         taken = rotation.run(force=arguments.force, wait=arguments.wait)
     except (ConnectError, ApiError) as error:
-        print(f"topogate certs rotate: {error}", file=sys.stderr)
+        complain(f"topogate certs rotate: {error}")
         return 1
-    print(f"steps taken: {', '.join(taken) or 'none was due'}")
+    say(f"steps taken: {', '.join(taken) or 'none was due'}")
     return 0
 
 
@@ -110,9 +111,9 @@ def _issue(folder: Path, hosts: list[str], lifetime: timedelta) -> int:
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(content)
         except OSError as error:
-            print(f"topogate certs issue: {path}: {error.strerror}", file=sys.stderr)
+            complain(f"topogate certs issue: {path}: {error.strerror}")
             return 2
-        print(path)
+        say(str(path))
     return 0
 
 

@@ -4,13 +4,12 @@ Reads the cluster once and asks the placement core the same question as the swee
 """
 
 import argparse
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from webhook.cli.terminal import complain, say
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import Cluster, kubeconfig
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.sweeper.settings import Settings, SettingsError, load
 
@@ -30,22 +29,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the explanation; 0 if there is one, 1 if not, 2 for a wrong argument."""
     kind, _, name = arguments.pod.rpartition("/")
     if kind not in ("", "pod", "pods", "po") or not name:
-        print(f"topogate explain: {arguments.pod!r} is no pod; write pod/NAME", file=sys.stderr)
+        complain(f"topogate explain: {arguments.pod!r} is no pod; write pod/NAME")
         return 2
     try:
         settings = Settings(**(load(arguments.config) if arguments.config else {}))
-        api = Api.connect(arguments.kubeconfig or _kubeconfig(), user_agent="topogate-explain")
+        api = Api.connect(arguments.kubeconfig or kubeconfig(), user_agent="topogate-explain")
         for line in explain(Cluster.read(api), arguments.namespace, name, settings):
-            print(line)
+            say(line)
     except (ApiError, ConnectError, ExplainError) as error:
-        print(f"topogate explain: {error}", file=sys.stderr)
+        complain(f"topogate explain: {error}")
         return 1
     except SettingsError as error:
-        print(f"topogate explain: {error}", file=sys.stderr)
+        complain(f"topogate explain: {error}")
         return 2
     return 0
-
-
-def _kubeconfig() -> Path:
-    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    return Path(listed) if listed else Path.home() / ".kube" / "config"

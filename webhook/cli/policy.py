@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from webhook.cli.terminal import complain, say
 from webhook.policy import rendering
 from webhook.policy.file import PolicyError, parse_policy, read_yaml
 from webhook.policy.rendering import Object, RenderError
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 policies[path] = parse_policy(_policy_text(path), str(path))
         except PolicyError as error:
-            print(error, file=sys.stderr)
+            for line in str(error).splitlines():
+                complain(line)
             status = 1
     try:
         if arguments.policy_command == "check":
@@ -82,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise RenderError(f"name one policy file, not {len(policies)}")
         return _render(next(iter(policies.values())), values, arguments.into)
     except (RenderError, PolicyError) as error:
-        print(f"topogate policy {arguments.policy_command}: {error}", file=sys.stderr)
+        complain(f"topogate policy {arguments.policy_command}: {error}")
         return 1
 
 
@@ -94,7 +96,7 @@ def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: 
     rendered = {identity(each): each for path in against for each in _objects(path)}
     drifted = 0
     for path, policy in policies.items():
-        print(f"{path}: ok: {_summary(policy)}")
+        say(f"{path}: ok: {_summary(policy)}")
         if not against:
             continue
         wanted = {identity(each): each for each in rendering.objects(policy, values)}
@@ -103,7 +105,7 @@ def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: 
             raise RenderError("none of the rendered objects is in what --against names")
         for key in sorted(there):
             for place in differences(wanted[key], rendered[key]):
-                print(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")
+                say(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")
                 drifted += 1
     return 1 if drifted else 0
 
@@ -149,7 +151,7 @@ def _render(policy: Policy, values: Mapping[str, int], folder: Path | None) -> i
         text = _HEAD + as_yaml(wanted[key] for key in there if key in wanted)
         if text != path.read_text():
             path.write_text(text)
-            print(f"{path}: written")
+            say(f"{path}: written")
         written.update(there)
     if not written:
         raise RenderError(f"no file below {folder} begins as a rendered one does")

@@ -5,12 +5,12 @@ applied. Every pod of the manifest belongs to one gang; a Job or another workloa
 """
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from webhook.cli.terminal import complain, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.simulation import read
 from webhook.placement import Assignment, Gang, Mode, NoFit, Options, PlacementError, check, place
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         gang = _with_overrides(gang, args)
         found = place(gang, snapshot, Options(mode=Mode(args.mode)))
     except (InputError, PlacementError) as error:
-        print(f"topogate simulate: {error}", file=sys.stderr)
+        complain(f"topogate simulate: {error}")
         return 2
     if isinstance(found, Assignment):
         problems = check(found, gang, snapshot)
@@ -56,17 +56,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(found, gang)
     for note in notes:
-        print(f"topogate simulate: note: {note}", file=sys.stderr)
+        complain(f"topogate simulate: note: {note}")
     return 0 if isinstance(found, Assignment) else 1
 
 
 def _print(found: Assignment | NoFit, gang: Gang) -> None:
     if isinstance(found, NoFit):
-        print(found.sentence)
+        say(found.sentence)
         return
     ranks = {member.name: member.rank for member in gang.members}
     doubt = "" if found.proven else " (the best found; not proven to be the best there is)"
-    print(f"Gang {gang.name}: {len(found.placed)} pods on {found.spread}{doubt}")
+    say(f"Gang {gang.name}: {len(found.placed)} pods on {found.spread}{doubt}")
     rows = sorted(
         found.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
     )
@@ -76,7 +76,7 @@ def _print(found: Assignment | NoFit, gang: Gang) -> None:
             ",".join(share.card + "".join(f":gt{tile}" for tile in share.tiles) for share in slot)
             for slot in placed.cards
         )
-        print(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
+        say(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
 
 
 def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:

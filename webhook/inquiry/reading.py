@@ -1,9 +1,11 @@
 """One reading of the cluster: everything that a pass of the sweeper would see, listed once."""
 
 import functools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -34,9 +36,9 @@ class Cluster:
     def read(cls, api: Api) -> "Cluster":
         """List what is needed. Raises ApiError."""
         return cls(
-            tuple(_read(api, PODS, Pod, fieldSelector=UNFINISHED)),
-            {node.metadata.name: node for node in _read(api, NODES, Node)},
-            {_name(each): each for each in _read(api, placements.ALL, Placement)},
+            tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
+            {node.metadata.name: node for node in read_all(api, NODES, Node)},
+            {_name(each): each for each in read_all(api, placements.ALL, Placement)},
             _asker(api),
         )
 
@@ -53,7 +55,8 @@ class Cluster:
         return self.placements
 
 
-def _read(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
+def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
+    """Every object of a collection, page by page. Raises ApiError."""
     decoder = msgspec.json.Decoder(ObjectList[kind])  # type: ignore[valid-type]
     more = {"limit": str(PAGE_SIZE), **query}
     while True:
@@ -76,3 +79,9 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
 
 def _name(item: Placement) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"
+
+
+def kubeconfig() -> Path:
+    """Where a person's kubeconfig is: the first that $KUBECONFIG names, else the usual place."""
+    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    return Path(listed) if listed else Path.home() / ".kube" / "config"
