@@ -3,9 +3,16 @@
 import argparse
 import sys
 
-from webhook.cli import certs, explain, policy, simulate, ui
+from webhook.cli import certs, drain, explain, policy, simulate, ui
 
-_COMMANDS = {"explain": explain, "simulate": simulate, "policy": policy, "certs": certs, "ui": ui}
+_COMMANDS = {
+    "explain": explain,
+    "simulate": simulate,
+    "policy": policy,
+    "certs": certs,
+    "drain": drain,
+    "ui": ui,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ package reads the tokenFile of a kubeconfig once, and a rotated token would end 
 """
 
 import contextlib
+import copy
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -77,6 +78,7 @@ class Api:
         self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
         self._user_agent = user_agent
         self._token_file = token_file
+        self._impersonated = ""
 
     @classmethod
     def connect(
@@ -105,6 +107,12 @@ class Api:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "this pod's ServiceAccount"
             raise ConnectError(f"no connection to a cluster from {where}: {error}") from error
         return cls(configuration, user_agent, token_file=token_file)
+
+    def acting_as(self, user: str) -> "Api":
+        """The same connections under another name, for whoever has the right to impersonate that user."""
+        made = copy.copy(self)
+        made._impersonated = user
+        return made
 
     @property
     def host(self) -> str:
@@ -162,6 +170,8 @@ class Api:
         preload: bool,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        if self._impersonated:
+            headers["Impersonate-User"] = self._impersonated
         if body is not None:
             headers["Content-Type"] = content_type
         url = self._host + path + (f"?{urlencode(query)}" if query else "")

@@ -28,12 +28,12 @@ def release_patch(
 
     annotations: those that hand out its cards; none that its author wrote for that purpose stays.
     """
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        *_remove_gates(pod, prefix),
-        *_pin(pod, node),
-        *_annotate(pod, annotations),
-    ]
+    return [*ungate_patch(pod, prefix), *_pin(pod, node), *_annotate(pod, annotations)]
+
+
+def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:
+    """The patch that removes the gates with `prefix` alone: the pod goes wherever kube-scheduler sends it."""
+    return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}, *_remove_gates(pod, prefix)]
 
 
 def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:

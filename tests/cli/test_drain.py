@@ -1,0 +1,135 @@
+"""`topogate drain` on a real API server, with the guards that let only the sweeper remove gates."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster, ClusterError
+from labeler.contract import keys
+from tests.support import create_namespace, delete
+from webhook.cli.main import main
+from webhook.kube.client import Api
+
+OTHER = "kueue.x-k8s.io/admission"
+
+
+@pytest.fixture
+def guarded(cluster: Cluster) -> Cluster:
+    """With the shipped guards, and the sweeper's rights."""
+    base = ROOT / "manifests" / "base"
+    objects = [
+        each
+        for file in ("webhook.yaml", "sweeper.yaml")
+        for each in yaml.safe_load_all((base / file).read_text())
+    ]
+    kinds = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(x for x in objects if x["kind"] in kinds))
+    cluster.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "guards.yaml"))
+    namespace = create_namespace(cluster)
+    make(cluster.api(), namespace, "probe", keys.GATE)
+    remove = "--type=json", "-p", '[{"op": "remove", "path": "/spec/schedulingGates"}]'
+
+    def is_enforced() -> bool:
+        make(cluster.api(), namespace, "", keys.GATE)
+        (name, *_) = gated(cluster.api(), namespace)
+        try:
+            cluster.kubectl("-n", namespace, "patch", "pod", name, *remove)
+        except ClusterError:
+            return True
+        return False
+
+    cluster.wait_for("the guards to be enforced", is_enforced, 30)
+    for name in gated(cluster.api(), namespace):
+        delete(cluster.api(), f"/api/v1/namespaces/{namespace}/pods/{name}")
+    return cluster
+
+
+def make(api: Api, namespace: str, name: str, *gates: str) -> None:
+    body: dict[str, Any] = {
+        "metadata": {"name": name} if name else {"generateName": "probe-"},
+        "spec": {
+            "containers": [{"name": "c", "image": "x"}],
+            "schedulingGates": [{"name": gate} for gate in gates],
+        },
+    }
+    api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+
+
+def gated(api: Api, namespace: str) -> dict[str, list[str]]:
+    """Gates of the pods that have any, by pod."""
+    pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+    found = {p["metadata"]["name"]: [g["name"] for g in p["spec"].get("schedulingGates", [])] for p in pods}
+    return {name: gates for name, gates in found.items() if gates}
+
+
+def drain(cluster: Cluster, *words: str) -> int:
+    return main(["drain", "--kubeconfig", str(cluster.kubeconfig), *words])
+
+
+def test_without_yes_it_says_what_it_would_do_and_does_nothing(
+    guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(guarded.api(), namespace, "a", keys.GATE)
+    make(guarded.api(), namespace, "b", OTHER, keys.GATE_PREFIX + "mine")
+    make(guarded.api(), namespace, "not-ours", OTHER)
+    before = gated(guarded.api(), namespace)
+    assert drain(guarded, "--release") == 0
+    said = capsys.readouterr().out
+    assert f"{namespace}/a: would be released\n" in said
+    assert f"{namespace}/b: would be released; it stays held by {OTHER}\n" in said
+    assert "2 pods would be released. Nothing was done; add --yes to do it.\n" in said
+    assert gated(guarded.api(), namespace) == before
+
+
+def test_it_releases_every_pod_although_only_the_sweeper_may(
+    guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(30):
+        make(guarded.api(), namespace, f"p{number}", keys.GATE)
+    make(guarded.api(), namespace, "b", OTHER, keys.GATE)
+    assert drain(guarded, "--release", "--yes") == 0
+    assert "31 pods released, 0 still wait." in capsys.readouterr().out
+    assert gated(guarded.api(), namespace) == {"b": [OTHER]}
+
+
+def test_it_deletes_every_pod(guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    make(guarded.api(), namespace, "a", keys.GATE)
+    make(guarded.api(), namespace, "not-ours", OTHER)
+    assert drain(guarded, "--delete", "--yes") == 0
+    assert "1 pods deleted, 0 still wait." in capsys.readouterr().out
+    assert gated(guarded.api(), namespace) == {"not-ours": [OTHER]}
+
+
+def test_it_keeps_to_the_namespace_that_it_is_given(guarded: Cluster, namespace: str) -> None:
+    other = create_namespace(guarded)
+    for each in (namespace, other):
+        make(guarded.api(), each, "a", keys.GATE)
+    assert drain(guarded, "--release", "--yes", "-n", namespace) == 0
+    assert gated(guarded.api(), namespace) == {}
+    assert gated(guarded.api(), other) == {"a": [keys.GATE]}
+
+
+def test_it_works_where_the_guards_and_the_sweeper_are_gone_already(cluster: Cluster, namespace: str) -> None:
+    make(cluster.api(), namespace, "a", keys.GATE)
+    assert drain(cluster, "--release", "--yes") == 0
+    assert gated(cluster.api(), namespace) == {}
+
+
+def test_it_says_which_right_is_missing(
+    guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(guarded.api(), namespace, "a", keys.GATE)
+    assert drain(guarded, "--release", "--yes", "--sweeper", "system:serviceaccount:a:b") == 1
+    said = capsys.readouterr()
+    assert 'User "system:serviceaccount:a:b" cannot patch resource "pods"' in said.err
+    assert "0 pods released, 1 still wait." in said.out
+
+
+def test_it_tells_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    guarded.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "webhook-configuration.yaml"))
+    assert drain(guarded, "--release") == 0
+    assert (
+        "MutatingWebhookConfiguration topogate is there: new pods are held again" in capsys.readouterr().err
+    )

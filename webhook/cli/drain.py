@@ -1,0 +1,163 @@
+"""`topogate drain`: let go, or delete, every pod that waits for topogate, before it is uninstalled.
+
+Says what it would do and does nothing, unless --yes is given. The guards let only the sweeper remove a gate:
+who lets pods go acts in its name, for which the right to impersonate the sweeper's ServiceAccount is needed.
+"""
+
+import argparse
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.cli.terminal import complain, say
+from webhook.inquiry.reading import kubeconfig, read_all
+from webhook.kube.client import JSON_PATCH, Api, ApiError, ConnectError
+from webhook.kube.objects import Pod
+from webhook.sweeper.apply.patches import ungate_patch
+from webhook.sweeper.observe.pins import is_gated
+
+SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
+GATES: Final = {
+    "MutatingWebhookConfiguration topogate": "mutatingwebhookconfigurations/topogate",
+    "MutatingAdmissionPolicy topogate-gate": "mutatingadmissionpolicies/topogate-gate",
+}
+"""What gates new pods, and where it is below admissionregistration.k8s.io."""
+_PARALLEL: Final = 8
+_MOST_ROUNDS: Final = 20
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser(
+        "drain",
+        help="release or delete every pod that waits for topogate, before it is uninstalled",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--release", action="store_true", help="to kube-scheduler, wherever it sends them")
+    what.add_argument("--delete", action="store_true", help="their controllers may make them again")
+    parser.add_argument("--yes", action="store_true", help="do it; without it, only say what would be done")
+    parser.add_argument("-n", "--namespace", default="", help="only of this namespace (default: all)")
+    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, else ~/.kube/config")
+    parser.add_argument(
+        "--gate", default=keys.GATE_PREFIX, metavar="PREFIX", help="of the gates (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sweeper", default=SWEEPER, metavar="USER", help="in whose name (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Drain; 0 if nothing waits any more (or without --yes), 1 if something does or could not be done."""
+    try:
+        api = Api.connect(arguments.kubeconfig or kubeconfig(), user_agent="topogate-drain")
+        drain = _Drain(api, arguments)
+        for each in _still_gating(api):
+            complain(
+                f"topogate drain: {each} is there: pods created from now on are held again; delete it first"
+            )
+        if not arguments.yes:
+            return drain.rehearse()
+        return drain.go_through()
+    except (ConnectError, ApiError) as error:
+        complain(f"topogate drain: {error}")
+        return 1
+
+
+class _Drain:
+    """One run of the command."""
+
+    def __init__(self, api: Api, arguments: argparse.Namespace) -> None:
+        self._api = api
+        self._as_sweeper = api.acting_as(arguments.sweeper)
+        self._prefix: str = arguments.gate
+        self._releases: bool = arguments.release
+        self._of_namespace: str = f"/namespaces/{arguments.namespace}" if arguments.namespace else ""
+
+    def rehearse(self) -> int:
+        """Say what would be done."""
+        count = 0
+        for pod in self._gated():
+            count += 1
+            others = [
+                gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(self._prefix)
+            ]
+            still = f"; it stays held by {', '.join(others)}" if others and self._releases else ""
+            say(f"{_name(pod)}: would be {self._word}{still}")
+        say(f"{count} pods would be {self._word}. Nothing was done; add --yes to do it.")
+        return 0
+
+    def go_through(self) -> int:
+        """Do it, round by round: controllers may make pods meanwhile."""
+        done = 0
+        for _ in range(_MOST_ROUNDS):
+            waiting = list(self._gated())
+            with ThreadPoolExecutor(_PARALLEL) as pool:
+                problems = list(pool.map(self._let_go, waiting))
+            for pod, problem in zip(waiting, problems, strict=True):
+                if problem:
+                    complain(f"topogate drain: {_name(pod)}: {problem}")
+            done += problems.count("")
+            if "" not in problems:
+                break
+        left = sum(1 for _ in self._gated())
+        say(f"{done} pods {self._word}, {left} still wait.")
+        return 1 if left else 0
+
+    @property
+    def _word(self) -> str:
+        return "released" if self._releases else "deleted"
+
+    def _gated(self) -> Iterator[Pod]:
+        pods = read_all(self._api, f"/api/v1{self._of_namespace}/pods", Pod)
+        return (pod for pod in pods if is_gated(pod, self._prefix) and not pod.metadata.deletion_timestamp)
+
+    def _let_go(self, pod: Pod) -> str:
+        """Release or delete one pod; returns what kept us from it, "" if nothing did."""
+        try:
+            if self._releases:
+                self._release(pod)
+            else:
+                self._delete(pod)
+        except ApiError as error:
+            return "" if error.status == 404 else str(error)
+        return ""
+
+    def _release(self, pod: Pod) -> None:
+        """In the sweeper's name, or where that one has no rights any more in our own. Raises ApiError."""
+        patch = ungate_patch(pod, self._prefix)
+        try:
+            self._as_sweeper.request("PATCH", _path(pod), body=patch, content_type=JSON_PATCH)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            try:
+                self._api.request("PATCH", _path(pod), body=patch, content_type=JSON_PATCH)
+            except ApiError:
+                raise error from None  # it tells which right is missing
+
+    def _delete(self, pod: Pod) -> None:
+        conditions = {"uid": pod.metadata.uid}
+        self._api.request("DELETE", _path(pod), body={"kind": "DeleteOptions", "preconditions": conditions})
+
+
+def _still_gating(api: Api) -> Iterator[str]:
+    for name, path in GATES.items():
+        try:
+            api.request("GET", f"/apis/admissionregistration.k8s.io/v1/{path}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        else:
+            yield name
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
