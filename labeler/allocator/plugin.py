@@ -53,6 +53,8 @@ class Plugin:
         self.resource = resource
         self._inventory = inventory
         self._streams = 0
+        self.opened = 0
+        """How often the kubelet has begun to listen."""
         self._lock = threading.Lock()
 
     @property
@@ -80,6 +82,7 @@ class Plugin:
         """The devices now and after every change, for as long as the kubelet listens."""
         with self._lock:
             self._streams += 1
+            self.opened += 1
         context.add_callback(self._inventory.wake)
         told: list[wire.Device] | None = None
         try:

@@ -66,6 +66,7 @@ class Registration:
         self._server: grpc.Server | None = None
         self._socket: Path | None = None
         self._registered_at = float("-inf")
+        self._opened_before = 0
         self._try_at = 0.0
         self._rival_since: float | None = None
         self.problem = "not registered yet"
@@ -94,7 +95,8 @@ class Registration:
         if self._plugin.is_listened_to:
             self._watch_for_rivals(now)
             return
-        if now < self._try_at or now - self._registered_at < LISTEN_SECONDS:
+        is_awaited = self._plugin.opened == self._opened_before and now - self._registered_at < LISTEN_SECONDS
+        if now < self._try_at or is_awaited:
             return
         if not (self._folder / KUBELET).exists():
             self.problem = f"there is no {self._folder / KUBELET}"
@@ -117,6 +119,7 @@ class Registration:
                 self._socket = self._folder / f"{PREFIX}{name}-{secrets.token_hex(4)}.sock"
                 self._server = serve(self._plugin, self._socket)
             assert self._socket is not None, "a server has a socket"
+            self._opened_before = self._plugin.opened
             register(self._folder / KUBELET, self._socket.name, self._plugin)
         except (OSError, grpc.RpcError) as error:
             self.problem = f"the kubelet does not take the registration: {_words(error)}"
