@@ -5,6 +5,7 @@ kubelet has them. Both programs may be killed and started again at any moment; t
 until the namespace ends with the process that holds it. It needs root, for the namespace alone.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -90,6 +91,7 @@ class Machine:
         if self._holder is not None:
             self._holder.kill()
             self._holder.wait()
+            _close(self._holder)
 
     # --- the kubelet's side ------------------------------------------------------------------------
 
@@ -109,6 +111,8 @@ class Machine:
         if manager is not None:
             _kill_tree(manager.pid)
             manager.wait()
+            with self._asking:  # whoever asks has its answer, or has heard that there is none
+                _close(manager)
 
     def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """One order to the device manager. Raises ManagerGoneError if it ended over it."""
@@ -121,7 +125,7 @@ class Machine:
                 manager.stdin.write(json.dumps(order) + "\n")
                 manager.stdin.flush()
                 line = manager.stdout.readline()
-            except OSError:
+            except (OSError, ValueError):  # ValueError: closed by who killed it
                 line = ""
         if not line:
             raise ManagerGoneError
@@ -215,6 +219,13 @@ def _leaf(pid: int) -> int:
     """The process at the end of a line of wrappers (unshare forks, nsenter does not)."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return _leaf(int(children[0])) if children else pid
+
+
+def _close(process: subprocess.Popen[Any]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def _kill_tree(pid: int) -> None:

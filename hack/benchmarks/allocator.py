@@ -50,9 +50,7 @@ def measure(folder: Path, allocations: int, kill_every: int, seed: int) -> run.C
 def report(count: run.Count) -> None:
     """What a person wants to know."""
     calls = sorted(count.seconds)
-    print(
-        f"containers served        {count.allocations} ({count.planned} planned, {count.without_plan} without)"
-    )
+    print(f"containers served        {count.allocations}, {count.planned} of them by a plan")
     print(f"wrong cards or tiles     {len(count.wrong)}")
     for each in count.wrong[:20]:
         print(f"  {each}")

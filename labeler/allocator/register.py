@@ -115,7 +115,7 @@ class Registration:
         resource = self._plugin.resource
         try:
             if self._server is None:
-                name = resource.replace("/", "_")
+                name = resource.rpartition("/")[2]  # a socket's whole path has 107 characters at most
                 self._socket = self._folder / f"{PREFIX}{name}-{secrets.token_hex(4)}.sock"
                 self._server = serve(self._plugin, self._socket)
             assert self._socket is not None, "a server has a socket"

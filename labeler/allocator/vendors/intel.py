@@ -35,7 +35,7 @@ def create(places: Places) -> "Intel":
 class Intel:
     """The vendor."""
 
-    resources = (keys.I915, keys.XE)
+    resources: tuple[str, ...] = (keys.I915, keys.XE)
     monitoring: Mapping[str, str] = {keys.I915_MONITORING: keys.I915, keys.XE_MONITORING: keys.XE}
     has_plans = True
 
@@ -129,13 +129,14 @@ class Intel:
 
 def _bus_problem(device: Path) -> str:
     """A card that has fallen off the bus reads as ones; one that sleeps is not woken to be asked."""
+    state, config = device / "power" / "runtime_status", device / "config"
     try:
-        if _read(device / "power" / "runtime_status") == "suspended":
+        if not config.exists() or (state.exists() and _read(state) == "suspended"):
             return ""
-        with (device / "config").open("rb") as config:
-            head = config.read(4)
-    except OSError:
-        return ""  # no such file is no sign of anything
+        with config.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        return f"its configuration cannot be read: {error.strerror}"
     return "it does not answer on its bus" if head == b"\xff" * 4 else ""
 
 

@@ -1,0 +1,118 @@
+"""The cards as the kernel shows them, in a folder instead of /sys and /dev."""
+
+from pathlib import Path
+
+import pytest
+
+from hack.allocating.machine import MachineCard, plug, unplug
+from labeler.allocator.devices import Inventory
+from labeler.allocator.vendors import Places
+from labeler.allocator.vendors.intel import Intel
+
+needs_root = pytest.mark.skipif("__import__('os').geteuid() != 0", reason="device files are root's to make")
+pytestmark = needs_root
+
+CARD = MachineCard(1, tiles=2, bus=0x3A)
+
+
+@pytest.fixture
+def intel(tmp_path: Path) -> Intel:
+    plug(tmp_path, CARD)
+    return Intel(Places(tmp_path / "sys", tmp_path / "dev"))
+
+
+def pci(folder: Path) -> Path:
+    return folder / "sys/devices/pci0000:00/0000:3a:00.0"
+
+
+def test_a_card_is_told_with_its_files_tiles_address_and_resource(intel: Intel) -> None:
+    (card,) = intel.cards()
+    assert card.number == 1
+    assert card.resource == "gpu.intel.com/i915"
+    assert set(card.nodes) == CARD.nodes
+    assert card.pci_address == "0000:3a:00.0"
+    assert card.tiles == 2
+    assert card.problem == ""
+
+
+def test_cards_are_found_in_order_of_their_numbers_and_by_driver(intel: Intel, tmp_path: Path) -> None:
+    plug(tmp_path, MachineCard(10, tiles=1, bus=1, driver="xe"))
+    plug(tmp_path, MachineCard(2, tiles=1, bus=2))
+    assert [(card.number, card.resource.rpartition("/")[2]) for card in intel.cards()] == [
+        (1, "i915"),
+        (2, "i915"),
+        (10, "xe"),
+    ]
+
+
+def test_paths_by_pci_address_are_shown_where_they_are(intel: Intel, tmp_path: Path) -> None:
+    folder = tmp_path / "dev/dri/by-path"
+    folder.mkdir()
+    (folder / "pci-0000:3a:00.0-render").symlink_to("../renderD129")
+    assert intel.cards()[0].links == ("/dev/dri/by-path/pci-0000:3a:00.0-render",)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("vendor", "0x10de"), ("sriov_numvfs", "2")], ids=["another vendor", "SR-IOV parent"]
+)
+def test_what_is_no_card_for_containers_is_left_out(
+    intel: Intel, tmp_path: Path, file: str, text: str
+) -> None:
+    (pci(tmp_path) / file).write_text(text)
+    assert intel.cards() == ()
+
+
+def test_an_unreadable_card_hides_no_other(intel: Intel, tmp_path: Path) -> None:
+    plug(tmp_path, MachineCard(2, tiles=1, bus=2))
+    (pci(tmp_path) / "vendor").unlink()
+    assert [card.number for card in intel.cards()] == [2]
+
+
+def test_a_card_without_its_device_file_is_unhealthy(intel: Intel, tmp_path: Path) -> None:
+    (tmp_path / "dev/dri/renderD129").unlink()
+    assert "renderD129 cannot be looked at: No such file" in intel.cards()[0].problem
+
+
+def test_a_file_that_is_no_device_is_no_card_to_open(intel: Intel, tmp_path: Path) -> None:
+    (tmp_path / "dev/dri/card1").unlink()
+    (tmp_path / "dev/dri/card1").touch()
+    assert intel.cards()[0].problem == "card1 is no device file"
+
+
+def test_a_card_that_fell_off_its_bus_is_unhealthy_unless_it_sleeps(intel: Intel, tmp_path: Path) -> None:
+    (pci(tmp_path) / "config").write_bytes(b"\xff" * 64)
+    assert intel.cards()[0].problem == "it does not answer on its bus"
+    (pci(tmp_path) / "power").mkdir()
+    (pci(tmp_path) / "power/runtime_status").write_text("suspended\n")
+    assert intel.cards()[0].problem == ""
+
+
+def test_a_card_that_goes_stays_listed_as_unhealthy_until_it_is_back(intel: Intel, tmp_path: Path) -> None:
+    inventory = Inventory(intel.cards)
+    inventory.look()
+    unplug(tmp_path, CARD)
+    inventory.look()
+    assert inventory.cards()[1].problem == "it is gone"
+    for path in (tmp_path / "sys/class/drm").iterdir():
+        path.unlink()
+    (tmp_path / "sys/class/drm/card1").symlink_to(pci(tmp_path) / "drm/card1")
+    inventory.look()
+    assert "cannot be looked at" in inventory.cards()[1].problem
+
+
+def test_a_card_that_its_driver_gave_up_is_unhealthy_until_it_is_bound_again(intel: Intel) -> None:
+    inventory = Inventory(intel.cards)
+    path = "/sys/devices/pci0000:00/0000:3a:00.0/drm/card1"
+    inventory.heard(path, "change", "rebind,bus-reset")
+    inventory.look()
+    assert inventory.cards()[1].problem == "its driver gave it up; to recover: rebind,bus-reset"
+    inventory.heard(path, "add", None)
+    inventory.look()
+    assert inventory.cards()[1].problem == ""
+
+
+def test_a_card_that_was_reset_and_works_stays_healthy(intel: Intel) -> None:
+    inventory = Inventory(intel.cards)
+    inventory.heard("/sys/devices/pci0000:00/0000:3a:00.0/drm/card1", "change", "none")
+    inventory.look()
+    assert inventory.cards()[1].problem == ""

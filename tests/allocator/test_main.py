@@ -1,0 +1,35 @@
+"""What is said on the command line, and what is not understood."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "labeler.allocator.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "which node is this? give --node-name, or set NODE_NAME"),
+        (("--node-name=n",), "KUBERNETES_SERVICE_HOST is not set, so this is no pod"),
+        (("--node-name=n", "--server=https://x", "--ca-file=/none"), "--ca-file: there is no file /none"),
+        (("--shares=0",), "'0' is no number from 1 to 1000"),
+        (("--plan-seconds=soon",), "'soon' is no number of seconds from 0 to 30"),
+        (("--vendor=acme",), "invalid choice: 'acme'"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,200 @@
+"""What a container is started with, over the kubelet's own messages."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from labeler.allocator import cdi
+from labeler.allocator.devices import Inventory
+from labeler.allocator.plugin import CardsPlugin, MonitoringPlugin
+from labeler.allocator.register import Registration
+from labeler.allocator.resolve import Resolver
+from labeler.allocator.values import Card, Container, Listing, Pod
+from labeler.allocator.vendors import Places
+from labeler.allocator.vendors.intel import Intel
+from labeler.allocator.wire import deviceplugin_pb2 as wire
+from tests.allocator.conftest import Kubelet
+
+I915 = "gpu.intel.com/i915"
+MONITORING = f"{I915}_monitoring"
+LINK = "/dev/dri/by-path/pci-0000:04:00.0-render"
+
+
+def card(number: int, **more: Any) -> Card:
+    nodes = (f"/dev/dri/card{number}", f"/dev/dri/renderD{128 + number}")
+    return Card(number, I915, nodes, pci_address=f"0000:{3 + number:02x}:00.0", tiles=2, **more)
+
+
+class Site:
+    """One pod that asks for cards, and a plugin that the played kubelet has registered."""
+
+    def __init__(self, kubelet: Kubelet, pod: Pod, use_cdi: bool = False) -> None:
+        self.kubelet = kubelet
+        self.held: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.cards = [card(0), card(1, links=(LINK,)), card(2)]
+        self.asked = 0
+        site = self
+
+        class World:
+            def now(self) -> Any:
+                site.asked += 1
+                return (pod,)
+
+            def warn(self, *_: object) -> None:
+                pass
+
+        class Listed:
+            def now(self) -> Listing:
+                return {pod.key: site.held}
+
+            def lists_the_living_alone(self) -> bool:
+                return True
+
+        self.inventory = Inventory(lambda: tuple(self.cards))
+        self.inventory.look()
+        resolver = Resolver(Listed(), World(), World(), sleep=lambda _: None)
+        self.plugin = CardsPlugin(I915, Intel(Places()), self.inventory, resolver, 2, use_cdi)
+
+    def register(self) -> None:
+        class Resources:
+            def healthy(self, _: str) -> frozenset[str]:
+                return frozenset()
+
+        self.registration = Registration(self.plugin, self.kubelet.plugins, Resources())  # type: ignore[arg-type]
+        self.registration.turn(0)
+        self.kubelet.wait_for_devices(1)
+
+    def prefer(self, *available: str, size: int = 1) -> list[str]:
+        ask = wire.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
+        request = wire.PreferredAllocationRequest(container_requests=[ask])
+        answer = self.kubelet.call("GetPreferredAllocation", request, wire.PreferredAllocationResponse)
+        return list(answer.container_responses[0].deviceIDs)
+
+    def allocate(self, *devices: str) -> wire.ContainerAllocateResponse:
+        asks = [wire.ContainerAllocateRequest(devices_ids=devices)]
+        request = wire.AllocateRequest(container_requests=asks)
+        answer: wire.AllocateResponse = self.kubelet.call("Allocate", request, wire.AllocateResponse)
+        return answer.container_responses[0]
+
+
+def planned(cards: str, tiles: str = "", monitoring: int = 0) -> Pod:
+    annotations = {"gas-container-cards": cards, "gas-ts": "1700000000000000000"}
+    annotations |= {"gas-container-tiles": tiles} if tiles else {}
+    return Pod(
+        "ns", "p", "uid", annotations, (Container("c", {I915: cards.count(",") + 1, MONITORING: monitoring}),)
+    )
+
+
+@pytest.fixture
+def site(kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Site]:
+    made = Site(kubelet, **getattr(request, "param", {"pod": planned("card1", "card1:gt1")}))
+    made.register()
+    yield made
+    made.registration.close()
+
+
+def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet, site: Site) -> None:
+    shares = {f"card{number}-{share}" for number in range(3) for share in range(2)}
+    assert kubelet.lists[-1] == dict.fromkeys(shares, "Healthy")
+    options = kubelet.call("GetDevicePluginOptions", wire.Empty(), wire.DevicePluginOptions)
+    assert options.get_preferred_allocation_available
+    assert not options.pre_start_required
+
+
+def test_a_card_that_fails_or_goes_is_unhealthy_and_the_others_stay(kubelet: Kubelet, site: Site) -> None:
+    site.cards[0] = card(0, problem="dead")
+    site.inventory.look()
+    assert kubelet.wait_for_devices(2) == {
+        f"card{number}-{share}": "Unhealthy" if number == 0 else "Healthy"
+        for number in range(3)
+        for share in range(2)
+    }
+    del site.cards[1:]
+    site.inventory.look()
+    assert set(kubelet.wait_for_devices(3).values()) == {"Unhealthy"}
+
+
+def test_a_new_card_is_listed(kubelet: Kubelet, site: Site) -> None:
+    site.cards.append(card(7))
+    site.inventory.look()
+    assert kubelet.wait_for_devices(2)["card7-1"] == "Healthy"
+
+
+def test_a_container_gets_files_paths_and_mask_of_its_card(site: Site) -> None:
+    assert site.prefer("card0-0", "card1-0", "card1-1") == ["card1-0"]
+    answer = site.allocate("card1-0")
+    assert {spec.container_path: (spec.host_path, spec.permissions) for spec in answer.devices} == {
+        path: (path, "rw") for path in ("/dev/dri/card1", "/dev/dri/renderD129")
+    }
+    assert [(mount.host_path, mount.read_only) for mount in answer.mounts] == [(LINK, True)]
+    assert dict(answer.envs) == {"ZE_AFFINITY_MASK": "1", "ZE_FLAT_DEVICE_HIERARCHY": "FLAT"}
+
+
+def test_the_answer_of_a_moment_ago_is_not_asked_for_again(site: Site) -> None:
+    site.prefer("card1-0")
+    asked = site.asked
+    site.allocate("card1-0")
+    assert site.asked == asked
+
+
+def test_without_having_been_asked_before_the_devices_are_looked_up(site: Site) -> None:
+    assert dict(site.allocate("card1-1").envs)["ZE_AFFINITY_MASK"] == "1"
+
+
+@pytest.mark.parametrize("before", [(), ("card1-0",)], ids=["unasked", "asked before"])
+def test_other_devices_than_planned_are_refused_in_a_sentence(site: Site, before: tuple[str, ...]) -> None:
+    if before:
+        site.prefer(*before)
+    with pytest.raises(grpc.RpcError) as error:
+        site.allocate("card0-0")
+    assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    said = error.value.details() or ""
+    assert "pod ns/p: the kubelet gives card0-0, but the annotations name card1" in said
+
+
+def test_a_card_that_failed_in_between_is_refused(site: Site) -> None:
+    site.prefer("card1-0")
+    site.cards[1] = card(1, problem="it does not answer on its bus")
+    site.inventory.look()
+    with pytest.raises(grpc.RpcError, match="card1 cannot be handed out: it does not answer on its bus"):
+        site.allocate("card1-0")
+
+
+def test_a_device_of_no_card_is_refused(site: Site) -> None:
+    with pytest.raises(grpc.RpcError, match="the annotations name card1"):
+        site.allocate("card9-0")
+
+
+@pytest.mark.parametrize("site", [{"pod": planned("card2", monitoring=1)}], indirect=True)
+def test_a_container_that_also_monitors_is_masked_to_its_own_card(site: Site) -> None:
+    assert dict(site.allocate("card2-0").envs)["ZE_AFFINITY_MASK"] == "4,5"
+
+
+@pytest.mark.parametrize("site", [{"pod": planned("card1"), "use_cdi": True}], indirect=True)
+def test_where_cdi_is_asked_for_a_card_is_named_and_its_files_are_left_to_the_runtime(site: Site) -> None:
+    answer = site.allocate("card1-0")
+    assert [device.name for device in answer.cdi_devices] == ["topogate.io/gpu=card1"]
+    assert not answer.devices
+    assert not answer.mounts
+
+
+def test_the_cdi_file_describes_each_card(tmp_path: Path) -> None:
+    cdi.write(tmp_path, [card(1, links=(LINK,))])
+    (file,) = tmp_path.iterdir()
+    (device,) = json.loads(file.read_text())["devices"]
+    assert device["name"] == "card1"
+    assert device["containerEdits"]["deviceNodes"] == [{"path": p} for p in card(1).nodes]
+    assert device["containerEdits"]["mounts"][0]["hostPath"] == LINK
+
+
+def test_a_monitor_sees_every_healthy_card_and_takes_none() -> None:
+    inventory = Inventory(lambda: (card(0), card(1, problem="dead")))
+    inventory.look()
+    plugin = MonitoringPlugin(MONITORING, I915, Intel(Places()), inventory)
+    assert [(device.ID, device.health) for device in plugin.devices()] == [("all", "Healthy")]
+    assert plugin.allocate(["all"]).nodes == card(0).nodes
+    assert not plugin.options().get_preferred_allocation_available

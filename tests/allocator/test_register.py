@@ -1,0 +1,230 @@
+"""Registered with the kubelet through whatever happens to either, and never beside another plugin."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labeler.allocator.devices import Inventory
+from labeler.allocator.listing import ListingError, PodResources
+from labeler.allocator.plugin import MonitoringPlugin
+from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
+from labeler.allocator.values import Card
+from labeler.allocator.vendors import Places
+from labeler.allocator.vendors.intel import Intel
+from labeler.allocator.wire import podresources_pb2 as wire
+from tests.allocator.conftest import Kubelet
+
+I915 = "gpu.intel.com/i915"
+MONITORING = f"{I915}_monitoring"
+RIVAL = "gpu.intel.com-i915_monitoring.sock"
+
+
+class Site:
+    """One plugin with its registration, turned by hand on a clock of its own."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.cards: tuple[Card, ...] = (Card(0, I915, ()),)
+        self.inventory = Inventory(lambda: self.cards)
+        self.inventory.look()
+        self.plugin = MonitoringPlugin(MONITORING, I915, Intel(Places()), self.inventory)
+        self.resources = PodResources(kubelet.folder / "pod-resources" / "kubelet.sock")
+        self.registration = Registration(self.plugin, kubelet.plugins, self.resources, (RIVAL,))
+        self.now = 100.0
+
+    def turn(self, seconds: float = 0.5) -> None:
+        self.now += seconds
+        self.registration.turn(self.now)
+
+    def turn_until_heard(self, kubelet: Kubelet, lists: int) -> None:
+        deadline = time.monotonic() + 10
+        while len(kubelet.lists) < lists and time.monotonic() < deadline:
+            self.turn()
+            time.sleep(0.05)
+        kubelet.wait_for_devices(lists)
+
+    def close(self) -> None:
+        self.registration.close()
+        self.resources.close()
+
+
+@pytest.fixture
+def site(kubelet: Kubelet) -> Iterator[Site]:
+    made = Site(kubelet)
+    yield made
+    made.close()
+
+
+def healthy(resource: str, *devices: str) -> wire.AllocatableResourcesResponse:
+    listed = [wire.ContainerDevices(resource_name=resource, device_ids=[each]) for each in devices]
+    return wire.AllocatableResourcesResponse(devices=listed)
+
+
+def test_the_kubelet_hears_of_the_resource_and_its_devices(kubelet: Kubelet, site: Site) -> None:
+    site.turn()
+    assert kubelet.wait_for_devices(1) == {"all": "Healthy"}
+    (request,) = kubelet.registered
+    assert (request.version, request.resource_name) == ("v1beta1", MONITORING)
+    assert site.registration.problem == ""
+
+
+def test_what_is_registered_is_not_registered_again(kubelet: Kubelet, site: Site) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    for _ in range(20):
+        site.turn(5)
+    assert len(kubelet.registered) == 1
+
+
+def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site: Site) -> None:
+    other = Site(kubelet)
+    other.inventory = Inventory(lambda: other.cards)
+    other.cards = ()
+    other.plugin = MonitoringPlugin(MONITORING, I915, Intel(Places()), other.inventory)
+    other.registration = Registration(other.plugin, kubelet.plugins, other.resources)
+    other.inventory.look()
+    other.turn()
+    assert not kubelet.registered
+    assert other.registration.problem == ""
+    other.cards = (Card(0, I915, ()),)
+    other.inventory.look()
+    other.turn()
+    kubelet.wait_for_devices(1)
+    other.close()
+
+
+def test_after_the_kubelets_restart_it_is_registered_again_on_a_new_socket(
+    kubelet: Kubelet, site: Site
+) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    kubelet.stop()
+    kubelet.start()
+    before = site.now
+    site.turn_until_heard(kubelet, 2)
+    first, second = (request.endpoint for request in kubelet.registered)
+    assert first != second
+    assert not (kubelet.plugins / first).exists()
+    assert site.now - before <= 5
+
+
+def test_a_stream_that_breaks_off_is_begun_again(kubelet: Kubelet, site: Site) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    kubelet._streams.pop().close()  # the kubelet lives, its sockets stay
+    before = site.now
+    site.turn_until_heard(kubelet, 2)
+    assert site.now - before <= 5
+
+
+def test_a_kubelet_that_is_away_or_refuses_is_asked_again(kubelet: Kubelet, site: Site) -> None:
+    kubelet.refuses = True
+    site.turn()
+    assert "does not take the registration: UNKNOWN: no" in site.registration.problem
+    kubelet.stop()
+    site.turn()
+    assert site.registration.problem
+    kubelet.refuses = False
+    kubelet.start()
+    site.turn_until_heard(kubelet, 1)
+    assert site.registration.problem == ""
+
+
+def test_a_resource_that_another_plugin_offers_is_left_to_it(kubelet: Kubelet, site: Site) -> None:
+    kubelet.allocatable = healthy(MONITORING, "all")
+    for _ in range(30):
+        site.turn(1)
+    assert not kubelet.registered
+    assert "a plugin with 1 devices offers" in site.registration.problem
+    kubelet.allocatable = healthy("example.com/other", "all")
+    site.turn_until_heard(kubelet, 1)
+
+
+def test_own_devices_of_before_a_restart_are_no_rival_once_the_kubelet_drops_them(
+    kubelet: Kubelet, site: Site
+) -> None:
+    kubelet.allocatable = healthy(MONITORING, "all")
+    site.turn()
+    assert not kubelet.registered
+    kubelet.allocatable = healthy(MONITORING)
+    before = site.now
+    site.turn_until_heard(kubelet, 1)
+    assert site.now - before <= 1
+
+
+def test_the_vendors_plugin_is_known_by_its_socket_before_it_is_registered(
+    kubelet: Kubelet, site: Site
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(kubelet.plugins / RIVAL))
+        listening.listen()
+        site.turn()
+        assert not kubelet.registered
+        assert RIVAL in site.registration.problem
+    site.turn()  # its file is left behind, and nobody answers on it
+    kubelet.wait_for_devices(1)
+
+
+def test_a_plugin_that_takes_the_resource_over_is_told_of(kubelet: Kubelet, site: Site) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(kubelet.plugins / RIVAL))
+        listening.listen()
+        site.turn(10)
+        assert f"{RIVAL} took {MONITORING} over" in site.registration.problem
+    site.turn(10)
+    assert site.registration.problem == ""
+
+
+def test_a_health_change_is_told_at_once(kubelet: Kubelet, site: Site) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    site.cards = (Card(0, I915, (), problem="it does not answer on its bus"),)
+    site.inventory.look()
+    assert kubelet.wait_for_devices(2) == {"all": "Unhealthy"}
+
+
+def test_two_allocators_never_serve_one_node(tmp_path: Path) -> None:
+    with lock(tmp_path), pytest.raises(LockedError, match="another allocator holds"):
+        lock(tmp_path)
+    lock(tmp_path).close()
+
+
+def test_what_a_killed_allocator_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("topogate-a.sock", "nvidia-gpu.sock", "topogate-allocator.lock"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"nvidia-gpu.sock", "topogate-allocator.lock"}
+
+
+def test_the_kubelets_list_is_read_by_pod_container_and_resource(kubelet: Kubelet, site: Site) -> None:
+    def devices(resource: str, *ids: str) -> list[wire.ContainerDevices]:
+        return [wire.ContainerDevices(resource_name=resource, device_ids=[each]) for each in ids]
+
+    containers = [
+        wire.ContainerResources(name="a", devices=devices(I915, "card0-0", "card1-3")),
+        wire.ContainerResources(name="b"),
+    ]
+    pods = [wire.PodResources(name="p", namespace="ns", containers=containers)]
+    kubelet.pods = wire.ListPodResourcesResponse(pod_resources=pods)
+    assert site.resources.now() == {("ns", "p"): {"a": {I915: ("card0-0", "card1-3")}, "b": {}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [('pod "-" in namespace "-" not found', True), ("PodResources API Get method disabled", False)],
+)
+def test_an_old_kubelet_is_known_by_what_it_cannot_do(
+    kubelet: Kubelet, site: Site, words: str, expected: bool
+) -> None:
+    kubelet.get_error = words
+    assert site.resources.lists_the_living_alone() is expected
+
+
+def test_a_kubelet_that_does_not_answer_is_named_with_its_socket(kubelet: Kubelet, site: Site) -> None:
+    kubelet.stop()
+    with pytest.raises(ListingError, match=r"pod-resources/kubelet\.sock does not answer"):
+        site.resources.now()

@@ -1,0 +1,195 @@
+"""How long is waited, and what is said when it stays uncertain."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from labeler.allocator.choose import spread
+from labeler.allocator.listing import ListingError
+from labeler.allocator.resolve import DEFAULT, OLDEST, PLANNED, Grant, Patience, Resolver
+from labeler.allocator.values import Card, Container, Listing, Pod, Refusal
+from labeler.api import NodeApiError
+from labeler.contract.annotations import SlotCard
+
+I915 = "gpu.intel.com/i915"
+CARDS = {number: Card(number, I915, (f"/dev/dri/card{number}",), tiles=2) for number in range(3)}
+FREE = [f"card{card}-{share}" for card in range(3) for share in range(2)]
+
+
+class World:
+    """What kubelet and API server say, as functions of the time that has been slept."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+        self.pods: Callable[[float], tuple[Pod, ...]] = lambda _: ()
+        self.listing: Callable[[float], Listing] = lambda _: {pod.key: {} for pod in self.pods(self.slept)}
+        self.told: list[tuple[str, str]] = []
+        self.old = False
+
+    def resolver(self, **more: bool) -> Resolver:
+        world = self
+
+        class Kubelet:
+            def now(self) -> Listing:
+                return world.listing(world.slept)
+
+            def lists_the_living_alone(self) -> bool:
+                return not world.old
+
+        class Server:
+            def now(self) -> tuple[Pod, ...]:
+                return world.pods(world.slept)
+
+        class Warner:
+            def warn(self, pod: Pod, reason: str, text: str) -> None:
+                world.told.append((pod.name, reason))
+
+        def sleep(seconds: float) -> None:
+            self.slept += seconds
+
+        return Resolver(
+            Kubelet(), Server(), Warner(), Patience(), sleep=sleep, clock=lambda: self.slept, **more
+        )
+
+    def prefer(self, size: int = 1, **more: bool) -> tuple[list[str], Grant]:
+        def default(taken: Mapping[str, int]) -> list[str]:
+            return spread(FREE, [], size, taken)
+
+        return self.resolver(**more).prefer(I915, size, FREE, [], CARDS, default)
+
+
+def pod(name: str, cards: str | None = None, count: int = 1, stamp: int = 1) -> Pod:
+    annotations = {"gas-ts": f"170000000000000000{stamp}"} if cards is not None else {}
+    annotations |= {"gas-container-cards": cards} if cards is not None else {}
+    return Pod("ns", name, name, annotations, (Container("c", {I915: count}),))
+
+
+def test_a_planned_pod_is_answered_at_once() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card2"),)
+    devices, grant = world.prefer()
+    assert devices == ["card2-0"]
+    assert (grant.how, grant.shares) == (PLANNED, (SlotCard(2),))
+    assert world.slept == 0
+    assert world.told == []
+
+
+def test_an_annotation_that_comes_late_is_waited_for() -> None:
+    world = World()
+    world.pods = lambda slept: (pod("p", "card2" if slept > 0.3 else None),)
+    assert world.prefer()[0] == ["card2-0"]
+
+
+def test_a_pod_without_annotation_gets_a_default_after_a_while_and_is_told_once() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p"), pod("planned", "card0", count=2))
+    resolver = world.resolver()
+    for _ in range(2):
+        _, grant = resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: spread(FREE, [], 1, taken))
+        assert grant.how == DEFAULT
+    assert Patience().for_plan <= world.slept < 2 * Patience().for_plan
+    assert world.told == [("p", "CardsByDefault")]
+
+
+def test_a_default_keeps_off_the_cards_of_planned_pods_that_still_come() -> None:
+    world = World()
+    later = Pod("ns", "later", "later", {"gas-container-cards": "card0,card1"}, (Container("c", {I915: 2}),))
+    world.pods = lambda _: (pod("p"), later)
+    assert world.prefer()[0] == ["card2-0"]
+
+
+def test_two_pods_that_fit_are_refused_with_their_names_and_both_are_told() -> None:
+    world = World()
+    world.pods = lambda _: (pod("a", "card0"), pod("b", "card1"))
+    with pytest.raises(Refusal, match="any of ns/a, ns/b may be the one asking for 1"):
+        world.prefer()
+    assert world.slept >= Patience().for_certainty
+    assert sorted(world.told) == [("a", "CardsRefused"), ("b", "CardsRefused")]
+
+
+def test_ambiguity_that_passes_is_waited_for() -> None:
+    world = World()
+    both = (pod("a", "card0"), pod("b", "card1"))
+    world.pods = lambda slept: (replace(both[0], over=slept > 1), both[1])
+    assert world.prefer()[0] == ["card1-0"]
+
+
+def test_two_pods_that_fit_get_a_default_only_where_that_was_asked_for() -> None:
+    world = World()
+    world.pods = lambda _: (pod("a", "card0"), pod("b", "card1"))
+    _, grant = world.prefer(default_when_unsure=True)
+    assert grant == Grant(DEFAULT)
+    assert sorted(world.told) == [("a", "CardsByDefault"), ("b", "CardsByDefault")]
+
+
+def test_an_old_kubelet_is_helped_by_the_order_of_planning_and_it_is_said() -> None:
+    world = World()
+    world.old = True
+    world.pods = lambda _: (pod("late", "card0", stamp=2), pod("early", "card1", stamp=1))
+    devices, grant = world.prefer()
+    assert devices == ["card1-0"]
+    assert grant.how == OLDEST
+    assert world.told == [("early", "CardsGuessed")]
+
+
+def test_two_pods_without_plans_may_have_any_devices() -> None:
+    world = World()
+    world.pods = lambda _: (pod("a"), pod("b"))
+    assert world.prefer()[1] == Grant(DEFAULT)
+
+
+def test_a_pod_that_only_the_kubelet_knows_gets_a_default() -> None:
+    world = World()
+    world.listing = lambda _: {("kube-system", "static-gpu"): {"c": {}}}
+    assert world.prefer()[1] == Grant(DEFAULT)
+
+
+def test_a_request_that_fits_no_pod_is_refused() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card0"),)
+    with pytest.raises(Refusal, match="no pod of this node asks for 2"):
+        world.prefer(size=2)
+
+
+@pytest.mark.parametrize("error", [NodeApiError(0, "no answer"), ListingError("no answer")])
+def test_a_side_that_does_not_answer_is_asked_again_and_then_nothing_is_given(error: Exception) -> None:
+    world = World()
+
+    def fails_for_a_second(slept: float) -> tuple[Pod, ...]:
+        if slept < 1:
+            raise error
+        return (pod("p", "card2"),)
+
+    def fails(slept: float) -> tuple[Pod, ...]:
+        raise error
+
+    world.listing = lambda _: {("ns", "p"): {}}
+    world.pods = fails_for_a_second
+    assert world.prefer()[0] == ["card2-0"]
+    world.pods = fails
+    with pytest.raises(Refusal, match=r"cannot be told which pod asks for .*: no answer"):
+        world.prefer()
+
+
+def test_a_refusal_names_the_pod_and_is_told_to_its_owner() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card9"),)
+    with pytest.raises(Refusal, match="pod ns/p: its annotations name card9"):
+        world.prefer()
+    assert world.told == [("p", "CardsRefused")]
+
+
+def test_what_the_kubelet_gives_is_confirmed_or_refused() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card1"),)
+    assert world.resolver().confirm(I915, ["card1-1"], CARDS).shares == (SlotCard(1),)
+    with pytest.raises(Refusal, match="pod ns/p: the kubelet gives card0-0, but the annotations name card1"):
+        world.resolver().confirm(I915, ["card0-0"], CARDS)
+
+
+def test_devices_of_a_pod_without_a_plan_are_confirmed_as_they_are() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p"),)
+    grant = world.resolver().confirm(I915, ["card0-0"], CARDS)
+    assert (grant.how, grant.pod) == (DEFAULT, pod("p"))

@@ -1,0 +1,242 @@
+"""Cards on a real kubelet: each container is looked at from inside, while everybody who decides is killed."""
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from hack.local import devices, node, nodes, processes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.devices import PlayedCard
+from hack.local.install import Installation, system_node
+from hack.local.processes import Started
+from labeler.contract import keys
+from labeler.contract.annotations import decode_allocation
+from labeler.contract.labels import encode_cards
+from tests.support import create_namespace
+from webhook.kube.client import MERGE_PATCH
+
+CARDS: Final = [PlayedCard(number) for number in range(4)]
+SHARES: Final = 6
+PODS: Final = 60
+FINISHED_SECONDS: Final = 400
+
+
+@dataclass
+class Site:
+    """A cluster with topogate, four cards on its real node, and the allocator on them."""
+
+    cluster: Cluster
+    installation: Installation
+    allocator: Started | None = None
+    kills: dict[str, int] = field(default_factory=dict)
+
+    def start_allocator(self) -> None:
+        """As a process in the node's mount namespace, under the token of its own pod."""
+        folder = self.cluster.folder / "allocator"
+        self.allocator = processes.start(
+            [
+                sys.executable, "-m", "labeler.allocator.main", f"--node-name={node.NAME}",
+                f"--sys={devices.SYSFS}", f"--shares={SHARES}", f"--server={self.cluster.server}",
+                f"--ca-file={self.cluster.certificate_authority}", f"--token-file={folder / 'token'}",
+            ],
+            folder / "log",
+            environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"} | devices.VERIFY,
+            tied=True,
+            within=self.cluster.namespaces,
+            network=False,
+            mounts=True,
+        )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and a new start."""
+        self.kills[name] = self.kills.get(name, 0) + 1
+        if name == "kubelet":
+            self.cluster.running["kubelet"].send(signal.SIGKILL)
+            self.cluster.start("kubelet")
+        elif name == "allocator":
+            assert self.allocator is not None
+            self.allocator.send(signal.SIGKILL)
+            processes.wait_ended(self.allocator, 10)
+            self.start_allocator()
+        else:
+            program = self.installation.programs["sweeper"]
+            assert program.process is not None
+            program.process.send(signal.SIGKILL)
+            processes.wait_ended(program.process, 10)
+            program.start()
+
+    def offered(self) -> int:
+        """How many devices the node has for kube-scheduler."""
+        found = self.cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")
+        return int(found["status"]["allocatable"].get(keys.I915, 0))
+
+
+@pytest.fixture(scope="module")
+def site(real_control_plane: Cluster) -> Iterator[Site]:
+    cluster = real_control_plane
+    installation = Installation(cluster)
+    nodes.register(cluster.api(), [system_node()])
+    installation.apply()
+    installation.start(["sweeper"])
+    devices.plug(cluster.namespaces, CARDS)
+    _describe_cards(cluster)
+    for file in ("allocator.yaml", "policy.yaml"):
+        cluster.kubectl("apply", "-f", str(ROOT / "manifests" / "components" / "allocator" / file))
+    site = Site(cluster, installation)
+    (cluster.folder / "allocator").mkdir()
+    _write_token(cluster, cluster.folder / "allocator" / "token")
+    site.start_allocator()
+    try:
+        cluster.wait_for("the cards' devices", lambda: site.offered() == len(CARDS) * SHARES, 60)
+        yield site
+    finally:
+        if site.allocator is not None:
+            processes.stop(site.allocator)
+        installation.stop()
+
+
+def _describe_cards(cluster: Cluster) -> None:
+    """What the labeler would say of the node, and of what of a card can be shared."""
+    place = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "h0"), strict=True))
+    labels = encode_cards(card.number for card in CARDS) | place
+    labels[f"{keys.GPU_VENDOR_COUNT_PREFIX}intel"] = str(len(CARDS))
+    path = f"/api/v1/nodes/{node.NAME}"
+    body: dict[str, Any] = {"metadata": {"labels": labels}}
+    cluster.api().request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    tiles = str(sum(card.tiles for card in CARDS))
+    body = {"status": {"capacity": {keys.TILES: tiles, keys.MILLICORES: str(1000 * len(CARDS))}}}
+    cluster.api().request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)
+
+
+def _write_token(cluster: Cluster, path: Path) -> None:
+    """A token bound to the DaemonSet's pod on the real node."""
+    found: list[dict[str, Any]] = []
+
+    def is_there() -> bool:
+        pods = cluster.api().json("GET", "/api/v1/namespaces/topogate-allocator/pods")["items"]
+        found[:] = [each for each in pods if each["spec"].get("nodeName") == node.NAME]
+        return bool(found)
+
+    cluster.wait_for("the allocator's pod on the real node", is_there)
+    metadata = found[0]["metadata"]
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
+    answer = cluster.api().json(
+        "POST",
+        "/api/v1/namespaces/topogate-allocator/serviceaccounts/allocator/token",
+        body={"spec": {"expirationSeconds": 7200, "boundObjectRef": bound}},
+    )
+    path.write_text(answer["status"]["token"])
+
+
+def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, Any]:
+    """A Job of one gated pod, whose containers tell what they see and end. containers: their limits."""
+    look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; sleep {seconds}"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "backoffLimit": 30,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "schedulingGates": [{"name": keys.GATE}],
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [
+                        {
+                            "name": f"c{number}",
+                            "image": "topogate.local/busybox:1",
+                            "imagePullPolicy": "Never",
+                            "command": ["sh", "-c", look],
+                            "resources": {"limits": {key: str(value) for key, value in limits.items()}},
+                        }
+                        for number, limits in enumerate(containers)
+                    ],
+                }
+            },
+        },
+    }
+
+
+def some_containers(chance: random.Random) -> list[dict[str, int]]:
+    """One to three containers; every third pod asks for tiles, in each container that asks for cards."""
+    counts = [chance.choice((0, 1, 1, 2)) for _ in range(chance.randint(1, 3))]
+    counts[0] = counts[0] or 1
+    tiled = chance.random() < 0.33
+    return [
+        ({keys.I915: count} | ({keys.TILES: count} if tiled else {})) if count else {} for count in counts
+    ]
+
+
+def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
+    """The device files that a container told of, and the (card, tile) that Level Zero would show it."""
+    files = {line for line in text.splitlines() if line.startswith(("card", "renderD"))}
+    told = dict(line.split("=", 1) for line in text.splitlines() if line.startswith("ZE_"))
+    cards = [card for card in CARDS if f"card{card.number}" in files]
+    every = [(card.number, tile) for card in cards for tile in range(card.tiles)]
+    mask = told.get("ZE_AFFINITY_MASK", "")
+    if not mask:
+        return files, set(every)
+    assert told["ZE_FLAT_DEVICE_HIERARCHY"] == "FLAT"
+    return files, {every[int(entry)] for entry in mask.split(",")}
+
+
+def test_each_container_sees_exactly_its_cards_and_tiles_whoever_is_killed(site: Site) -> None:
+    cluster, chance = site.cluster, random.Random(5)
+    api = cluster.api()
+    namespace = create_namespace(cluster)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    wanted = {f"j{number}": some_containers(chance) for number in range(PODS)}
+    waves = [list(wanted)[:30], list(wanted)[30:40], list(wanted)[40:50], list(wanted)[50:]]
+    told: dict[tuple[str, str], str] = {}
+    chosen: dict[str, dict[str, Any]] = {}
+    refused: list[str] = []
+
+    def listen() -> int:
+        """Take down what finished pods have said; returns how many Jobs are done."""
+        for pod in api.json("GET", pods)["items"]:
+            name = pod["metadata"]["name"]
+            if pod["status"].get("phase") == "Failed" and name not in refused:
+                refused.append(f"{name}: {pod['status'].get('reason')}: {pod['status'].get('message')}")
+            if name in chosen or pod["status"].get("phase") != "Succeeded":
+                continue
+            for container in pod["spec"]["containers"]:
+                path = f"{pods}/{name}/log"
+                text = api.request("GET", path, query={"container": container["name"]})
+                told[name, container["name"]] = text.decode()
+            chosen[name] = pod
+        return sum(bool(each.get("status", {}).get("succeeded")) for each in api.json("GET", jobs)["items"])
+
+    deadline = time.monotonic() + FINISHED_SECONDS
+    done = 0
+    victims = ["kubelet", "allocator", "sweeper"]
+    while done < PODS:
+        assert time.monotonic() < deadline, f"{done} of {PODS} are done; refused: {refused[-5:]}"
+        if waves and chance.random() < 0.5:
+            for name in waves.pop(0):
+                api.request("POST", jobs, body=job(name, wanted[name], chance.randint(2, 6)))
+        if waves or done < PODS * 0.8:
+            site.kill(chance.choice(victims))
+        time.sleep(chance.uniform(2, 6))
+        done = listen()
+
+    assert len(chosen) == PODS
+    assert min(site.kills.get(victim, 0) for victim in victims) > 0
+    for name, pod in chosen.items():
+        plan = decode_allocation(pod["metadata"]["annotations"], len(pod["spec"]["containers"]))
+        assert plan is not None
+        for container, slot in zip(pod["spec"]["containers"], plan.slots, strict=True):
+            files, tiles = seen_tiles(told[name, container["name"]])
+            assert files == {Path(path).name for share in slot for path in CARDS[share.card].nodes}
+            assert tiles == {
+                (share.card, tile) for share in slot for tile in share.tiles or range(CARDS[share.card].tiles)
+            }
