@@ -32,11 +32,21 @@ Pods = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def installed(module_cluster: Cluster) -> Iterator[Installation]:
-    """topogate as its manifests say, on sixteen labelled nodes, with the kinds that examples need."""
+def kinds(module_cluster: Cluster) -> Iterator[None]:
+    """The kinds of other projects that examples need."""
     paths = [define(module_cluster, kind, group, version) for kind, (group, version) in KINDS.items()]
     for kind, (group, version) in KINDS.items():
         wait_served(module_cluster, f"{group}/{version}", kind)
+    yield
+    for path in paths:
+        delete(module_cluster.api(), path)
+    for path in paths:
+        wait_gone(module_cluster, path)
+
+
+@pytest.fixture(scope="module")
+def installed(module_cluster: Cluster, kinds: None) -> Iterator[Installation]:
+    """topogate as its manifests say, on sixteen labelled nodes."""
     grid = nodes.grid(SHAPE)
     installation = Installation(module_cluster)
     nodes.register(module_cluster.api(), [system_node()], labelled=False)
@@ -46,10 +56,6 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
     installation.label(grid)
     yield installation
     installation.stop()
-    for path in paths:
-        delete(module_cluster.api(), path)
-    for path in paths:
-        wait_gone(module_cluster, path)
 
 
 def applied(installed: Installation, namespace: str, file: str, count: int) -> Pods:

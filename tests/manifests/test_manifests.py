@@ -56,8 +56,8 @@ def test_the_api_server_accepts_every_object_of_the_overlay(served: Cluster, ove
     assert "Warning" not in result.stderr
 
 
-def test_the_line_of_the_readme_changes_the_gates_prefix_wherever_it_stands(tmp_path: Path) -> None:
-    (line,) = re.findall(r"^sed -i .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_the_line_of_the_operators_paper_changes_the_gates_prefix_wherever_it_stands(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^sed -i .*$", (ROOT / "manifests" / "README.md").read_text(), re.MULTILINE)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, timeout=30)
     texts = {path.name: path.read_text() for path in (tmp_path / "manifests").rglob("*.yaml")}

@@ -1,0 +1,124 @@
+"""What the papers say of this repository is there: links, commands, files, keys, rooms and tests."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from hack.local.build import ROOT
+from labeler.contract import keys
+
+PAPERS = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("manifests/**/*.md"), *ROOT.glob("hack/**/*.md")]
+    if ".venv" not in path.parts
+)
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+ROOTS = ("hack", "labeler", "manifests", "tests", "webhook")
+NAMES = "|".join(ROOTS)
+
+
+def named(paper: Path) -> set[str]:
+    """Files and folders of the repository that stand in code spans or as commands in code blocks."""
+    text = paper.read_text()
+    code = re.findall(r"```.*?```|`[^`\n]+(?:\n[^`\n]+)?`", text, re.DOTALL)
+    found = {match for each in code for match in re.findall(rf"(?<![\w./-])((?:{NAMES})/[\w./-]+)", each)}
+    return {name.rstrip(".") for name in found}
+
+
+def anchors(paper: Path) -> set[str]:
+    """The anchors of a paper's headings, as the common renderers make them."""
+    heads = re.findall(r"^#+ (.+)$", paper.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def section(title: str) -> str:
+    """A section of ARCHITECTURE.md."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    assert found, f"ARCHITECTURE.md has no section {title}"
+    return found[1]
+
+
+def spelled() -> list[str]:
+    """Every text of keys.py, also of its tuples and sets."""
+    found: dict[str, None] = {}
+    for name, value in vars(keys).items():
+        if name.isupper():
+            for text in [value] if isinstance(value, str) else value:
+                if isinstance(text, str):
+                    found[text] = None
+    return list(found)
+
+
+def claims_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(paper: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", paper.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (paper.parent / file).resolve() if file else paper
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_and_file_that_is_named_exists(paper: Path) -> None:
+    placeholders = {"labeler/sources/NAME.py"}
+    missing = [name for name in named(paper) - placeholders if not (ROOT / name).exists()]
+    assert missing == []
+
+
+def test_every_command_under_hack_is_told_of() -> None:
+    commands = {
+        f"hack/{path.name}" for path in (ROOT / "hack").iterdir() if path.is_file() and not path.suffix
+    }
+    assert commands <= named(ROOT / "CONTRIBUTING.md")
+
+
+@pytest.mark.parametrize("key", spelled())
+def test_every_key_of_the_contract_stands_in_the_table_of_the_architecture(key: str) -> None:
+    """Failed? Add the key to ARCHITECTURE.md, with who writes it and who reads it."""
+    rows = [line for line in section("The wire contract").splitlines() if line.startswith("|")]
+    assert any(f"`{key}" in row for row in rows)
+
+
+@pytest.mark.parametrize("claim", re.findall(r"`(tests/[\w/.]+::\w+)`", section("Invariants")))
+def test_every_invariant_names_a_test_that_exists(claim: str) -> None:
+    file, _, name = claim.partition("::")
+    assert name in claims_of(ROOT / file)
+
+
+def test_each_invariant_names_what_holds_it() -> None:
+    rows = [line for line in section("Invariants").splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    assert [row for row in rows if "::" not in row and "`hack/" not in row] == []
+
+
+def test_every_room_stands_in_the_table_of_the_architecture() -> None:
+    told = set(re.findall(r"`([\w/]+)`", section("The rooms")))
+    packages = {
+        str(path.parent.relative_to(ROOT))
+        for root in ("labeler", "webhook")
+        for path in ROOT.glob(f"{root}/**/__init__.py")
+    }
+    folders = {
+        f"hack/{path.name}"
+        for path in (ROOT / "hack").iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+    inner = {name for name in packages if name.count("/") > 1 and name.split("/")[1] == "allocator"}
+    assert packages - inner - {"webhook"} | folders <= told
+
+
+def test_everything_that_the_architecture_calls_a_module_is_one() -> None:
+    base = {"observe", "decide", "apply", "repair"}
+    for name in re.findall(r"`([\w/]+\.py)`", section("The way of a pod")):
+        first = name.split("/")[0]
+        candidates = [ROOT / name, ROOT / "webhook/sweeper" / name] if first in base or "/" in name else []
+        candidates += list(ROOT.glob(f"webhook/*/{name}")) if "/" not in name else []
+        assert any(path.exists() for path in candidates), name
