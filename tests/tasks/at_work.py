@@ -1,0 +1,218 @@
+"""The task controller at work in this process against a real API server, and what a test asks of it there."""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.nodes import SimulatedNode
+from labeler.contract import keys
+from tests.sweeper.mortal import Killed, MortalApi
+from tests.tasks.builders import policy
+from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.informer import Informer
+from webhook.policy.values import Policy
+from webhook.tasks import objects
+from webhook.tasks.controller import Controller
+from webhook.tasks.objects import Worker
+from webhook.tasks.observe import Cache, Queue
+from webhook.tasks.wanted import Rules
+
+DEFINITIONS: Final = ("gputasks.yaml", "placements.yaml", "priorityclasses.yaml")
+RUN_FOR: Final = "local.topogate.io/run-for"
+
+
+def install(cluster: Cluster) -> None:
+    """What the controller reads, and nothing else of topogate."""
+    for name in DEFINITIONS:
+        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / name))
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+class MortalController(MortalApi):
+    """Names writes by what they change, without the namespace and what the API server makes up."""
+
+    def _note(self, method: str, path: str, body: Any) -> str:
+        if method == "GET":
+            return ""
+        name = re.sub(r".*/namespaces/[^/]+/", "", path)
+        if method == "POST":
+            name += f"/{body['metadata']['name']}"
+        if "suspend" in (body.get("spec") or {}) and method == "PATCH":
+            name += f" suspend={body['spec']['suspend']}"
+        with self._lock:
+            self._seen[f"{method} {name}"] += 1
+            name = f"{method} {name} #{self._seen[f'{method} {name}']}"
+            self.writes.append(name)
+        return name
+
+
+@contextlib.contextmanager
+def living(api: Api, rules: Policy) -> Iterator[Callable[[], None]]:
+    """A controller with copies of its own; yields one step of it. Nothing of it stays behind."""
+    queue = Queue()
+    cache = Cache(api, queue)
+    controller = Controller(api, cache, queue, lambda: Rules(rules, cache.priority_classes()))
+    cache.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not cache.synced:
+            assert time.monotonic() < deadline, "the copies are not complete"
+            time.sleep(0.01)
+
+        def one_step() -> None:
+            key = queue.take(0.05)
+            if key is not None:
+                controller.step(key)
+
+        yield one_step
+    finally:
+        cache.stop()
+        api.close()
+
+
+@dataclass
+class Overlaps:
+    """Watches the pods of a namespace for two of one task and rank that run under different Jobs."""
+
+    found: list[str] = field(default_factory=list)
+    running: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+
+    def see(self, before: Worker | None, after: Worker | None) -> None:
+        pod = after or before
+        if pod is None or pod.metadata.controller is None:
+            return
+        labels = pod.metadata.labels
+        which = (labels[keys.TASK_UID_LABEL], labels["batch.kubernetes.io/job-completion-index"])
+        there = self.running.setdefault(which, {})
+        if after is None or after.status.phase != "Running":
+            there.pop(pod.metadata.uid, None)
+            return
+        there[pod.metadata.uid] = pod.metadata.controller.uid
+        if len(set(there.values())) > 1:
+            self.found.append(f"{pod.metadata.name} runs beside a pod of an earlier Job")
+
+
+@dataclass
+class Team:
+    """A namespace with a node of its own for its tasks, and the API as its user."""
+
+    cluster: Cluster
+    namespace: str
+    gpus: int = 8
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api(user_agent=f"user-of-{self.namespace}")
+
+    @property
+    def rules(self) -> Policy:
+        """A policy by which pods of this namespace get no gate: kube-scheduler places them."""
+        return policy(self.namespace)
+
+    def set_up(self) -> None:
+        node = SimulatedNode(f"{self.namespace}-n", ("b", "s", "h"), False, self.gpus)
+        self.api.request("POST", "/api/v1/nodes", body=node.manifest({"team": self.namespace}))
+
+    def tear_down(self) -> None:
+        self.api.request("DELETE", f"/api/v1/nodes/{self.namespace}-n")
+
+    def create(self, name: str, spec: dict[str, Any], *, annotations: dict[str, str] | None = None) -> None:
+        """A task on the team's node."""
+        template = {
+            "metadata": {"annotations": annotations or {}},
+            "spec": {
+                "nodeSelector": {"team": self.namespace},
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "i"}],
+            },
+        }
+        body = {
+            "apiVersion": objects.GROUP_VERSION,
+            "kind": objects.KIND,
+            "metadata": {"name": name},
+            "spec": {"template": template, **spec},
+        }
+        self.api.request("POST", objects.path(self.namespace), body=body)
+
+    def change(self, name: str, spec: dict[str, Any]) -> None:
+        path = objects.path(self.namespace, name)
+        self.api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        items = self.api.json("GET", objects.path(self.namespace))["items"]
+        return {each["metadata"]["name"]: each for each in items}
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        items = self.api.json("GET", objects.jobs_path(self.namespace))["items"]
+        return {each["metadata"]["name"]: each for each in items}
+
+    def pods(self, task: str = "") -> list[dict[str, Any]]:
+        selector = {"labelSelector": f"{keys.TASK_LABEL}={task}"} if task else {}
+        return list(
+            self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=selector)["items"]
+        )
+
+    def phase(self, name: str) -> str:
+        """The phase of a task, "" until its latest change has been taken up, "gone" where there is none."""
+        task = self.tasks().get(name)
+        if task is None:
+            return "gone"
+        status = task.get("status") or {}
+        seen = status.get("observedGeneration") == task["metadata"]["generation"]
+        return str(status.get("phase", "")) if seen else ""
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Overlaps]:
+        overlaps = Overlaps()
+        informer = Informer(
+            self.api,
+            f"/api/v1/namespaces/{self.namespace}/pods",
+            Worker,
+            on_event=overlaps.see,
+            label_selector=keys.TASK_UID_LABEL,
+        )
+        informer.start()
+        try:
+            yield overlaps
+        finally:
+            informer.stop()
+
+
+@dataclass
+class Lives:
+    """Controllers one after the other: when one dies, the next begins with empty memory."""
+
+    team: Team
+    first: MortalController
+    died: bool = False
+    _step: Callable[[], None] | None = None
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Work until a condition holds. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        looked = 0.0
+        while True:
+            if time.monotonic() - looked > 0.1:
+                looked = time.monotonic()
+                if holds():
+                    return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not after {seconds:.0f} s; tasks: {self.team.tasks()}")
+            try:
+                if self._step is None:
+                    api: Api = self.first if not self.died else self.team.cluster.api()
+                    self._step = self._stack.enter_context(living(api, self.team.rules))
+                self._step()
+            except Killed:
+                self.died = True
+                self._stack.close()
+                self._step = None
+
+    def close(self) -> None:
+        self._stack.close()

@@ -1,0 +1,133 @@
+"""Whichever write the task controller dies at, right before it or right after, the next comes to the same.
+
+The writes are not listed here: a run that nobody disturbs enumerates them. One task is started, suspended,
+resumed, started anew and loses its Job by hand; one waits and changes its priority; one ends and expires.
+"""
+
+import functools
+import json
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import create_namespace, delete_namespace
+from tests.sweeper.mortal import AFTER, BEFORE, Death
+from tests.tasks.at_work import RUN_FOR, Lives, MortalController, Team, install
+from webhook.tasks import objects
+
+PARALLEL: Final = 6
+JOBS_MADE: Final = {"train": 3, "big": 2, "short": 1}
+
+
+def run_case(cluster: Cluster, death: Death | None) -> tuple[Team, Lives, list[str]]:
+    """One run of the scenario; returns what was wrong at its end."""
+    team = Team(cluster, create_namespace(cluster))
+    team.set_up()
+    api = MortalController.connect(cluster.kubeconfig, user_agent=f"controller-of-{team.namespace}")
+    assert isinstance(api, MortalController)
+    api.prepare(death)
+    lives = Lives(team, api)
+    try:
+        with team.watched() as overlaps:
+            play(team, lives)
+        return team, lives, [*overlaps.found, *faults(team)]
+    finally:
+        lives.close()
+
+
+def play(team: Team, lives: Lives) -> None:
+    """What users do, each act when the one before has come to its end."""
+    phase = team.phase
+    team.create("train", {"gpu": "h100", "gpu-amount": "6", "memory": "16gi", "priority": "high"})
+    lives.until("train runs", lambda: phase("train") == "Running")
+    team.change("train", {"suspend": True})
+    lives.until("train is suspended", lambda: phase("train") == "Suspended" and not team.pods("train"))
+    team.change("train", {"suspend": False})
+    lives.until("train is resumed", lambda: phase("train") == "Running")
+    first = team.jobs()["train"]["metadata"]["uid"]
+    team.change("train", {"attempt": 1})
+    lives.until("train runs anew", lambda: phase("train") == "Running" and uid_of(team) not in ("", first))
+    second = uid_of(team)
+    path = objects.jobs_path(team.namespace, "train")
+    team.api.request("DELETE", path, query={"propagationPolicy": "Background"})
+    lives.until(
+        "train is made again", lambda: phase("train") == "Running" and uid_of(team) not in ("", first, second)
+    )
+    team.create("big", {"gpu-amount": "4", "priority": "low"})
+    lives.until("big waits", lambda: phase("big") == "Waiting")
+    team.change("big", {"priority": "medium"})
+    lives.until("big waits with its new class", lambda: phase("big") == "Waiting" and class_of(team) == 10)
+    team.create("short", {"ttlSecondsAfterFinished": 0}, annotations={RUN_FOR: "0.1s"})
+    lives.until("short is gone", lambda: phase("short") == "gone")
+    team.api.request("DELETE", objects.path(team.namespace, "big"))
+    lives.until("the Jobs of what is gone are gone", lambda: set(team.jobs()) == {"train"})
+
+
+def uid_of(team: Team) -> str:
+    job = team.jobs().get("train", {"metadata": {}})
+    return str(job["metadata"].get("uid", ""))
+
+
+def class_of(team: Team) -> int:
+    return max((pod["spec"].get("priority", 0) for pod in team.pods("big")), default=0)
+
+
+def faults(team: Team) -> list[str]:
+    """What is not as it must be when all is done."""
+    (task,) = team.tasks().values()
+    found = [] if task["status"]["phase"] == "Running" else [f"train is {task['status']}"]
+    if task["status"].get("node") != f"{team.namespace}-n" or task["status"].get("attempt") != 1:
+        found.append(f"the status of train is {task['status']}")
+    running = [pod for pod in team.pods() if not pod["metadata"].get("deletionTimestamp")]
+    return found if len(running) == 1 else [*found, f"there are {len(running)} pods"]
+
+
+def jobs_made(cluster: Cluster) -> dict[str, Counter[str]]:
+    """By namespace, how often a Job of each name was made, as the API server's audit log has it."""
+    time.sleep(1.5)  # written in batches of up to a second
+    made: dict[str, Counter[str]] = {}
+    for line in cluster.log("audit").read_text().splitlines():
+        entry: dict[str, Any] = json.loads(line)
+        reference = entry.get("objectRef") or {}
+        if (
+            entry["verb"] == "create"
+            and reference.get("resource") == "jobs"
+            and entry["responseStatus"]["code"] == 201
+        ):
+            made.setdefault(reference["namespace"], Counter())[reference["name"]] += 1
+    return made
+
+
+@pytest.mark.timeout(600)
+def test_whichever_write_the_controller_dies_at_nothing_is_lost_or_doubled(cluster: Cluster) -> None:
+    install(cluster)
+    undisturbed, lives, wrong = run_case(cluster, None)
+    assert wrong == []
+    writes = [write for write in lives.first.writes if "/status" not in write]
+    assert len([write for write in writes if write.startswith("POST jobs/")]) == sum(JOBS_MADE.values())
+    writes += ["PATCH gputasks/train/status #1", "PATCH gputasks/short/status #1"]
+
+    deaths = [Death(moment, write) for write in writes for moment in (BEFORE, AFTER)]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        results = list(pool.map(functools.partial(run_case, cluster), deaths))
+
+    made = jobs_made(cluster)
+    cases = [
+        (undisturbed, None, []),
+        *((team, death, found) for death, (team, _, found) in zip(deaths, results, strict=True)),
+    ]
+    found = {
+        f"died {death}": [*faults_there, dict(made[team.namespace])]
+        for team, death, faults_there in cases
+        if faults_there or made[team.namespace] != JOBS_MADE
+    }
+    for team, _, _ in cases:
+        delete_namespace(cluster, team.namespace)
+        team.tear_down()
+    assert found == {}
+    missed = [str(death) for death, (_, life, _) in zip(deaths, results, strict=True) if not life.died]
+    assert missed == []

@@ -1,0 +1,238 @@
+"""The next step of a task, and what its status says, from what stands in the cluster alone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.tasks.builders import NOW, job, later, placement, pod, rules, task
+from webhook.tasks.objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task
+from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, Observed, Step, next_step
+
+DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-21T11:00:00Z"}
+COMPLETE = {
+    "conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-11-21T11:59:00Z",
+}  # fmt: skip
+NO_IMAGE = [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
+FAILURE = {
+    "conditions": [
+        {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "Too often."}
+    ]
+}
+
+
+def step_of(made: Task, *more: Any, **seen: Any) -> Step:
+    return next_step(Observed(made, *more, **seen), rules(), NOW)
+
+
+# --- the Job -----------------------------------------------------------------------------------------
+
+
+def test_a_new_task_gets_its_job() -> None:
+    step = step_of(task())
+    assert (step.act, step.status.phase) == (CREATE, PENDING)
+    assert step.body is not None
+    assert step.body["metadata"]["name"] == "train"
+
+
+def test_a_task_that_cannot_be_waits_and_says_why() -> None:
+    step = step_of(task({"gpu": "rtx4080"}))
+    assert (step.act, step.status.phase) == ("", PENDING)
+    assert 'no GPU model "rtx4080"' in step.status.reason
+    (accepted,) = [each for each in step.status.conditions if each.type == "Accepted"]
+    assert (accepted.status, accepted.reason) == ("False", "UnknownModel")
+
+
+def test_a_task_that_is_being_deleted_is_left_alone() -> None:
+    made = task(status={"phase": RUNNING}, **DELETED)
+    assert step_of(made) == Step("", "it is being deleted, and its Job with it", made.status)
+
+
+def test_a_job_that_was_deleted_by_hand_is_made_again_when_its_pods_are_gone() -> None:
+    made = task(status={"phase": RUNNING})
+    there = step_of(made, pods=[pod(phase="Running", node="n1")])
+    assert (there.act, "has not ended yet" in there.status.reason) == ("", True)
+    assert step_of(made, pods=[pod(phase="Succeeded", node="n1")]).act == CREATE
+
+
+def test_nothing_is_done_while_a_job_is_being_deleted() -> None:
+    assert step_of(task(), job(**DELETED)).act == ""
+    assert step_of(task({"attempt": 1}), job(**DELETED)).act == ""
+
+
+@pytest.mark.parametrize(("spec", "there"), [({"suspend": True}, False), ({"suspend": False}, True)])
+def test_suspending_and_resuming_are_handed_on_to_the_job(spec: dict[str, Any], there: bool) -> None:
+    step = step_of(task(spec), job({"suspend": there}))
+    assert (step.act, step.body, step.status.phase) == (CHANGE, spec, SUSPENDED)
+
+
+def test_a_deadline_that_changes_is_handed_on_to_the_job() -> None:
+    assert step_of(task({"activeDeadlineSeconds": 60}), job()).body == {"activeDeadlineSeconds": 60}
+    assert step_of(task(), job({"activeDeadlineSeconds": 60})).body == {"activeDeadlineSeconds": None}
+
+
+def test_another_attempt_ends_the_earlier_job_first_and_then_makes_its_own() -> None:
+    again = task({"attempt": 1}, {"phase": RUNNING, "startTime": "2026-11-21T11:00:00Z"})
+    assert step_of(again, job()).act == DELETE
+    fresh = step_of(again)
+    assert (fresh.act, fresh.status.attempt, fresh.status.start_time) == (CREATE, 1, None)
+
+
+def test_an_ended_task_starts_anew_with_another_attempt() -> None:
+    ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T11:00:00Z"}
+    assert step_of(task({"attempt": 0}, ended)).act == ""
+    assert step_of(task({"attempt": 1}, ended), job(status=COMPLETE)).act == DELETE
+    fresh = step_of(task({"attempt": 1}, ended))
+    assert (fresh.act, fresh.status.finish_time) == (CREATE, None)
+
+
+def test_a_priority_that_changes_while_it_waits_queues_it_anew() -> None:
+    made, waiting = task({"priority": "high"}), [pod(gated=True)]
+    step = step_of(made, job(class_name="gpu-low-priority"), waiting)
+    assert step.act == DELETE
+    assert step_of(made, job(class_name="gpu-high-priority"), waiting).act == ""
+
+
+@pytest.mark.parametrize("place", [{"pods": [pod(node="n1")]}, {"ready": 1}])
+def test_a_priority_that_changes_while_it_runs_ends_nothing(place: dict[str, Any]) -> None:
+    there = job(status={"ready": place.get("ready", 0)}, class_name="gpu-low-priority")
+    step = step_of(task({"priority": "high"}), there, place.get("pods", ()))
+    assert step.act == ""
+    assert "gpu-high-priority counts from its next start" in step.status.reason
+
+
+def test_a_policy_that_changes_ends_nothing_that_runs() -> None:
+    step = step_of(task({"gpu": "rtx4080"}), job(), [pod(phase="Running", node="n1")])
+    assert (step.act, step.status.phase) == ("", RUNNING)
+    assert "no GPU model" in step.status.reason
+
+
+@pytest.mark.parametrize("owner", ["", "another"])
+def test_a_job_of_somebody_else_is_never_touched(owner: str) -> None:
+    made = task({"suspend": True, "attempt": 3, "priority": "high"})
+    foreign = job(owner=owner, status=COMPLETE)
+    assert step_of(made, foreign).act == ""
+    if not owner:
+        assert "Job train is there already and not of this task" in step_of(made, foreign).status.reason
+
+
+# --- the end -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("being", [{}, DELETED], ids=["there", "being deleted"])
+def test_the_end_of_a_job_is_recorded_also_where_it_is_being_deleted(being: dict[str, Any]) -> None:
+    step = step_of(task(), job(status=COMPLETE, **being))
+    assert (step.act, step.status.phase) == ("", SUCCEEDED)
+    assert step.status.finish_time == "2026-11-21T11:59:00Z"
+
+
+def test_a_failure_says_why() -> None:
+    step = step_of(task(), job(status=FAILURE), [pod(phase="Failed", node="n1")])
+    assert (step.status.phase, step.status.reason) == (FAILED, "Too often.")
+
+
+def test_what_has_ended_stays_so_without_its_job() -> None:
+    ended = step_of(task(), job(status=COMPLETE)).status
+    made = task(status={"phase": ended.phase, "attempt": 0, "observedGeneration": 1})
+    assert step_of(made) == Step("", "it has ended", made.status)
+
+
+def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
+    ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T12:00:00Z", "observedGeneration": 1}
+    made = task({"ttlSecondsAfterFinished": 60}, ended)
+    early = next_step(Observed(made), rules(), later(59))
+    assert (early.act, early.due) == ("", later(60))
+    assert next_step(Observed(made), rules(), later(60)).act == EXPIRE
+
+
+# --- the status --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "pods", "plan", "phase", "reason"),
+    [
+        pytest.param(1, [], None, PENDING, "its pods are being made", id="no pods yet"),
+        pytest.param(
+            1, [pod(gated=True)], None, WAITING, "it waits for its gang to be placed", id="gated"
+        ),
+        pytest.param(
+            1, [pod(gated=True)], placement("Waiting", "Needs room."), WAITING, "Needs room.", id="no room"
+        ),
+        pytest.param(
+            1,
+            [pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}])],
+            None, WAITING, "0/3 nodes", id="kube-scheduler waits",
+        ),
+        pytest.param(1, [pod(node="n1")], None, PENDING, "its containers are being started", id="bound"),
+        pytest.param(
+            1,
+            [pod(node="n1", containerStatuses=NO_IMAGE)],
+            None, PENDING, "pod train-0-x: ErrImagePull: no", id="no image",
+        ),
+        pytest.param(1, [pod(phase="Running", node="n1")], None, RUNNING, "", id="runs"),
+        pytest.param(
+            2,
+            [pod(phase="Running", node="n1"), pod(1, gated=True)],
+            placement("Releasing", ""), RUNNING,
+            "1 of 2 workers run, 1 wait: it waits for its gang to be placed", id="half of it runs",
+        ),
+        pytest.param(
+            2, [pod(0, "Succeeded", "n1"), pod(1, "Running", "n2")], None, RUNNING, "", id="half is done"
+        ),
+    ],
+)  # fmt: skip
+def test_the_phase_tells_how_far_it_is(
+    workers: int, pods: list[Any], plan: Any, phase: str, reason: str
+) -> None:
+    said = step_of(task({"workers": workers}), job(), pods, plan).status
+    assert (said.phase, said.reason) == (phase, reason)
+
+
+def test_nodes_cards_and_ranks_are_told_in_order() -> None:
+    pods = [
+        pod(1, "Running", "n2", annotations={keys.GAS_CARDS_ANNOTATION: "card1"}),
+        pod(0, "Running", "n1", annotations={keys.GAS_CARDS_ANNOTATION: "card0,card2"}),
+    ]
+    said = step_of(task({"workers": 2}), job(), pods).status
+    assert (said.node, said.nodes, said.cards) == ("2 nodes", ("n1", "n2"), "card0,card2; card1")
+    assert said.running == 2
+
+
+def test_pods_of_an_earlier_job_do_not_count_for_this_one() -> None:
+    said = step_of(task(), job(), [pod(phase="Running", node="n1", of="job-0")]).status
+    assert (said.phase, said.running) == (PENDING, 0)
+
+
+def test_restarts_and_the_first_start_are_kept() -> None:
+    states = [{"restartCount": 2, "state": {"running": {"startedAt": "2026-11-21T11:30:00Z"}}}]
+    before = {"phase": RUNNING, "restarts": 1, "startTime": "2026-11-21T11:00:00Z"}
+    said = step_of(task(status=before), job(), [pod(0, "Running", "n1", containerStatuses=states)]).status
+    assert (said.restarts, said.start_time) == (2, "2026-11-21T11:00:00Z")
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    first = step_of(task(), job(), [pod(gated=True)]).status
+    assert {each.last_transition_time for each in first.conditions} == {"2026-11-21T12:00:00Z"}
+    kept = [
+        {
+            "type": each.type,
+            "status": each.status,
+            "reason": each.reason,
+            "lastTransitionTime": "2026-11-21T10:00:00Z",
+        }
+        for each in first.conditions
+    ]
+    made = task(status={"phase": WAITING, "conditions": kept})
+    second = step_of(made, job(), [pod(phase="Running", node="n1")]).status
+    assert {each.type: each.last_transition_time for each in second.conditions} == {
+        "Accepted": "2026-11-21T10:00:00Z",
+        "Placed": "2026-11-21T12:00:00Z",
+    }
+
+
+def test_asking_again_about_what_was_written_writes_nothing() -> None:
+    seen = (job(), [pod(phase="Running", node="n1")])
+    first = step_of(task(), *seen).status
+    second = step_of(task(status=msgspec.json.decode(msgspec.json.encode(first))), *seen)
+    assert (second.act, second.status) == ("", first)

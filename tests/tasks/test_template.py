@@ -1,0 +1,119 @@
+"""Nothing that reaches out of its pod comes through a template, and nothing in one breaks the controller."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tasks.builders import rules, task
+from webhook.tasks.template import CONTAINER, POD, first_fault
+from webhook.tasks.wanted import RefusedError, job_wanted
+
+CONTAINERS = [{"name": "c", "image": "i"}]
+
+
+def fault_of(spec: dict[str, Any], **container: Any) -> str:
+    first = {**CONTAINERS[0], **container}
+    return first_fault({"spec": {"containers": [first], **spec}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"hostNetwork": True}, "template.spec sets hostNetwork"),
+        ({"hostNetwork": "true"}, "template.spec sets hostNetwork"),
+        ({"hostPID": True}, "template.spec sets hostPID"),
+        ({"hostIPC": True}, "template.spec sets hostIPC"),
+        ({"hostUsers": True}, "template.spec sets hostUsers"),
+        ({"nodeName": "n1"}, "template.spec sets nodeName"),
+        ({"priorityClassName": "system-node-critical"}, "template.spec sets priorityClassName"),
+        ({"priority": 2000001000}, "template.spec sets priority"),
+        ({"serviceAccount": "admin"}, "template.spec sets serviceAccount"),
+        ({"schedulerName": "mine"}, "names another scheduler"),
+        ({"schedulingGates": [{"name": "x"}]}, "template.spec sets schedulingGates"),
+        ({"runtimeClassName": "bare"}, "template.spec sets runtimeClassName"),
+        ({"ephemeralContainers": []}, "template.spec sets ephemeralContainers"),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "template.spec.volumes[0] sets hostPath"),
+        ({"volumes": [{"name": "v", "nfs": {}}]}, "template.spec.volumes[0] sets nfs"),
+        ({"volumes": [{"name": "a"}, {"name": "v", "local": {}}]}, "template.spec.volumes[1] sets local"),
+        ({"securityContext": {"sysctls": []}}, "template.spec.securityContext sets sysctls"),
+        ({"securityContext": {"windowsOptions": {"hostProcess": True}}}, "sets windowsOptions"),
+        ({"securityContext": {"seLinuxOptions": {}}}, "sets seLinuxOptions"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile"),
+        ({"initContainers": [{"name": "i", "securityContext": {"privileged": True}}]}, "initContainers[0]"),
+        ({"aFieldOfALaterKubernetes": 1}, "template.spec sets aFieldOfALaterKubernetes"),
+    ],
+)
+def test_what_reaches_out_of_the_pod_is_refused_with_its_place(spec: dict[str, Any], words: str) -> None:
+    assert words in fault_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"securityContext": {"privileged": True}}, "containers[0].securityContext.privileged is set"),
+        ({"securityContext": {"privileged": "yes"}}, "privileged is set"),
+        ({"securityContext": {"procMount": "Unmasked"}}, "sets procMount"),
+        ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "capabilities adds SYS_ADMIN"),
+        ({"securityContext": {"capabilities": {"add": "SYS_ADMIN"}}}, "capabilities adds ?"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile"),
+        (
+            {"ports": [{"containerPort": 1, "hostPort": 22}]},
+            "containers[0].ports[0] takes a port of the node",
+        ),
+        ({"livenessProbe": {"httpGet": {"host": "169.254.169.254"}}}, "livenessProbe.httpGet names a host"),
+        (
+            {"lifecycle": {"postStart": {"tcpSocket": {"host": "x"}}}},
+            "lifecycle.postStart.tcpSocket names a host",
+        ),
+        ({"aFieldOfALaterKubernetes": 1}, "containers[0] sets aFieldOfALaterKubernetes"),
+    ],
+)
+def test_what_reaches_out_of_a_container_is_refused_with_its_place(
+    container: dict[str, Any], words: str
+) -> None:
+    assert words in fault_of({}, **container)
+
+
+def test_what_a_training_job_needs_is_let_through() -> None:
+    spec = {
+        "serviceAccountName": "trainer",
+        "securityContext": {"runAsUser": 1000, "fsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "initContainers": [{"name": "fetch", "image": "f"}],
+    }
+    container = {
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        "ports": [{"containerPort": 29500}],
+        "securityContext": {"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}},
+    }
+    assert fault_of(spec, **container) == ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+SOME_CONTAINER = st.dictionaries(st.sampled_from(sorted(CONTAINER)), JSON, max_size=4)
+SOME_SPEC = st.dictionaries(st.sampled_from(sorted(POD)), JSON, max_size=4)
+SOME_TEMPLATE = st.builds(
+    lambda metadata, spec, containers: {"metadata": metadata, "spec": {**spec, "containers": containers}},
+    st.dictionaries(st.sampled_from(["labels", "annotations"]), JSON, max_size=2),
+    SOME_SPEC,
+    st.lists(SOME_CONTAINER, min_size=1, max_size=2) | JSON,
+)
+
+
+@settings(max_examples=400)
+@given(SOME_TEMPLATE | st.dictionaries(st.sampled_from(["metadata", "spec"]), JSON))
+def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(template: dict[str, Any]) -> None:
+    with contextlib.suppress(RefusedError):
+        assert job_wanted(task({"template": template}), rules())["kind"] == "Job"

@@ -1,0 +1,166 @@
+"""From a GPUTask to its Job."""
+
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.tasks.builders import rules, task
+from webhook.tasks.objects import Task
+from webhook.tasks.wanted import RefusedError, job_wanted
+
+SEED = {"memory": "16gi", "cpu": "8", "gpu": "rtx4090", "gpu-amount": "1", "priority": "gpu-low-priority"}
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def pod_of(made: Task) -> dict[str, Any]:
+    return dict(job_wanted(made, rules())["spec"]["template"]["spec"])
+
+
+def test_the_five_fields_become_class_selector_gate_and_amounts() -> None:
+    job = job_wanted(task(SEED), rules())
+    pod = job["spec"]["template"]
+    assert pod["spec"]["priorityClassName"] == "gpu-low-priority"
+    assert pod["spec"]["nodeSelector"] == {PRODUCT: "NVIDIA-GeForce-RTX-4090"}
+    assert pod["spec"]["schedulingGates"] == [{"name": keys.GATE}]
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "1"},
+        "limits": {"memory": "16Gi", "nvidia.com/gpu": "1"},
+    }
+    assert (container["image"], container["command"]) == ("busybox:stable", ["sleep", "infinity"])
+    assert pod["metadata"]["annotations"] == {
+        keys.GPU_MODEL_ANNOTATION: "RTX 4090",
+        keys.PRIORITY_ANNOTATION: "low",
+    }
+
+
+def test_the_job_is_owned_by_the_task_and_has_its_name() -> None:
+    metadata = job_wanted(task(SEED), rules())["metadata"]
+    (owner,) = metadata["ownerReferences"]
+    assert metadata["name"] == "train"
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("GPUTask", "uid-1", True)
+
+
+def test_workers_become_an_indexed_job_of_that_many_at_once() -> None:
+    spec = job_wanted(task({"workers": 4, "image": "i"}), rules())["spec"]
+    assert (spec["parallelism"], spec["completions"], spec["completionMode"]) == (4, 4, "Indexed")
+    (container,) = spec["template"]["spec"]["containers"]
+    assert {"name": "TOPOGATE_WORKERS", "value": "4"} in container["env"]
+
+
+def test_preemption_does_not_count_as_a_failure() -> None:
+    rule = job_wanted(task({}), rules())["spec"]["podFailurePolicy"]["rules"][0]
+    assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    assert "podFailurePolicy" not in job_wanted(task({"restartPolicy": "OnFailure"}), rules())["spec"]
+
+
+def test_image_command_arguments_and_environment_are_taken_over() -> None:
+    spec = {"image": "i", "command": ["python"], "args": ["train.py"], "env": [{"name": "A", "value": "1"}]}
+    (container,) = pod_of(task(spec))["containers"]
+    assert (container["image"], container["command"], container["args"]) == ("i", ["python"], ["train.py"])
+    assert {"name": "A", "value": "1"} in container["env"]
+
+
+def test_an_image_alone_runs_its_own_entry_point() -> None:
+    (container,) = pod_of(task({"image": "i"}))["containers"]
+    assert "command" not in container
+
+
+def test_topology_wishes_become_annotations() -> None:
+    wishes = {"required": "block", "preferred": "subblock", "slice": "host", "sliceSize": 2}
+    metadata = job_wanted(task({"workers": 4, "topology": wishes}), rules())["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {
+        keys.REQUIRED_TOPOLOGY_ANNOTATION: "block",
+        keys.PREFERRED_TOPOLOGY_ANNOTATION: "subblock",
+        keys.SLICE_TOPOLOGY_ANNOTATION: "host",
+        keys.SLICE_SIZE_ANNOTATION: "2",
+    }
+
+
+def test_a_template_keeps_what_it_says_and_gets_the_rest() -> None:
+    template = {
+        "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}},
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "nodeSelector": {"disk": "fast"},
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "4"}}}, {"name": "d"}],
+        },
+    }
+    written = task({**SEED, "template": template})
+    made = job_wanted(written, rules())["spec"]["template"]
+    assert made["metadata"]["labels"]["app"] == "x"
+    assert made["metadata"]["labels"][keys.TASK_UID_LABEL] == "uid-1"
+    assert made["spec"]["nodeSelector"] == {"disk": "fast", PRODUCT: "NVIDIA-GeForce-RTX-4090"}
+    assert made["spec"]["restartPolicy"] == "OnFailure"
+    first, second = made["spec"]["containers"]
+    assert first["resources"]["limits"] == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
+    assert second == {"name": "d"}
+    assert written.spec.template == template
+
+
+@pytest.mark.parametrize(("model", "resource"), [("mi300x", "amd.com/gpu"), ("H-100", "nvidia.com/gpu")])
+def test_the_model_decides_which_resource_is_asked_for(model: str, resource: str) -> None:
+    (container,) = pod_of(task({"gpu": model}))["containers"]
+    assert container["resources"]["limits"] == {resource: "1"}
+
+
+def test_a_namespaces_default_model_yields_to_a_template_that_says_otherwise() -> None:
+    steered = pod_of(task({}, namespace="steered"))
+    assert steered["nodeSelector"] == {"amd.com/gpu.product-name": "MI300X"}
+    template = {
+        "spec": {"containers": [{"name": "c"}], "nodeSelector": {"amd.com/gpu.product-name": "MI250"}}
+    }
+    own = pod_of(task({"template": template}, namespace="steered"))
+    assert own["nodeSelector"] == {"amd.com/gpu.product-name": "MI250"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "namespace", "reason", "words"),
+    [
+        ({"gpu": "rtx4080"}, "team", "UnknownModel", "did you mean RTX 4090?"),
+        ({"priority": "urgent"}, "team", "UnknownPriority", "allowed here: low, medium and high"),
+        ({"priority": "system-node-critical"}, "team", "UnknownPriority", "allowed here"),
+        ({"priority": "high"}, "capped", "PriorityAboveMaximum", "allowed here: low and medium"),
+        ({"priority": "gpu-high-priority"}, "capped", "PriorityAboveMaximum", "maximum of namespace capped"),
+        ({"memory": "16"}, "team", "Invalid", "16Gi"),
+        (
+            {"gpu": "h100", "template": {"spec": {"containers": [{}], "nodeSelector": {PRODUCT: "T4"}}}},
+            "team", "ModelContradicted", f"needs nodeSelector {PRODUCT}=",
+        ),
+        (
+            {"template": {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/mig-1g.5gb": 1}}}]}}},
+            "team", "TemplateRefused", "gpu-amount says how many",
+        ),
+        ({"template": {"spec": {"hostNetwork": True}}}, "team", "TemplateRefused", "hostNetwork"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_a_sentence(
+    spec: dict[str, Any], namespace: str, reason: str, words: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        job_wanted(task(spec, namespace=namespace), rules())
+    assert refused.value.reason == reason
+    assert words in str(refused.value)
+
+
+def test_a_class_that_the_cluster_lacks_is_named() -> None:
+    with pytest.raises(RefusedError, match="needs the PriorityClass gpu-high-priority, which is not there"):
+        job_wanted(task({"priority": "high"}), rules(classes={}))
+
+
+def test_a_namespaces_default_tier_counts_for_a_task_without_priority() -> None:
+    assert pod_of(task({}, namespace="capped"))["priorityClassName"] == "gpu-low-priority"
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "topogate-system"])
+def test_where_the_sweeper_serves_nobody_no_gate_holds_a_pod_for_ever(namespace: str) -> None:
+    assert "schedulingGates" not in pod_of(task({}, namespace=namespace))
+
+
+def test_a_template_that_opts_out_gets_no_gate() -> None:
+    template = {
+        "metadata": {"annotations": {keys.INJECT_ANNOTATION: keys.INJECT_NO}},
+        "spec": {"containers": [{"name": "c"}]},
+    }
+    assert "schedulingGates" not in pod_of(task({"template": template}))
