@@ -52,8 +52,11 @@ class MortalController(MortalApi):
 
 
 @contextlib.contextmanager
-def living(api: Api, rules: Policy) -> Iterator[Callable[[], None]]:
-    """A controller with copies of its own; yields one step of it. Nothing of it stays behind."""
+def living(api: Api, rules: Policy, namespace: str = "") -> Iterator[Callable[[], None]]:
+    """A controller with copies of its own; yields one step of it. Nothing of it stays behind.
+
+    namespace: whose tasks alone it serves, so that cases side by side leave each other alone.
+    """
     queue = Queue()
     cache = Cache(api, queue)
     controller = Controller(api, cache, queue, lambda: Rules(rules, cache.priority_classes()))
@@ -66,7 +69,7 @@ def living(api: Api, rules: Policy) -> Iterator[Callable[[], None]]:
 
         def one_step() -> None:
             key = queue.take(0.05)
-            if key is not None:
+            if key is not None and key.startswith(f"{namespace}/" if namespace else ""):
                 controller.step(key)
 
         yield one_step
@@ -207,7 +210,7 @@ class Lives:
             try:
                 if self._step is None:
                     api: Api = self.first if not self.died else self.team.cluster.api()
-                    self._step = self._stack.enter_context(living(api, self.team.rules))
+                    self._step = self._stack.enter_context(living(api, self.team.rules, self.team.namespace))
                 self._step()
             except Killed:
                 self.died = True

@@ -1,30 +1,61 @@
-"""topogate (also kubectl topogate): one command, one subcommand a task."""
+"""topogate (also kubectl topogate): one command, one subcommand a task.
+
+A subcommand's module is imported when it is asked for, and no other: what one of them needs must not slow the
+start of the rest.
+"""
 
 import argparse
+import importlib
 import sys
+from typing import Final
 
-from webhook.cli import certs, drain, explain, policy, simulate, ui
-
-_COMMANDS = {
-    "explain": explain,
-    "simulate": simulate,
-    "policy": policy,
-    "certs": certs,
-    "drain": drain,
-    "ui": ui,
+COMMANDS: Final = {
+    "run": "start a GPU task",
+    "ps": "tasks and jobs with GPUs: where they run, or why they wait",
+    "logs": "what the workers of a task have written",
+    "exec": "run a command inside a worker of a task",
+    "attach": "watch and type into what a worker runs",
+    "stop": "stop a task, for good or for a while",
+    "restart": "start a task anew, or again after a stop",
+    "top": "GPUs by model: free, used, waited for",
+    "explain": "why a pod, a task or a gang waits, and what would help",
+    "drain": "empty a node and place its gangs elsewhere",
+    "simulate": "say where the pods of a manifest would be placed, without a cluster",
+    "ui": "show the cluster on a page: map, gangs, why they wait",
+    "policy": "check the admission policy",
+    "certs": "issue and rotate the certificates of the webhook",
+    "completion": "print the completion of bash, zsh or fish",
 }
+_MODULES: Final = {"exec": "enter", "attach": "enter", "stop": "stopping", "restart": "stopping"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a subcommand; returns its exit status."""
+    """Run a subcommand; returns its exit status: 0 done, 1 it could not be done, 2 wrong arguments."""
+    words = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="topogate", description="Topology- and card-aware placement of GPU pods."
     )
-    subparsers = parser.add_subparsers(dest="command", required=True)
-    for module in _COMMANDS.values():
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    chosen = next((word for word in words if not word.startswith("-")), "")
+    for name, text in COMMANDS.items():
+        if chosen not in COMMANDS or _module(name) != _module(chosen):
+            subparsers.add_parser(name, help=text, add_help=False)
+    module = importlib.import_module(_module(chosen)) if chosen in COMMANDS else None
+    if module is not None:
         module.add_parser(subparsers)
-    options = parser.parse_args(arguments)
-    return int(_COMMANDS[options.command].run(options))
+    options = parser.parse_args(words)
+    assert module is not None, "argparse ends the program where no command is known"
+    try:
+        return int(module.run(options))
+    except KeyboardInterrupt:
+        return 130  # as a shell does for what SIGINT has ended
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone, and nobody is left to tell
+        return 0
+
+
+def _module(command: str) -> str:
+    return f"webhook.cli.{_MODULES.get(command, command)}"
 
 
 if __name__ == "__main__":

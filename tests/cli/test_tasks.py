@@ -1,0 +1,171 @@
+"""The subcommands about tasks: what they make of words, what they say of mistakes, and what they import."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook.cli import enter, logs, main, ps, run, session, works
+from webhook.cli.main import COMMANDS
+from webhook.cli.works import JOB, TASK, Work
+
+
+def arguments_of(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers(dest="command"))
+    return parser.parse_args(["run", *words])
+
+
+@pytest.mark.parametrize("command", [[], ["ps"], ["run"], ["logs"], ["stop"]], ids=str)
+def test_help_is_given_without_what_only_a_connection_needs(command: list[str]) -> None:
+    program = (
+        "import sys; from webhook.cli.main import main\n"
+        f"try: main({[*command, '--help']!r})\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'kubernetes', 'urllib3', 'msgspec', 'yaml', 'numpy', 'cryptography'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_a_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"topogate {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["ps", "--nonsense"], ["logs"]], ids=str)
+def test_wrong_words_are_a_sentence_and_status_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(words)
+    assert ended.value.code == 2
+    assert "topogate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["ps"], ["top"], ["logs", "x"], ["stop", "x"], ["run"], ["explain", "x"]], ids=str
+)
+def test_a_kubeconfig_that_is_not_there_is_a_sentence_and_status_1(
+    command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main.main([*command, "--kubeconfig", str(tmp_path / "none")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"topogate {command[0]}: no connection to a cluster")
+    assert len(said.splitlines()) == 1
+
+
+def test_a_variable_without_a_value_is_a_sentence_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["run", "-e", "NAME"]) == 2
+    assert capsys.readouterr().err == "topogate run: --env 'NAME' is not NAME=VALUE\n"
+
+
+def test_run_becomes_a_task_that_says_just_what_was_asked() -> None:
+    options = arguments_of(
+        "--image", "reg/pytorch:24", "-g", "8", "-m", "h100", "-w", "2", "-e", "A=b=c", "--required", "block",
+        "-n", "team", "--name", "t", "--", "python", "-m", "x",
+    )  # fmt: skip
+    assert run.task_of(options) == {
+        "apiVersion": "falldio.com/v1",
+        "kind": "GPUTask",
+        "metadata": {"name": "t", "namespace": "team"},
+        "spec": {
+            "gpu-amount": "8", "workers": 2, "image": "reg/pytorch:24", "gpu": "h100",
+            "command": ["python", "-m", "x"], "env": [{"name": "A", "value": "b=c"}],
+            "topology": {"required": "block"},
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("image", ["reg:5000/Team/PyTorch_2.1:24@sha256:00", "7zip", "", "x" * 80])
+def test_a_name_is_made_of_the_image_and_may_be_a_tasks(image: str) -> None:
+    name = run.task_of(arguments_of("-n", "n", *(("--image", image) if image else ())))["metadata"]["name"]
+    assert name[0].isalpha()
+    assert name.replace("-", "").isalnum()
+    assert name == name.lower()
+    assert len(name) <= 50
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59, "59s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h"), (-5, "0s")]
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert session.span(seconds) == text
+
+
+def work(kind: str, spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None) -> Work:
+    metadata = {"name": "w", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return Work(kind, {"metadata": metadata, "spec": spec or {}, "status": status or {}})
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, "Waiting"),
+        ({"ready": 1}, "Running"),
+        ({"conditions": [{"type": "Suspended", "status": "True"}]}, "Suspended"),
+        ({"conditions": [{"type": "Suspended", "status": "False"}], "ready": 1}, "Running"),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, "Succeeded"),
+        ({"conditions": [{"type": "Failed", "status": "True"}]}, "Failed"),
+    ],
+)
+def test_a_jobs_state_has_the_words_of_a_task(status: dict[str, Any], state: str) -> None:
+    assert work(JOB, status=status).state == state
+
+
+def test_a_jobs_gpus_are_counted_over_its_containers() -> None:
+    limits = [{"nvidia.com/gpu": "2", "cpu": "8"}, {"nvidia.com/mig-1g.5gb": 1}, {"memory": "1Gi"}]
+    containers = [{"resources": {"limits": each}} for each in limits]
+    assert works.gpus_of(work(JOB, {"template": {"spec": {"containers": containers}}})) == 3
+    assert works.gpus_of(work(TASK, {"gpu-amount": "4"})) == 4
+
+
+def test_lines_of_several_workers_stand_behind_their_ranks() -> None:
+    assert logs._prefixed(3, "text", 12) == "[ 3] text"
+    assert logs._prefixed(0, "text", 1) == "text"
+
+
+def test_exec_hands_on_what_chooses_the_cluster_and_the_command(tmp_path: Path) -> None:
+    options = argparse.Namespace(
+        command="exec", kubeconfig=tmp_path / "k", context="c", container=None, words=["ls", "-l"]
+    )
+    words = enter.command("/bin/kubectl", options, "team", "pod-0")
+    assert words == [
+        "/bin/kubectl", "--kubeconfig", str(tmp_path / "k"), "--context", "c", "exec", "-i", "-n", "team",
+        "pod-0", "--", "ls", "-l",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shell", "check"), [("bash", ["bash", "-n"]), ("zsh", []), ("fish", [])])
+def test_the_completion_names_every_command(
+    shell: str, check: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(command in script for command in COMMANDS)
+    if check:
+        subprocess.run(check, input=script, text=True, check=True, timeout=30)
+
+
+def test_the_namespace_is_the_kubeconfigs_where_none_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        "current-context: a\ncontexts:\n- {name: a, context: {namespace: mine}}\n- {name: b, context: {}}\n"
+    )
+    options = argparse.Namespace(namespace=None, kubeconfig=file, context=None)
+    assert session.namespace_of(options) == "mine"
+    assert session.namespace_of(argparse.Namespace(namespace=None, kubeconfig=file, context="b")) == "default"
+    assert session.namespace_of(argparse.Namespace(namespace="x", kubeconfig=file, context=None)) == "x"
+
+
+def test_a_table_row_tells_gang_size_model_and_reason() -> None:
+    spec = {"gpu-amount": "8", "workers": 3, "gpu": "h100", "priority": "high"}
+    row = ps._row(work(TASK, spec, {"phase": "Waiting", "reason": "Needs room."}), {})
+    assert row[:6] == ["w", "3x8", "h100", "high", "Waiting", "-"]
+    assert row[-1] == "Needs room."

@@ -1,0 +1,119 @@
+"""`topogate logs NAME`: what the workers have written, each line behind its rank."""
+
+import argparse
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli import session, works
+
+if TYPE_CHECKING:
+    from webhook.cli.works import Work
+    from webhook.kube.client import Api
+
+POLL_SECONDS: Final = 1.0
+_SILENCE_SECONDS: Final = 3600.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser(
+        "logs", help="what the workers of a task have written", description=__doc__
+    )
+    parser.add_argument("name", metavar="NAME", help="a task or job: NAME, task/NAME or job/NAME")
+    parser.add_argument("-r", "--rank", type=int, help="of this worker alone")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the task ends")
+    parser.add_argument("--tail", type=int, metavar="LINES", help="the last so many lines of each")
+    parser.add_argument("-c", "--container", metavar="NAME", help="default: the first")
+    session.add_connection(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the logs; 1 if there are none to be had."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    api = session.connect(options)
+    work = works.find(api, session.namespace_of(options), options.name)
+    if options.follow:
+        return follow(api, work, options)
+    pods = {
+        rank: pod
+        for rank, pod in works.newest(works.pods_of(api, work)).items()
+        if options.rank in (None, rank)
+    }
+    if not pods:
+        what = "no pods" if options.rank is None else f"no worker of rank {options.rank}"
+        reason = work.status.get("reason")
+        raise session.SessionError(f"{work.name} has {what} yet" + (f": {reason}" if reason else ""))
+    found = False
+    for rank, pod in pods.items():
+        if not (pod.get("status") or {}).get("containerStatuses"):
+            print(f"topogate logs: worker {rank} has not started", file=sys.stderr)
+            continue
+        found = True
+        text = api.request("GET", _path(pod), query=_query(options), timeout_seconds=60)
+        for line in text.decode(errors="replace").splitlines():
+            print(_prefixed(rank, line, work.workers))
+    return 0 if found else 1
+
+
+def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
+    """Print lines as they come until the work has ended; 0 if it succeeded, 1 if it failed or was stopped."""
+    seen: set[str] = set()
+    threads: list[threading.Thread] = []
+    said = ""
+    while True:
+        for rank, pod in works.newest(works.pods_of(api, work)).items():
+            uid = pod["metadata"]["uid"]
+            runs = pod["status"].get("phase") in ("Running", "Succeeded", "Failed")
+            if runs and uid not in seen and options.rank in (None, rank):
+                seen.add(uid)
+                thread = threading.Thread(target=_stream, args=(api, pod, rank, work, options), daemon=True)
+                thread.start()
+                threads.append(thread)
+        try:
+            work = works.find(api, work.namespace, f"{work.kind.lower()}/{work.name}")
+        except session.SessionError:
+            print(f"topogate logs: {work.name} is gone", file=sys.stderr)
+            return 1
+        now = f"{work.name}: {work.state}" + (f": {reason}" if (reason := work.status.get("reason")) else "")
+        if now != said:
+            said = now
+            print(now, file=sys.stderr)
+        if work.has_ended:
+            for thread in threads:
+                thread.join(5.0)
+            return 0 if work.state == "Succeeded" else 1
+        time.sleep(POLL_SECONDS)
+
+
+def _stream(api: "Api", pod: dict[str, Any], rank: int, work: "Work", options: argparse.Namespace) -> None:
+    from webhook.kube.client import ApiError
+
+    try:
+        query = {**_query(options), "follow": "true"}
+        for line in api.lines(_path(pod), query=query, timeout_seconds=_SILENCE_SECONDS):
+            print(_prefixed(rank, line.decode(errors="replace"), work.workers), flush=True)
+    except ApiError as error:
+        print(f"topogate logs: worker {rank}: {session.sentence_of(error)}", file=sys.stderr)
+
+
+def _path(pod: dict[str, Any]) -> str:
+    metadata = pod["metadata"]
+    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+
+
+def _query(options: argparse.Namespace) -> dict[str, str]:
+    query = {}
+    if getattr(options, "tail", None) is not None:
+        query["tailLines"] = str(options.tail)
+    if getattr(options, "container", None):
+        query["container"] = options.container
+    return query
+
+
+def _prefixed(rank: int, line: str, workers: int) -> str:
+    return f"[{str(rank).rjust(len(str(workers - 1)))}] {line}" if workers > 1 else line

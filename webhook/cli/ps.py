@@ -1,0 +1,112 @@
+"""`topogate ps`: tasks and jobs with GPUs, where they run, or why they wait."""
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli import session, works
+from webhook.cli.works import JOB, Work
+
+if TYPE_CHECKING:
+    from webhook.kube.client import Api
+
+WATCH_SECONDS: Final = 2.0
+_PLACEMENTS: Final = "/apis/topogate.io/v1alpha1"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser("ps", help="tasks and jobs with GPUs", description=__doc__)
+    parser.add_argument("name", nargs="*", metavar="NAME", help="these alone")
+    parser.add_argument("-a", "--all", action="store_true", help="also those that have ended")
+    parser.add_argument("-w", "--watch", action="store_true", help="again whenever something changes")
+    session.add_connection(parser, everywhere=True)
+    session.add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table; 0, or 1 if the cluster refuses or a name is not there."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    api = session.connect(options)
+    namespace = None if options.all_namespaces else session.namespace_of(options)
+    shown = ""
+    while True:
+        found = works.of(api, namespace)
+        chosen = [work for work in found if work.name in options.name] if options.name else found
+        missing = set(options.name) - {work.name for work in chosen}
+        if missing and not options.watch:
+            raise session.SessionError(f"there is no task or job {', '.join(sorted(missing))}")
+        if not options.all and not options.name:
+            chosen = [work for work in chosen if not work.has_ended]
+        text = _text(api, chosen, options, namespace)
+        if text != shown:
+            shown = text
+            print(text, flush=True)
+        if not options.watch:
+            return 0
+        time.sleep(WATCH_SECONDS)
+
+
+def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace: str | None) -> str:
+    if options.output in ("json", "yaml"):
+        session.show([work.item for work in chosen], options.output)
+        return ""
+    if options.output == "name":
+        return "\n".join(f"{work.kind.lower()}/{work.name}" for work in chosen)
+    if not chosen:
+        where = f"namespace {namespace}" if namespace else "any namespace"
+        print(f"There is no task or job with GPUs in {where}; -a shows ended ones.", file=sys.stderr)
+        return ""
+    reasons = _reasons(api, namespace) if any(work.kind == JOB for work in chosen) else {}
+    wide = options.output == "wide"
+    heading = ["NAME", "GPUS", "MODEL", "PRIORITY", "STATE", "NODE", "AGE", "REASON"]
+    rows = [[*(["NAMESPACE"] if namespace is None else []), *heading, *(["KIND", "CARDS"] if wide else [])]]
+    for work in chosen:
+        row = [work.namespace] if namespace is None else []
+        rows.append(
+            [*row, *_row(work, reasons), *([work.kind, str(work.status.get("cards") or "-")] if wide else [])]
+        )
+    return session.table(rows)
+
+
+def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:
+    gpus = str(works.gpus_of(work)) if work.workers == 1 else f"{work.workers}x{works.gpus_of(work)}"
+    pod = (work.spec.get("template") or {}).get("spec") or {}
+    priority = work.spec.get("priority") or pod.get("priorityClassName") or "-"
+    reason = str(work.status.get("reason") or "")
+    if work.kind == JOB and work.state == "Waiting":
+        reason = reasons.get((work.namespace, work.name), "")
+    created = work.item["metadata"]["creationTimestamp"]
+    node = str(work.status.get("node") or "-")
+    return [
+        work.name,
+        gpus,
+        work.spec.get("gpu") or "-",
+        priority,
+        work.state,
+        node,
+        session.age(created),
+        reason,
+    ]
+
+
+def _reasons(api: "Api", namespace: str | None) -> dict[tuple[str, str], str]:
+    """Why gangs wait, by namespace and the name of their Job; none where that may not be read."""
+    from webhook.kube.client import ApiError
+
+    path = f"{_PLACEMENTS}/namespaces/{namespace}/placements" if namespace else f"{_PLACEMENTS}/placements"
+    try:
+        return {
+            (each["metadata"]["namespace"], each["spec"]["gang"].removeprefix("Job/")): each["status"][
+                "reason"
+            ]
+            for each in session.pages(api, path)
+            if each.get("spec", {}).get("gang", "").startswith("Job/")
+            and each.get("status", {}).get("reason")
+        }
+    except ApiError:
+        return {}

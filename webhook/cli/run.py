@@ -1,0 +1,189 @@
+"""`topogate run --image IMAGE --gpus 8 --model h100 -- python train.py`: start a GPU task.
+
+It becomes a GPUTask: ps shows it, logs reads it, stop ends it. --dry-run starts nothing and says where it
+would go.
+"""
+
+import argparse
+import re
+import secrets
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli import session, works
+from webhook.cli.works import TASK, Work
+
+if TYPE_CHECKING:
+    from webhook.kube.client import Api
+
+_VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*=")
+_POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
+_PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser(
+        "run",
+        help="start a GPU task",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--image", metavar="IMAGE", help="the container image; without it the operator's default one sleeps")
+    add("--name", help="of the task; default: made of the image's name")
+    add("-g", "--gpus", default="1", metavar="NUMBER", help="GPUs of each worker (1)")
+    add("-m", "--model", metavar="MODEL", help="GPU model of the operator's catalogue, as h100")
+    add("-p", "--priority", metavar="TIER", help="low, medium, high, or as the operator calls them")
+    add("-w", "--workers", type=int, default=1, metavar="NUMBER", help="pods that run as one gang (1)")
+    add("--cpu", metavar="AMOUNT", help="processors of each worker, as 8")
+    add("--memory", metavar="AMOUNT", help="memory of each worker, as 16Gi")
+    add("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be given more than once")
+    add("--required", metavar="LEVEL", help="all workers in one block, subblock, host or node, or wait")
+    add("--preferred", metavar="LEVEL", help="all workers in one such domain if there is room")
+    add("--retries", type=int, metavar="NUMBER", help="failures that are borne (6)")
+    add("--time", type=int, metavar="SECONDS", help="end it as failed after so long, waiting included")
+    add("--keep", type=int, metavar="SECONDS", help="delete it so long after its end; default: never")
+    add("-f", "--follow", action="store_true", help="show its logs until it ends; its success is the status")
+    add("--dry-run", action="store_true", help="start nothing; say where it would go, and who waits")
+    add("words", nargs="*", metavar="-- COMMAND", help="what to run instead of the image's entry point")
+    session.add_connection(parser)
+    session.add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start it; 0, or 1 if the cluster refuses, or with --follow if it fails; 2 for wrong arguments."""
+    for variable in options.env:
+        if not _VARIABLE.match(variable):
+            print(f"topogate run: --env {variable!r} is not NAME=VALUE", file=sys.stderr)
+            return 2
+    return session.guarded(options, lambda: _run(options))
+
+
+def task_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The GPUTask that the arguments describe."""
+    spec: dict[str, Any] = {"gpu-amount": options.gpus, "workers": options.workers}
+    wishes = {
+        "image": options.image,
+        "gpu": options.model,
+        "priority": options.priority,
+        "cpu": options.cpu,
+        "memory": options.memory,
+        "command": options.words,
+        "env": [dict(zip(("name", "value"), each.split("=", 1), strict=True)) for each in options.env],
+        "backoffLimit": options.retries,
+        "activeDeadlineSeconds": options.time,
+        "ttlSecondsAfterFinished": options.keep,
+        "topology": {
+            key: value
+            for key, value in (("required", options.required), ("preferred", options.preferred))
+            if value
+        },
+    }
+    spec |= {key: value for key, value in wishes.items() if value not in (None, [], {}, "")}
+    return {
+        "apiVersion": "falldio.com/v1",
+        "kind": TASK,
+        "metadata": {
+            "name": options.name or _name(options.image),
+            "namespace": session.namespace_of(options),
+        },
+        "spec": spec,
+    }
+
+
+def _name(image: str | None) -> str:
+    """A name that says what runs, and differs from the last one."""
+    last = (image or "task").rpartition("/")[2].partition("@")[0].partition(":")[0].lower()
+    word = re.sub(r"[^a-z0-9]+", "-", last).strip("-")[:40]
+    return f"{word if word[:1].isalpha() else 'task'}-{secrets.token_hex(2)}".replace("--", "-")
+
+
+def _run(options: argparse.Namespace) -> int:
+    api, body = session.connect(options), task_of(options)
+    collection = works.collection(TASK, body["metadata"]["namespace"])
+    query = {"fieldValidation": "Strict", **({"dryRun": "All"} if options.dry_run else {})}
+    from webhook.kube.client import ApiError
+
+    try:
+        made = dict(api.json("POST", collection, body=body, query=query))
+    except ApiError as error:
+        if error.status == 404 and "could not find the requested resource" in error.message:
+            raise session.SessionError("this cluster does not know GPUTasks: ask its operator") from None
+        raise
+    if options.output in ("json", "yaml"):
+        session.show([made], options.output)
+    elif not options.dry_run:
+        name = made["metadata"]["name"]
+        print(f"gputask/{name}" if options.output == "name" else f"gputask/{name} created", flush=True)
+    if options.dry_run:
+        return 0 if options.output in ("json", "yaml") else _rehearse(api, made)
+    return _follow(api, made) if options.follow else 0
+
+
+def _follow(api: "Api", made: dict[str, Any]) -> int:
+    from webhook.cli import logs
+
+    print("Its logs follow; Ctrl-C ends this, not the task.", file=sys.stderr)
+    return logs.follow(api, Work(TASK, made), argparse.Namespace(rank=None, tail=None, container=None))
+
+
+def _rehearse(api: "Api", made: dict[str, Any]) -> int:
+    """Say where it would go: 0 if it has a place now, 1 if it would wait or be refused."""
+    import msgspec
+
+    from webhook.inquiry.reading import Cluster
+    from webhook.inquiry.rehearsal import rehearse
+    from webhook.kube.client import ApiError
+    from webhook.kube.objects import Metadata, PriorityClass
+    from webhook.placement import NoFit, PlacementError
+    from webhook.policy.file import PolicyError, parse_policy
+    from webhook.sweeper.settings import Settings
+    from webhook.tasks.objects import Task
+    from webhook.tasks.wanted import RefusedError, Rules, job_wanted
+
+    task = msgspec.convert(made, Task)
+    name = task.metadata.name
+    try:
+        policy = parse_policy(api.json("GET", _POLICY)["data"]["policy.yaml"], "the cluster's policy")
+        # Whether the class exists is not for every user to see, and decides nothing about the place.
+        classes = {each.priority_class_name: PriorityClass(metadata=Metadata()) for each in policy.tiers}
+        job = job_wanted(task, Rules(policy, classes))
+        cluster = Cluster.read(api)
+    except ApiError as error:
+        print(
+            f"{name} would be accepted. Where it would go is not for you to see: {session.sentence_of(error)}"
+        )
+        return 0
+    except (RefusedError, PolicyError) as error:
+        print(f"{name} would not start: {error}")
+        return 1
+    try:
+        found = rehearse(cluster, job, Settings())
+    except PlacementError as error:
+        print(f"{name} would wait: {error}")
+        return 1
+    if isinstance(found, NoFit):
+        print(f"{name} would wait: {found.sentence}")
+    else:
+        print(f"{name} would go to {found.spread}:")
+        for placed in found.placed[:20]:
+            print(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
+        if len(found.placed) > 20:
+            print(f"  ... and {len(found.placed) - 20} more workers")
+    print(_who_waits(cluster))
+    return 1 if isinstance(found, NoFit) else 0
+
+
+def _who_waits(cluster: Any) -> str:
+    """How many gangs wait, and since when."""
+    from datetime import datetime
+
+    waiting = [each for each in cluster.placements.values() if each.status.state == "Waiting"]
+    if not waiting:
+        return "Nobody waits."
+    since = [each.metadata.creation_timestamp or "" for each in waiting]
+    ages = sorted(time.time() - datetime.fromisoformat(each).timestamp() for each in since if each)
+    median, longest = session.span(ages[len(ages) // 2]), session.span(ages[-1])
+    return f"{len(waiting)} gang(s) wait, half of them for more than {median}, the longest for {longest}."

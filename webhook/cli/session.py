@@ -1,0 +1,143 @@
+"""What the subcommands that talk to a cluster share: kubeconfig, namespace, output, words for mistakes."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from webhook.kube.client import Api
+
+FORMATS: Final = ("json", "yaml", "wide", "name")
+
+
+class SessionError(Exception):
+    """It could not be done; the message says why, and what to do."""
+
+
+def add_connection(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
+    """The arguments that choose cluster and namespace."""
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="default: the kubeconfig's")
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config"
+    )
+    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
+    if everywhere:
+        parser.add_argument("-A", "--all-namespaces", action="store_true", help="of every namespace")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The argument that chooses a format."""
+    parser.add_argument("-o", "--output", choices=FORMATS, help="default: a table for people")
+
+
+def kubeconfig_of(options: argparse.Namespace) -> Path:
+    """The kubeconfig that is meant."""
+    if options.kubeconfig:
+        return Path(options.kubeconfig)
+    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    return Path(listed) if listed else Path.home() / ".kube" / "config"
+
+
+def connect(options: argparse.Namespace) -> "Api":
+    """A client with the user's own rights. Raises SessionError."""
+    from webhook.kube.client import Api, ConnectError
+
+    try:
+        return Api.connect(
+            kubeconfig_of(options), user_agent=f"topogate-{options.command}", context=options.context
+        )
+    except ConnectError as error:
+        raise SessionError(str(error)) from None
+
+
+def namespace_of(options: argparse.Namespace) -> str:
+    """The namespace that is meant: the argument's, else the kubeconfig's, else default."""
+    if options.namespace:
+        return str(options.namespace)
+    import yaml
+
+    try:
+        content = yaml.safe_load(kubeconfig_of(options).expanduser().read_text())
+        name = options.context or content.get("current-context")
+        contexts = {each.get("name"): each.get("context") or {} for each in content.get("contexts") or ()}
+        return str(contexts.get(name, {}).get("namespace") or "default")
+    except (OSError, AttributeError, yaml.YAMLError):
+        return "default"  # what is wrong with it is said when the connection is made
+
+
+def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
+    """Do it; what the cluster refuses is a sentence and status 1."""
+    from webhook.kube.client import ApiError
+
+    try:
+        return work()
+    except (SessionError, ApiError) as error:
+        print(f"topogate {options.command}: {sentence_of(error)}", file=sys.stderr)
+        return 1
+
+
+def sentence_of(error: Exception) -> str:
+    """What a user needs of an error: the API server's own words, without the request."""
+    message = getattr(error, "message", "")
+    if not message:
+        return str(error)
+    request, _, words = message.partition(": ")
+    return words if words and "/" in request else str(message)
+
+
+def pages(api: "Api", path: str, **query: str) -> Iterator[dict[str, Any]]:
+    """The objects of a collection. Raises ApiError."""
+    after = ""
+    while True:
+        page = api.json(
+            "GET", path, query={"limit": "500", **query, **({"continue": after} if after else {})}
+        )
+        yield from page.get("items") or ()
+        after = (page.get("metadata") or {}).get("continue") or ""
+        if not after:
+            return
+
+
+def show(items: Sequence[dict[str, Any]], form: str) -> None:
+    """Objects as json or yaml: one as itself, several as a list."""
+    document: Any = (
+        items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    )
+    if form == "json":
+        print(json.dumps(document, indent=2))
+    else:
+        import yaml
+
+        print(yaml.safe_dump(document, sort_keys=False), end="")
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in columns; the first one is the heading."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def age(created: str) -> str:
+    """How long ago a time of the API is, as kubectl writes it."""
+    from datetime import UTC, datetime
+
+    with contextlib.suppress(ValueError):
+        return span((datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds())
+    return ""
+
+
+def span(seconds: float) -> str:
+    """A duration in its two largest units."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size or (unit == "s" and not parts):
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return "".join(parts[:2])

@@ -1,0 +1,85 @@
+"""`topogate stop` and `topogate restart`: a task or a job ends, pauses, goes on or begins anew."""
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli import session, works
+from webhook.cli.works import TASK, Work
+
+if TYPE_CHECKING:
+    from webhook.kube.client import Api
+
+_MERGE: Final = "application/merge-patch+json"
+_END_SECONDS: Final = 60.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the two commands to the parser of `topogate`."""
+    stop = subparsers.add_parser("stop", help="stop a task", description=__doc__)
+    stop.add_argument(
+        "--suspend", action="store_true", help="keep it, to go on from its beginning with restart"
+    )
+    restart = subparsers.add_parser("restart", help="start a task anew", description=__doc__)
+    for parser in (stop, restart):
+        parser.add_argument("names", nargs="+", metavar="NAME", help="NAME, task/NAME or job/NAME")
+        session.add_connection(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it with each; 0, or 1 at the first that cannot be done."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    api, namespace = session.connect(options), session.namespace_of(options)
+    chosen = [works.find(api, namespace, name) for name in options.names]  # all of them, or nothing is done
+    for work in chosen:
+        done = _restart(api, work) if options.command == "restart" else _stop(api, work, options.suspend)
+        print(f"{work.kind.lower()}/{work.name} {done}")
+    return 0
+
+
+def _stop(api: "Api", work: Work, suspend: bool) -> str:
+    if not suspend:
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        guard = {"preconditions": {"uid": work.item["metadata"]["uid"]}}
+        api.request("DELETE", work.path, body={**body, **guard})
+        return "stopped"
+    if work.has_ended:
+        raise session.SessionError(f"{work.name} has ended ({work.state}): there is nothing to suspend")
+    _change(api, work, {"suspend": True})
+    return "suspended"
+
+
+def _restart(api: "Api", work: Work) -> str:
+    if work.spec.get("suspend"):
+        attempt = {"attempt": int(work.spec.get("attempt") or 0) + 1} if work.has_ended else {}
+        _change(api, work, {"suspend": False, **attempt})
+        return "goes on"
+    if work.kind == TASK:
+        _change(api, work, {"attempt": int(work.spec.get("attempt") or 0) + 1})
+        return "starts anew"
+    if work.has_ended:
+        raise session.SessionError(f"Job {work.name} has ended, and a Job starts only once: create it again")
+    _change(api, work, {"suspend": True})
+    deadline = time.monotonic() + _END_SECONDS
+    while (api.json("GET", work.path).get("status") or {}).get("active"):
+        if time.monotonic() > deadline:
+            raise session.SessionError(
+                f"Job {work.name} is suspended, but its pods have not ended within {_END_SECONDS:.0f} s; "
+                "restart it again when they have"
+            )
+        time.sleep(0.5)
+    api.request("PATCH", work.path, body={"spec": {"suspend": False}}, content_type=_MERGE)
+    return "starts anew"
+
+
+def _change(api: "Api", work: Work, spec: dict[str, Any]) -> None:
+    """Change this very object, and its attempt only if nobody has meanwhile: one restart is one attempt."""
+    guards = {"/metadata/uid": work.item["metadata"]["uid"]}
+    if "attempt" in spec:
+        guards["/spec/attempt"] = work.spec.get("attempt", 0)
+    body = [{"op": "test", "path": path, "value": value} for path, value in guards.items()]
+    body += [{"op": "add", "path": f"/spec/{name}", "value": value} for name, value in spec.items()]
+    api.request("PATCH", work.path, body=body, content_type="application/json-patch+json")

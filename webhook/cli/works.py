@@ -1,0 +1,166 @@
+"""GPUTasks and Jobs with GPUs as one kind of thing: what ps, logs, stop and the others are about."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli.session import SessionError, pages
+
+if TYPE_CHECKING:
+    from webhook.kube.client import Api
+
+TASK: Final = "GPUTask"
+JOB: Final = "Job"
+KINDS: Final = {
+    **dict.fromkeys(("gputask", "gputasks", "task", "tasks", "gt"), TASK),
+    **dict.fromkeys(("job", "jobs"), JOB),
+}
+_TASKS: Final = "/apis/falldio.com/v1"
+_JOBS: Final = "/apis/batch/v1"
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task, or a Job that is not a task's. item: the object as the API server has it."""
+
+    kind: str
+    item: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.item["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.item["metadata"]["namespace"])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return dict(self.item.get("spec") or {})
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return dict(self.item.get("status") or {})
+
+    @property
+    def path(self) -> str:
+        """Where it lives."""
+        group, plural = (_TASKS, "gputasks") if self.kind == TASK else (_JOBS, "jobs")
+        return f"{group}/namespaces/{self.namespace}/{plural}/{self.name}"
+
+    @property
+    def workers(self) -> int:
+        """How many pods it runs at once."""
+        return int(self.spec.get("workers" if self.kind == TASK else "parallelism") or 1)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("Succeeded", "Failed")
+
+    @property
+    def state(self) -> str:
+        """In the words of a GPUTask's phase."""
+        if self.kind == TASK:
+            return str(self.status.get("phase") or "Pending")
+        ended = {each["type"] for each in self.status.get("conditions") or () if each.get("status") == "True"}
+        for condition, state in (("Complete", "Succeeded"), ("Failed", "Failed"), ("Suspended", "Suspended")):
+            if condition in ended:
+                return state
+        return "Running" if self.status.get("ready") else "Waiting"
+
+
+def collection(kind: str, namespace: str | None) -> str:
+    """Where all of a kind live, of one namespace or of all."""
+    group, plural = (_TASKS, "gputasks") if kind == TASK else (_JOBS, "jobs")
+    return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"
+
+
+def of(api: "Api", namespace: str | None) -> list[Work]:
+    """Every GPUTask and every other Job that asks for GPUs, oldest first. Raises ApiError."""
+    from webhook.kube.client import ApiError
+
+    found: list[Work] = []
+    try:
+        found += [Work(TASK, item) for item in pages(api, collection(TASK, namespace))]
+    except ApiError as error:
+        if error.status != 404:  # a cluster without GPUTasks
+            raise
+    jobs = (Work(JOB, item) for item in pages(api, collection(JOB, namespace)))
+    found += [job for job in jobs if not _is_of_a_task(job.item) and gpus_of(job)]
+    return sorted(found, key=lambda work: (work.item["metadata"]["creationTimestamp"], work.name))
+
+
+def find(api: "Api", namespace: str, written: str) -> Work:
+    """A task or a Job by "NAME" or "KIND/NAME". Raises SessionError if there is none, ApiError."""
+    from webhook.kube.client import ApiError
+
+    kind, _, name = written.rpartition("/")
+    kinds = [KINDS[kind.lower()]] if kind.lower() in KINDS else [TASK, JOB]
+    if (kind and kind.lower() not in KINDS) or not name:
+        raise SessionError(f"{written!r} is neither a task nor a job; write NAME, task/NAME or job/NAME")
+    for each in kinds:
+        try:
+            return Work(each, dict(api.json("GET", f"{collection(each, namespace)}/{name}")))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+    near = _near(api, namespace, name)
+    hint = f"; did you mean {near}?" if near else ""
+    what = "task" if kinds == [TASK] else "job" if kinds == [JOB] else "task or job"
+    raise SessionError(f"there is no {what} {name} in namespace {namespace}{hint}")
+
+
+def pods_of(api: "Api", work: Work) -> list[dict[str, Any]]:
+    """The pods of its Job by rank, the newest of a rank last. Raises ApiError."""
+    selector = {"labelSelector": f"batch.kubernetes.io/job-name={work.name}"}
+    items = list(pages(api, f"/api/v1/namespaces/{work.namespace}/pods", **selector))
+    return sorted(items, key=lambda pod: (rank_of(pod), pod["metadata"]["creationTimestamp"]))
+
+
+def rank_of(pod: Mapping[str, Any]) -> int:
+    """A pod's rank, 0 where it has none."""
+    metadata = pod["metadata"]
+    text = (metadata.get("labels") or {}).get(_INDEX) or (metadata.get("annotations") or {}).get(_INDEX)
+    return int(text) if text else 0
+
+
+def newest(pods: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The newest pod of each rank."""
+    return {rank_of(pod): pod for pod in pods}
+
+
+def gpus_of(work: Work) -> int:
+    """GPUs of each worker."""
+    if work.kind == TASK:
+        return int(work.spec.get("gpu-amount") or 1)
+    return gpus_asked((work.spec.get("template") or {}).get("spec") or {})
+
+
+def gpus_asked(pod: Mapping[str, Any]) -> int:
+    """GPUs that the containers of a pod ask for; a card of which shares are asked counts as one."""
+    return sum(
+        int(amount)
+        for container in pod.get("containers") or ()
+        for name, amount in ((container.get("resources") or {}).get("limits") or {}).items()
+        if is_gpu(name) and str(amount).isdecimal()
+    )
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource is GPUs. The operator's list may be another, and is not for every user to read."""
+    return (
+        resource.endswith("/gpu")
+        or resource in ("gpu.intel.com/i915", "gpu.intel.com/xe")
+        or (resource.startswith("nvidia.com/mig-"))
+    )
+
+
+def _is_of_a_task(job: Mapping[str, Any]) -> bool:
+    return any(owner.get("kind") == TASK for owner in job["metadata"].get("ownerReferences") or ())
+
+
+def _near(api: "Api", namespace: str, name: str) -> str:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, [work.name for work in of(api, namespace)], n=1)), "")

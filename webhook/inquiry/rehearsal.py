@@ -1,0 +1,65 @@
+"""Where a Job that is not there yet would go: its pods are added to the cluster as it is, and placed."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from webhook.inquiry.reading import Cluster
+from webhook.kube.objects import Pod
+from webhook.placement import Assignment, NoFit, place
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.settings import Settings
+
+
+def rehearse(cluster: Cluster, job: Mapping[str, Any], settings: Settings) -> Assignment | NoFit:
+    """Place the pods of an indexed Job, beside what runs and what is promised. Raises PlacementError.
+
+    What waits already is not placed first, so a gang that would be served before may still take the room.
+    """
+    pods = tuple(_pods(job, settings))
+    mine = key_of(pods[0])
+
+    def size_of(key: GangKey) -> OwnerSays:
+        return OwnerSays(len(pods)) if key == mine else cluster.size_of(key)
+
+    fuller = replace(cluster, pods=(*cluster.pods, *pods), size_of=size_of)
+    snapshotter = Snapshotter(fuller, settings)
+    view = snapshotter.view()
+    gang = next(each for each in gather(view.gated, view.others, size_of) if each.key == mine)
+    asked = question(gang, list(gang.gated), {}, class_of=view.class_of, is_ours=view.is_ours).gang
+    return place(asked, snapshotter.snapshot(view), settings.options)
+
+
+def _pods(job: Mapping[str, Any], settings: Settings) -> list[Pod]:
+    """The pods as the Job controller would make them, gated."""
+    name, namespace, uid = job["metadata"]["name"], job["metadata"]["namespace"], str(uuid.uuid4())
+    template = job["spec"]["template"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    made = []
+    for rank in range(job["spec"]["parallelism"]):
+        labels = {
+            **template["metadata"]["labels"],
+            "batch.kubernetes.io/job-name": name,
+            "batch.kubernetes.io/controller-uid": uid,
+            "batch.kubernetes.io/job-completion-index": str(rank),
+        }
+        body = {
+            "metadata": {
+                "name": f"{name}-{rank}",
+                "namespace": namespace,
+                "uid": f"{uid}-{rank}",
+                "labels": labels,
+                "annotations": template["metadata"]["annotations"],
+                "ownerReferences": [owner],
+                "creationTimestamp": "9999-01-01T00:00:00Z",
+            },
+            "spec": {**template["spec"], "schedulingGates": [{"name": f"{settings.gate_prefix}topogate"}]},
+            "status": {"phase": "Pending"},
+        }
+        made.append(msgspec.convert(body, Pod))
+    return made
