@@ -1,12 +1,12 @@
 """`topogate logs NAME`: what the workers have written, each line behind its rank."""
 
 import argparse
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
+from webhook.cli.terminal import complain
 
 if TYPE_CHECKING:
     from webhook.cli.works import Work
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     found = False
     for rank, pod in pods.items():
         if not (pod.get("status") or {}).get("containerStatuses"):
-            print(f"topogate logs: worker {rank} has not started", file=sys.stderr)
+            complain(f"topogate logs: worker {rank} has not started")
             continue
         found = True
         text = api.request("GET", _path(pod), query=_query(options), timeout_seconds=60)
@@ -77,12 +77,12 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
         try:
             work = works.find(api, work.namespace, f"{work.kind.lower()}/{work.name}")
         except session.SessionError:
-            print(f"topogate logs: {work.name} is gone", file=sys.stderr)
+            complain(f"topogate logs: {work.name} is gone")
             return 1
         now = f"{work.name}: {work.state}" + (f": {reason}" if (reason := work.status.get("reason")) else "")
         if now != said:
             said = now
-            print(now, file=sys.stderr)
+            complain(now)
         if work.has_ended:
             for thread in threads:
                 thread.join(5.0)
@@ -98,7 +98,7 @@ def _stream(api: "Api", pod: dict[str, Any], rank: int, work: "Work", options: a
         for line in api.lines(_path(pod), query=query, timeout_seconds=_SILENCE_SECONDS):
             print(_prefixed(rank, line.decode(errors="replace"), work.workers), flush=True)
     except ApiError as error:
-        print(f"topogate logs: worker {rank}: {session.sentence_of(error)}", file=sys.stderr)
+        complain(f"topogate logs: worker {rank}: {session.sentence_of(error)}")
 
 
 def _path(pod: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "restart": "start a task anew, or again after a stop",
     "top": "GPUs by model: free, used, waited for",
     "explain": "why a pod, a task or a gang waits, and what would help",
-    "drain": "empty a node and place its gangs elsewhere",
+    "drain": "release or delete every pod that waits, before topogate is uninstalled",
     "simulate": "say where the pods of a manifest would be placed, without a cluster",
     "ui": "show the cluster on a page: map, gangs, why they wait",
     "policy": "check the admission policy",

@@ -1,11 +1,11 @@
 """`topogate ps`: tasks and jobs with GPUs, where they run, or why they wait."""
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
+from webhook.cli.terminal import complain
 from webhook.cli.works import JOB, Work
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
         return "\n".join(f"{work.kind.lower()}/{work.name}" for work in chosen)
     if not chosen:
         where = f"namespace {namespace}" if namespace else "any namespace"
-        print(f"There is no task or job with GPUs in {where}; -a shows ended ones.", file=sys.stderr)
+        complain(f"There is no task or job with GPUs in {where}; -a shows ended ones.")
         return ""
     reasons = _reasons(api, namespace) if any(work.kind == JOB for work in chosen) else {}
     wide = options.output == "wide"

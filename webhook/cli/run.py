@@ -7,11 +7,11 @@ would go.
 import argparse
 import re
 import secrets
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
+from webhook.cli.terminal import complain, say
 from webhook.cli.works import TASK, Work
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """Start it; 0, or 1 if the cluster refuses, or with --follow if it fails; 2 for wrong arguments."""
     for variable in options.env:
         if not _VARIABLE.match(variable):
-            print(f"topogate run: --env {variable!r} is not NAME=VALUE", file=sys.stderr)
+            complain(f"topogate run: --env {variable!r} is not NAME=VALUE")
             return 2
     return session.guarded(options, lambda: _run(options))
 
@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace) -> int:
         session.show([made], options.output)
     elif not options.dry_run:
         name = made["metadata"]["name"]
-        print(f"gputask/{name}" if options.output == "name" else f"gputask/{name} created", flush=True)
+        say(f"gputask/{name}" if options.output == "name" else f"gputask/{name} created")
     if options.dry_run:
         return 0 if options.output in ("json", "yaml") else _rehearse(api, made)
     return _follow(api, made) if options.follow else 0
@@ -125,7 +125,7 @@ def _run(options: argparse.Namespace) -> int:
 def _follow(api: "Api", made: dict[str, Any]) -> int:
     from webhook.cli import logs
 
-    print("Its logs follow; Ctrl-C ends this, not the task.", file=sys.stderr)
+    complain("Its logs follow; Ctrl-C ends this, not the task.")
     return logs.follow(api, Work(TASK, made), argparse.Namespace(rank=None, tail=None, container=None))
 
 
@@ -152,27 +152,27 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         job = job_wanted(task, Rules(policy, classes))
         cluster = Cluster.read(api)
     except ApiError as error:
-        print(
+        say(
             f"{name} would be accepted. Where it would go is not for you to see: {session.sentence_of(error)}"
         )
         return 0
     except (RefusedError, PolicyError) as error:
-        print(f"{name} would not start: {error}")
+        say(f"{name} would not start: {error}")
         return 1
     try:
         found = rehearse(cluster, job, Settings())
     except PlacementError as error:
-        print(f"{name} would wait: {error}")
+        say(f"{name} would wait: {error}")
         return 1
     if isinstance(found, NoFit):
-        print(f"{name} would wait: {found.sentence}")
+        say(f"{name} would wait: {found.sentence}")
     else:
-        print(f"{name} would go to {found.spread}:")
+        say(f"{name} would go to {found.spread}:")
         for placed in found.placed[:20]:
-            print(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
+            say(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
         if len(found.placed) > 20:
-            print(f"  ... and {len(found.placed) - 20} more workers")
-    print(_who_waits(cluster))
+            say(f"  ... and {len(found.placed) - 20} more workers")
+    say(_who_waits(cluster))
     return 1 if isinstance(found, NoFit) else 0
 
 

@@ -4,10 +4,12 @@ import argparse
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli.terminal import complain
+from webhook.text import printable
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
@@ -77,7 +79,7 @@ def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
     try:
         return work()
     except (SessionError, ApiError) as error:
-        print(f"topogate {options.command}: {sentence_of(error)}", file=sys.stderr)
+        complain(f"topogate {options.command}: {sentence_of(error)}")
         return 1
 
 
@@ -118,8 +120,9 @@ def show(items: Sequence[dict[str, Any]], form: str) -> None:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows in columns; the first one is the heading."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    plain = [[printable(text) for text in row] for row in rows]
+    widths = [max(len(row[column]) for row in plain) for column in range(len(plain[0]))]
+    lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in plain)
     return "\n".join(line.rstrip() for line in lines)
 
 

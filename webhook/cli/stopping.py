@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
+from webhook.cli.terminal import say
 from webhook.cli.works import TASK, Work
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     chosen = [works.find(api, namespace, name) for name in options.names]  # all of them, or nothing is done
     for work in chosen:
         done = _restart(api, work) if options.command == "restart" else _stop(api, work, options.suspend)
-        print(f"{work.kind.lower()}/{work.name} {done}")
+        say(f"{work.kind.lower()}/{work.name} {done}")
     return 0
 
 
