@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack.local.build import ROOT
 from labeler.contract import keys
@@ -14,7 +15,6 @@ PAPERS = sorted(
     for path in [*ROOT.glob("*.md"), *ROOT.glob("manifests/**/*.md"), *ROOT.glob("hack/**/*.md")]
     if ".venv" not in path.parts
 )
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 ROOTS = ("hack", "labeler", "manifests", "tests", "webhook")
 NAMES = "|".join(ROOTS)
 
@@ -33,10 +33,10 @@ def anchors(paper: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def section(title: str) -> str:
-    """A section of ARCHITECTURE.md."""
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", ARCHITECTURE, re.MULTILINE | re.DOTALL)
-    assert found, f"ARCHITECTURE.md has no section {title}"
+def section(title: str, paper: Path = ROOT / "ARCHITECTURE.md") -> str:
+    """A section of a paper."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", paper.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{paper.name} has no section {title}"
     return found[1]
 
 
@@ -71,6 +71,35 @@ def test_every_command_and_file_that_is_named_exists(paper: Path) -> None:
     placeholders = {"labeler/sources/NAME.py"}
     missing = [name for name in named(paper) - placeholders if not (ROOT / name).exists()]
     assert missing == []
+
+
+def test_every_overlay_and_component_is_told_of_to_the_operator() -> None:
+    manifests = ROOT / "manifests"
+    folders = {
+        str(path.relative_to(manifests))
+        for kind in ("overlays", "components")
+        for path in (manifests / kind).iterdir()
+    }
+    rows = section("What is here", manifests / "README.md")
+    assert [folder for folder in sorted(folders) if f"| `{folder}` |" not in rows] == []
+
+
+def test_every_metric_that_the_operator_is_told_of_is_served() -> None:
+    code = "".join(
+        path.read_text() for root in ("webhook", "labeler") for path in (ROOT / root).rglob("*.py")
+    )
+    told = set(re.findall(r"`(topogate_\w+)", (ROOT / "manifests" / "README.md").read_text()))
+    assert len(told) > 5
+    assert [name for name in sorted(told) if name.removesuffix("_total") not in code] == []
+
+
+def test_every_identity_is_told_of_in_the_trust_model() -> None:
+    table = (ROOT / "SECURITY.md").read_text()
+    for path in (ROOT / "manifests").rglob("*.yaml"):
+        for each in yaml.safe_load_all(path.read_text()):
+            if isinstance(each, dict) and each.get("kind") == "ServiceAccount":
+                metadata = each["metadata"]
+                assert f"| `{metadata['namespace']}/{metadata['name']}`" in table
 
 
 def test_every_command_under_hack_is_told_of() -> None:
