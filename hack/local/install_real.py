@@ -16,16 +16,21 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import LABELER, SYSTEM
 
+ALLOCATOR: Final = "topogate-allocator"
 _SYSFS_VOLUME: Final = "sys"
 _ROLLOUT_SECONDS: Final = 120
 
 
 @dataclass(frozen=True)
 class RealInstallation:
-    """topogate as pods of a cluster with a real node. overlay: which of the manifests' overlays."""
+    """topogate as pods of a cluster with a real node.
+
+    overlay: which of the manifests' overlays; components: what of manifests/components goes with it.
+    """
 
     cluster: Cluster
     overlay: str = "overlays/default"
+    components: tuple[str, ...] = ()
 
     def apply(self) -> None:
         """Load the images and apply the manifests. Raises ClusterError, and what building raises."""
@@ -37,7 +42,7 @@ class RealInstallation:
 
     def wait(self) -> None:
         """Wait until every pod of the manifests is ready. Raises ClusterError with what is wrong."""
-        for namespace, kind in ((SYSTEM, "deployment"), (LABELER, "daemonset")):
+        for namespace, kind in ((SYSTEM, "deployment"), (LABELER, "daemonset"), (ALLOCATOR, "daemonset")):
             found = self.cluster.kubectl("get", kind, "-n", namespace, "-o", "name").stdout.split()
             for name in found:
                 self.cluster.kubectl(
@@ -46,28 +51,30 @@ class RealInstallation:
 
     def _overlay(self) -> dict[str, Any]:
         folder = (self.cluster.folder / "install").resolve()
-        environment = [{"name": name, "value": value} for name, value in devices.VERIFY.items()]
-        # By name, so that it stays right when the manifest's order changes.
-        played = {
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
-            "metadata": {"name": "labeler", "namespace": LABELER},
-            "spec": {
-                "template": {
-                    "spec": {
-                        "containers": [{"name": "labeler", "env": environment}],
-                        "volumes": [
-                            {"name": _SYSFS_VOLUME, "hostPath": {"path": devices.SYSFS, "type": "Directory"}}
-                        ],
-                    }
-                }
-            },
-        }
+        readers = [("labeler", LABELER)]
+        if "allocator" in self.components:
+            readers.append(("allocator", ALLOCATOR))
         return {
             "resources": [os.path.relpath(ROOT / "manifests" / self.overlay, folder)],
+            "components": [
+                os.path.relpath(ROOT / "manifests" / "components" / name, folder) for name in self.components
+            ],
             "images": [
                 {"name": target, "newName": images.name_of(target).rpartition(":")[0], "newTag": images.TAG}
                 for target in TARGETS
             ],
-            "patches": [{"patch": yaml.safe_dump(played)}],
+            "patches": [{"patch": yaml.safe_dump(_played(*reader))} for reader in readers],
         }
+
+
+def _played(name: str, namespace: str) -> dict[str, Any]:
+    """Where a DaemonSet finds the played cards; by name, so that it stays right when an order changes."""
+    environment = [{"name": variable, "value": value} for variable, value in devices.VERIFY.items()]
+    volume = {"name": _SYSFS_VOLUME, "hostPath": {"path": devices.SYSFS, "type": "Directory"}}
+    spec = {"containers": [{"name": name, "env": environment}], "volumes": [volume]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"template": {"spec": spec}},
+    }

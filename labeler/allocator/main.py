@@ -126,6 +126,8 @@ class Allocator:
         self.stop = threading.Event()
         if not options.node_name:
             raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
+        if options.vendor == "nvidia" and options.shares > 1:
+            raise UsageError("--shares: cards of NVIDIA are handed out whole")
         self._folder: Path = options.kubelet / "device-plugins"
         self._vendor = create_vendor(options.vendor, Places(options.sys, options.dev, options.proc))
         self._inventory = Inventory(self._vendor.cards)
@@ -158,7 +160,7 @@ class Allocator:
             for thread in threads:
                 thread.start()
             while not self.stop.wait(1):
-                if self._options.cdi:
+                if self._options.cdi and self._vendor.describes_cdi:
                     cdi.write(self._options.cdi, self._inventory.cards().values())
                 alive = all(thread.is_alive() for thread in threads)
                 if alive:

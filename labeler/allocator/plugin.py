@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import grpc
 
-from labeler.allocator import cdi, metrics
+from labeler.allocator import metrics
 from labeler.allocator.choose import check_devices
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
@@ -189,7 +189,7 @@ class CardsPlugin(Plugin):
         )
         if not self._use_cdi:
             return edits
-        return Edits(environment=edits.environment, cdi=tuple(cdi.qualified(card) for card in given))
+        return Edits(environment=edits.environment, cdi=tuple(self._vendor.cdi_name(card) for card in given))
 
     def _cards(self) -> Mapping[int, Card]:
         return self._inventory.cards(self.resource)

@@ -84,6 +84,7 @@ I915_MONITORING: Final = I915 + "_monitoring"
 XE_MONITORING: Final = XE + "_monitoring"
 """The resources that show all cards of a driver to a monitor, and hand out none."""
 NVIDIA_GPU: Final = "nvidia.com/gpu"
+"""NVIDIA's whole cards."""
 
 GPU_PREFIX: Final = "gpu.topogate.io/"
 GPU_COUNT_LABEL: Final = GPU_PREFIX + "count"

@@ -1,9 +1,12 @@
-"""Cards on a real kubelet: each container is looked at from inside, while everybody who decides is killed."""
+"""Cards on a real kubelet: each container is looked at from inside, while everybody who decides is killed.
+
+All of topogate runs as the pods of its manifests; only the cards are played (hack/local/devices.py).
+"""
 
 import random
 import signal
-import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,133 +14,73 @@ from typing import Any, Final
 
 import pytest
 
-from hack.local import devices, node, nodes, processes
-from hack.local.build import ROOT
+from hack.local import devices, node
 from hack.local.cluster import Cluster
 from hack.local.devices import PlayedCard
-from hack.local.install import Installation, system_node
-from hack.local.processes import Started
+from hack.local.install import SYSTEM
+from hack.local.install_real import ALLOCATOR, RealInstallation
 from labeler.contract import keys
 from labeler.contract.annotations import decode_allocation
-from labeler.contract.labels import encode_cards
 from tests.support import create_namespace
 from webhook.kube.client import MERGE_PATCH
 
 CARDS: Final = [PlayedCard(number) for number in range(4)]
-SHARES: Final = 6
+SHARES: Final = 10
+"""As the manifest has it."""
 PODS: Final = 60
-FINISHED_SECONDS: Final = 400
+FINISHED_SECONDS: Final = 420
 
 
 @dataclass
 class Site:
-    """A cluster with topogate, four cards on its real node, and the allocator on them."""
+    """A cluster with topogate and four cards on its real node."""
 
     cluster: Cluster
-    installation: Installation
-    allocator: Started | None = None
-    kills: dict[str, int] = field(default_factory=dict)
-
-    def start_allocator(self) -> None:
-        """As a process in the node's mount namespace, under the token of its own pod."""
-        folder = self.cluster.folder / "allocator"
-        self.allocator = processes.start(
-            [
-                sys.executable, "-m", "labeler.allocator.main", f"--node-name={node.NAME}",
-                f"--sys={devices.SYSFS}", f"--shares={SHARES}", f"--server={self.cluster.server}",
-                f"--ca-file={self.cluster.certificate_authority}", f"--token-file={folder / 'token'}",
-            ],
-            folder / "log",
-            environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"} | devices.VERIFY,
-            tied=True,
-            within=self.cluster.namespaces,
-            network=False,
-            mounts=True,
-        )  # fmt: skip
+    kills: Counter[str] = field(default_factory=Counter)
 
     def kill(self, name: str) -> None:
-        """SIGKILL, and a new start."""
-        self.kills[name] = self.kills.get(name, 0) + 1
+        """SIGKILL, and a new start: of the kubelet here, of a pod by those who make it again."""
+        self.kills[name] += 1
         if name == "kubelet":
             self.cluster.running["kubelet"].send(signal.SIGKILL)
             self.cluster.start("kubelet")
-        elif name == "allocator":
-            assert self.allocator is not None
-            self.allocator.send(signal.SIGKILL)
-            processes.wait_ended(self.allocator, 10)
-            self.start_allocator()
-        else:
-            program = self.installation.programs["sweeper"]
-            assert program.process is not None
-            program.process.send(signal.SIGKILL)
-            processes.wait_ended(program.process, 10)
-            program.start()
+            return
+        namespace = ALLOCATOR if name == "allocator" else SYSTEM
+        for pod in self.pods(namespace):
+            if pod.startswith(f"{name}-"):
+                self.cluster.kubectl("delete", "pod", pod, "-n", namespace, "--force", "--grace-period=0")
 
-    def offered(self) -> int:
-        """How many devices the node has for kube-scheduler."""
+    def pods(self, namespace: str) -> list[str]:
+        """The names of the pods of a namespace."""
+        items = self.cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        return [item["metadata"]["name"] for item in items]
+
+    def allocatable(self, resource: str) -> int:
+        """How much of a resource the node has for kube-scheduler."""
         found = self.cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")
-        return int(found["status"]["allocatable"].get(keys.I915, 0))
+        return int(found["status"]["allocatable"].get(resource, 0))
 
 
 @pytest.fixture(scope="module")
 def site(real_control_plane: Cluster) -> Iterator[Site]:
     cluster = real_control_plane
-    installation = Installation(cluster)
-    nodes.register(cluster.api(), [system_node()])
-    installation.apply()
-    installation.start(["sweeper"])
     devices.plug(cluster.namespaces, CARDS)
-    _describe_cards(cluster)
-    for file in ("allocator.yaml", "policy.yaml"):
-        cluster.kubectl("apply", "-f", str(ROOT / "manifests" / "components" / "allocator" / file))
-    site = Site(cluster, installation)
-    (cluster.folder / "allocator").mkdir()
-    _write_token(cluster, cluster.folder / "allocator" / "token")
-    site.start_allocator()
-    try:
-        cluster.wait_for("the cards' devices", lambda: site.offered() == len(CARDS) * SHARES, 60)
-        yield site
-    finally:
-        if site.allocator is not None:
-            processes.stop(site.allocator)
-        installation.stop()
-
-
-def _describe_cards(cluster: Cluster) -> None:
-    """What the labeler would say of the node, and of what of a card can be shared."""
     place = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "h0"), strict=True))
-    labels = encode_cards(card.number for card in CARDS) | place
-    labels[f"{keys.GPU_VENDOR_COUNT_PREFIX}intel"] = str(len(CARDS))
     path = f"/api/v1/nodes/{node.NAME}"
-    body: dict[str, Any] = {"metadata": {"labels": labels}}
+    body: dict[str, Any] = {"metadata": {"labels": place}}
     cluster.api().request("PATCH", path, body=body, content_type=MERGE_PATCH)
-    tiles = str(sum(card.tiles for card in CARDS))
-    body = {"status": {"capacity": {keys.TILES: tiles, keys.MILLICORES: str(1000 * len(CARDS))}}}
-    cluster.api().request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)
-
-
-def _write_token(cluster: Cluster, path: Path) -> None:
-    """A token bound to the DaemonSet's pod on the real node."""
-    found: list[dict[str, Any]] = []
-
-    def is_there() -> bool:
-        pods = cluster.api().json("GET", "/api/v1/namespaces/topogate-allocator/pods")["items"]
-        found[:] = [each for each in pods if each["spec"].get("nodeName") == node.NAME]
-        return bool(found)
-
-    cluster.wait_for("the allocator's pod on the real node", is_there)
-    metadata = found[0]["metadata"]
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
-    answer = cluster.api().json(
-        "POST",
-        "/api/v1/namespaces/topogate-allocator/serviceaccounts/allocator/token",
-        body={"spec": {"expirationSeconds": 7200, "boundObjectRef": bound}},
-    )
-    path.write_text(answer["status"]["token"])
+    installation = RealInstallation(cluster, components=("labeler-extended-resources", "allocator"))
+    installation.apply()
+    installation.wait()
+    site = Site(cluster)
+    cluster.wait_for("the cards' devices", lambda: site.allocatable(keys.I915) == len(CARDS) * SHARES)
+    cluster.wait_for("the cards' tiles", lambda: site.allocatable(keys.TILES) == 2 * len(CARDS))
+    yield site
+    devices.unplug(cluster.namespaces, CARDS)
 
 
 def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, Any]:
-    """A Job of one gated pod, whose containers tell what they see and end. containers: their limits."""
+    """A Job of one pod, whose containers tell what they see and end. containers: their limits."""
     look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; sleep {seconds}"
     return {
         "apiVersion": "batch/v1",
@@ -148,7 +91,6 @@ def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, 
             "template": {
                 "spec": {
                     "restartPolicy": "Never",
-                    "schedulingGates": [{"name": keys.GATE}],
                     "terminationGracePeriodSeconds": 0,
                     "containers": [
                         {
@@ -192,7 +134,7 @@ def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
 def test_each_container_sees_exactly_its_cards_and_tiles_whoever_is_killed(site: Site) -> None:
     cluster, chance = site.cluster, random.Random(5)
     api = cluster.api()
-    namespace = create_namespace(cluster)
+    namespace = create_namespace(cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     pods = f"/api/v1/namespaces/{namespace}/pods"
     wanted = {f"j{number}": some_containers(chance) for number in range(PODS)}
@@ -230,7 +172,7 @@ def test_each_container_sees_exactly_its_cards_and_tiles_whoever_is_killed(site:
         done = listen()
 
     assert len(chosen) == PODS
-    assert min(site.kills.get(victim, 0) for victim in victims) > 0
+    assert min(site.kills[victim] for victim in victims) > 0
     for name, pod in chosen.items():
         plan = decode_allocation(pod["metadata"]["annotations"], len(pod["spec"]["containers"]))
         assert plan is not None

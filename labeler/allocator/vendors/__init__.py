@@ -29,12 +29,17 @@ class Vendor(Protocol):
     """Resources that show all cards of another one, with that one."""
     has_plans: bool
     """Whether annotations name cards of this vendor."""
+    describes_cdi: bool
+    """Whether the cards are described for CDI here; else somebody else's description is referred to."""
 
     def cards(self) -> tuple[Card, ...]:
         """The cards as they are now. Raises OSError."""
 
     def rivals(self, resource: str) -> tuple[str, ...]:
         """Names of sockets by which another plugin of this resource is known."""
+
+    def cdi_name(self, card: Card) -> str:
+        """The name by which a container runtime knows a card, where CDI is asked for."""
 
     def default(
         self,

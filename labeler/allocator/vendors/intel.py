@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from labeler.allocator import cdi
 from labeler.allocator.choose import spread
 from labeler.allocator.masks import environment
 from labeler.allocator.values import Card, Container, Edits
@@ -38,6 +39,7 @@ class Intel:
     resources: tuple[str, ...] = (keys.I915, keys.XE)
     monitoring: Mapping[str, str] = {keys.I915_MONITORING: keys.I915, keys.XE_MONITORING: keys.XE}
     has_plans = True
+    describes_cdi = True
 
     def __init__(self, places: Places) -> None:
         """Nothing is read yet."""
@@ -65,6 +67,10 @@ class Intel:
     def rivals(self, resource: str) -> tuple[str, ...]:
         """Intel's own plugin names its sockets after the resource."""
         return (resource.replace("/", "-") + ".sock",)
+
+    def cdi_name(self, card: Card) -> str:
+        """As described here."""
+        return cdi.qualified(card)
 
     def default(
         self,

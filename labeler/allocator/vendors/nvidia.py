@@ -1,0 +1,168 @@
+"""NVIDIA's GPUs as whole cards, ``nvidia.com/gpu``, those that are close together for one container.
+
+For node pools that NVIDIA's own device plugin leaves out. No annotation names these cards, so the choice is
+made here: by NVLinks where NVIDIA's library can be asked (the extra ``nvidia`` of the package), else by the
+PCI ancestors that two cards share. Libraries come into the container by NVIDIA's container runtime, which the
+variable NVIDIA_VISIBLE_DEVICES tells which cards, or by CDI as ``nvidia-ctk cdi generate`` describes them.
+Faults that only the library reports (Xid) are not seen: a card is unhealthy when its device file is gone.
+"""
+
+import logging
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from labeler.allocator.neighbours import closest, common_ancestors
+from labeler.allocator.values import Card, Container, Edits, card_of, device_id
+from labeler.allocator.vendors import Places
+from labeler.contract import keys
+
+log: Final = logging.getLogger(__name__)
+
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+_SHARED: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_FIELD: Final = re.compile(r"^(GPU UUID|Device Minor|Bus Location):\s*(\S+)\s*$", re.MULTILINE)
+_A_LINK: Final = 100
+"""A direct or switched NVLink counts for more than any number of PCI ancestors."""
+
+
+def create(places: Places) -> "Nvidia":
+    """This machine's NVIDIA GPUs."""
+    return Nvidia(places)
+
+
+class Nvidia:
+    """The vendor."""
+
+    resources: tuple[str, ...] = (keys.NVIDIA_GPU,)
+    monitoring: Mapping[str, str] = {}
+    has_plans = False
+    describes_cdi = False
+
+    def __init__(self, places: Places) -> None:
+        """Nothing is read yet."""
+        self._places = places
+
+    def cards(self) -> tuple[Card, ...]:
+        """Every GPU that the driver holds, by its minor number."""
+        folder = self._places.proc / "driver" / "nvidia" / "gpus"
+        if not folder.is_dir():
+            return ()
+        found = []
+        for entry in folder.iterdir():
+            try:
+                fields = dict(_FIELD.findall((entry / "information").read_text()))
+                found.append(self._card(fields["GPU UUID"], int(fields["Device Minor"]), entry.name))
+            except (OSError, KeyError, ValueError) as error:
+                log.debug("%s is left out: %s", entry.name, error)
+        return tuple(sorted(found, key=lambda card: card.number))
+
+    def rivals(self, resource: str) -> tuple[str, ...]:
+        """The socket of NVIDIA's own plugin."""
+        return ("nvidia-gpu.sock",)
+
+    def cdi_name(self, card: Card) -> str:
+        """As nvidia-ctk names it."""
+        return f"{keys.NVIDIA_GPU}={card.label}"
+
+    def default(
+        self,
+        cards: Mapping[int, Card],
+        available: Iterable[str],
+        must_include: Iterable[str],
+        size: int,
+        taken: Mapping[str, int],
+    ) -> list[str]:
+        """Whole cards that are close together."""
+        by_label = {card.label: card for card in cards.values()}
+        links = _nvlinks()
+
+        def close(one: str, other: str) -> int:
+            a, b = by_label[one], by_label[other]
+            linked = _A_LINK * links.get(frozenset((a.pci_address, b.pci_address)), 0)
+            return linked + common_ancestors(self._ancestors(a), self._ancestors(b))
+
+        chosen = closest(
+            (card_of(device) for device in available),
+            (card_of(device) for device in must_include),
+            size,
+            close,
+        )
+        return [device_id(label, 0) for label in chosen]
+
+    def edits(
+        self, given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], container: Container | None
+    ) -> Edits:
+        """The cards' device files and those that all cards share, and their names for the runtime."""
+        shared = tuple(node for node in _SHARED if self._seen(node).exists())
+        return Edits(
+            environment={VISIBLE_DEVICES: ",".join(card.label for card in given)},
+            nodes=(*(node for card in given for node in card.nodes), *shared),
+        )
+
+    def _card(self, uuid: str, minor: int, address: str) -> Card:
+        node = f"/dev/nvidia{minor}"
+        try:
+            problem = "" if stat.S_ISCHR(self._seen(node).stat().st_mode) else f"{node} is no device file"
+        except OSError as error:
+            problem = f"its device file {node} cannot be looked at: {error.strerror}"
+        return Card(minor, keys.NVIDIA_GPU, (node,), pci_address=address, problem=problem, name=uuid)
+
+    def _ancestors(self, card: Card) -> tuple[str, ...]:
+        """The PCI devices above a card, from the root down."""
+        path = (self._places.sys / "bus" / "pci" / "devices" / card.pci_address).resolve()
+        return tuple(part for part in path.parent.parts if part.startswith("pci") or ":" in part)
+
+    def _seen(self, path: str) -> Path:
+        return self._places.dev / path.removeprefix("/dev/")
+
+
+@cache
+def _nvlinks() -> Mapping[frozenset[str], int]:
+    """How many NVLinks join two GPUs, by their PCI addresses; {} where the library cannot be asked."""
+    try:
+        import pynvml
+    except ImportError:
+        return {}
+    try:
+        pynvml.nvmlInit()
+        return links_of(pynvml)
+    except pynvml.NVMLError as error:
+        log.warning("NVLinks are not known, PCI neighbourhood counts alone: %s", error)
+        return {}
+
+
+def links_of(nvml: Any) -> Mapping[frozenset[str], int]:
+    """The same, asked of a library with NVML's functions. Links to switches join every two GPUs there."""
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    addresses = [address_of(nvml.nvmlDeviceGetPciInfo(handle).busId) for handle in handles]
+    links: dict[frozenset[str], int] = {}
+    switched: dict[str, int] = {}
+    for address, handle in zip(addresses, handles, strict=True):
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                if not nvml.nvmlDeviceGetNvLinkState(handle, link):
+                    continue
+                other = address_of(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
+            except nvml.NVMLError:
+                continue  # this card has fewer links
+            if other in addresses:
+                pair = frozenset((address, other))
+                links[pair] = links.get(pair, 0) + (address < other)  # each link is told from both ends
+            else:
+                switched[address] = switched.get(address, 0) + 1
+    for one in switched:
+        for other in switched:
+            if one < other:
+                links[frozenset((one, other))] = min(switched[one], switched[other])
+    return links
+
+
+def address_of(bus_id: bytes | str) -> str:
+    """NVML's 00000000:3A:00.0 as the kernel writes it."""
+    text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
+    domain, _, rest = text.partition(":")
+    return f"{int(domain, 16):04x}:{rest}"

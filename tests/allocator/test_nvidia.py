@@ -1,0 +1,153 @@
+"""Whole cards that sit close together."""
+
+import os
+import stat
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labeler.allocator.neighbours import closest, common_ancestors
+from labeler.allocator.vendors import Places
+from labeler.allocator.vendors.nvidia import Nvidia, address_of, links_of
+
+ADDRESSES = ["0000:18:00.0", "0000:2a:00.0", "0000:98:00.0", "0000:aa:00.0"]
+"""Two cards below one processor, two below the other."""
+
+
+@pytest.fixture
+def nvidia(tmp_path: Path) -> Nvidia:
+    if os.geteuid() != 0:
+        pytest.skip("device files are root's to make")
+    devices = tmp_path / "sys/bus/pci/devices"
+    devices.mkdir(parents=True)
+    (tmp_path / "dev").mkdir()
+    for minor, address in enumerate(ADDRESSES):
+        root = "pci0000:15" if minor < 2 else "pci0000:95"
+        real = tmp_path / "sys/devices" / root / address
+        real.mkdir(parents=True)
+        (devices / address).symlink_to(real)
+        entry = tmp_path / "proc/driver/nvidia/gpus" / address
+        entry.mkdir(parents=True)
+        (entry / "information").write_text(
+            f"Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-{minor}-x\nBus Location: \t {address}\n"
+            f"Device Minor: \t {minor}\n"
+        )
+        os.mknod(tmp_path / f"dev/nvidia{minor}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mknod(tmp_path / "dev/nvidiactl", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    return Nvidia(Places(tmp_path / "sys", tmp_path / "dev", tmp_path / "proc"))
+
+
+def test_cards_are_told_by_uuid_with_their_files(nvidia: Nvidia) -> None:
+    cards = nvidia.cards()
+    assert [(card.label, card.nodes, card.pci_address) for card in cards] == [
+        (f"GPU-{minor}-x", (f"/dev/nvidia{minor}",), address) for minor, address in enumerate(ADDRESSES)
+    ]
+    assert not any(card.problem for card in cards)
+
+
+def test_a_card_whose_device_file_is_gone_is_unhealthy(nvidia: Nvidia, tmp_path: Path) -> None:
+    (tmp_path / "dev/nvidia1").unlink()
+    assert ["nvidia1 cannot be looked at" in card.problem for card in nvidia.cards()] == [
+        False, True, False, False,
+    ]  # fmt: skip
+
+
+def test_cards_below_one_processor_are_chosen_together(nvidia: Nvidia) -> None:
+    cards = {card.number: card for card in nvidia.cards()}
+    free = [f"GPU-{minor}-x-0" for minor in (0, 2, 3)]
+    assert nvidia.default(cards, free, [], 2, {}) == ["GPU-2-x-0", "GPU-3-x-0"]
+    assert nvidia.default(cards, free, ["GPU-0-x-0"], 2, {})[0] == "GPU-0-x-0"
+
+
+def test_one_card_is_taken_from_where_it_parts_no_neighbours(nvidia: Nvidia) -> None:
+    cards = {card.number: card for card in nvidia.cards()}
+    free = [f"GPU-{minor}-x-0" for minor in (0, 2, 3)]
+    assert nvidia.default(cards, free, [], 1, {}) == ["GPU-0-x-0"]
+
+
+def test_a_container_gets_its_cards_what_all_share_and_their_names(nvidia: Nvidia) -> None:
+    cards = nvidia.cards()
+    edits = nvidia.edits({cards[2]: (), cards[3]: ()}, (), None)
+    assert edits.nodes == ("/dev/nvidia2", "/dev/nvidia3", "/dev/nvidiactl")
+    assert edits.environment == {"NVIDIA_VISIBLE_DEVICES": "GPU-2-x,GPU-3-x"}
+    assert nvidia.cdi_name(cards[2]) == "nvidia.com/gpu=GPU-2-x"
+
+
+class Library:
+    """NVML's functions for a machine of four; `remotes`: the other end of each link of each card."""
+
+    NVML_NVLINK_MAX_LINKS = 4
+    NVMLError = RuntimeError
+
+    def __init__(self, *remotes: list[str]) -> None:
+        self._remotes = remotes
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self._remotes)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetPciInfo(self, index: int) -> Any:
+        return SimpleNamespace(busId=f"0000{ADDRESSES[index]}".upper().encode())
+
+    def nvmlDeviceGetNvLinkState(self, index: int, link: int) -> int:
+        if link >= len(self._remotes[index]):
+            raise RuntimeError("no such link")
+        return 1
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, index: int, link: int) -> Any:
+        return SimpleNamespace(busId=f"0000{self._remotes[index][link]}".upper())
+
+
+def test_direct_links_are_counted_once_for_a_pair() -> None:
+    a, b, c, _ = ADDRESSES
+    links = links_of(Library([b, b, c], [a, a], [a], []))
+    assert links == {frozenset((a, b)): 2, frozenset((a, c)): 1}
+
+
+def test_cards_on_switches_are_joined_with_each_other() -> None:
+    switch = "0000:05:00.0"
+    links = links_of(Library([switch] * 4, [switch] * 4, [switch] * 2, []))
+    a, b, c, _ = ADDRESSES
+    assert links == {frozenset((a, b)): 4, frozenset((a, c)): 2, frozenset((b, c)): 2}
+
+
+def test_addresses_are_written_as_the_kernel_writes_them() -> None:
+    assert address_of(b"00000000:3A:00.0") == "0000:3a:00.0"
+    assert address_of("00010000:3A:00.0") == "10000:3a:00.0"
+
+
+def test_common_ancestors_are_counted_from_the_root() -> None:
+    assert common_ancestors(("a", "b", "c"), ("a", "b", "d", "c")) == 2
+    assert common_ancestors(("a",), ("b", "a")) == 0
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 2), min_size=1),
+    st.integers(0, 7),
+    st.data(),
+)
+def test_no_other_set_is_closer(places: dict[str, int], size: int, data: st.DataObject) -> None:
+    must = data.draw(st.sets(st.sampled_from(sorted(places)), max_size=2))
+
+    def close(a: str, b: str) -> int:
+        return 5 if places[a] == places[b] else 1
+
+    def together(cards: tuple[str, ...]) -> int:
+        # An own count: within each place every pair is close, across places it is not.
+        pairs = len(cards) * (len(cards) - 1) // 2
+        near = sum(n * (n - 1) // 2 for n in Counter(places[card] for card in cards).values())
+        return 5 * near + (pairs - near)
+
+    chosen = closest(places, must, size, close)
+    assert must <= set(chosen) <= set(places)
+    assert len(chosen) == min(max(size, len(must)), len(places))
+    others = [other for other in combinations(sorted(places), len(chosen)) if must <= set(other)]
+    assert together(tuple(chosen)) == max(map(together, others))
