@@ -18,6 +18,8 @@ COMMANDS: Final = {
     "stop": "stop a task, for good or for a while",
     "restart": "start a task anew, or again after a stop",
     "top": "GPUs by model: free, used, waited for",
+    "gangs": "gangs that wait and run, and why they wait",
+    "map": "the network tree with what is used, waited for and free",
     "explain": "why a pod, a task or a gang waits, and what would help",
     "drain": "release or delete every pod that waits, before topogate is uninstalled",
     "simulate": "say where the pods of a manifest would be placed, without a cluster",

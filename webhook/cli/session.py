@@ -32,6 +32,16 @@ def add_connection(parser: argparse.ArgumentParser, *, everywhere: bool = False)
         parser.add_argument("-A", "--all-namespaces", action="store_true", help="of every namespace")
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """The operator's files, for who has other than the defaults."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
+    )
+    parser.add_argument(
+        "--policy", type=Path, metavar="FILE", help="admission's policy, which says what counts as a GPU"
+    )
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """The argument that chooses a format."""
     parser.add_argument("-o", "--output", choices=FORMATS, help="default: a table for people")

@@ -14,30 +14,20 @@ from gunicorn.app.base import BaseApplication
 
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
-from webhook.policy.file import PolicyError, load_policy
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.settings import Settings, SettingsError, load
+from webhook.sweeper.settings import Settings
 from webhook.ui.access import Access, ClusterAccess, LaptopAccess, Proxy
 from webhook.ui.app import create_app
+from webhook.ui.files import FilesError, counting, read_files
 from webhook.ui.history import History
 from webhook.ui.live import Live
 from webhook.ui.pages import MOST_STREAMS, Dependencies
-from webhook.ui.picture import Counting
 from webhook.ui.rights import Gatekeeper
 
 USER_AGENT: Final = "topogate-ui"
 THREADS: Final = MOST_STREAMS + 16
 """A stream holds a thread for as long as its viewer looks."""
-
-MODEL_LABELS: Final = (
-    "gpu.topogate.io/model",
-    "nvidia.com/gpu.product",
-    "gpu.intel.com/product",
-    "amd.com/gpu.product-name",
-    "cloud.google.com/gke-accelerator",
-)
-"""Node labels that name a model, beside those of the policy's catalogue; the first that is there counts."""
 
 
 class Server(BaseApplication):  # type: ignore[misc]
@@ -58,12 +48,6 @@ class Server(BaseApplication):  # type: ignore[misc]
         """Start to read the cluster, and make the app."""
         app: Flask = self._load_app()
         return app
-
-
-def counting(policy: Policy) -> Counting:
-    """What counts as a GPU, and which labels name its model, by the operator's policy."""
-    catalogue = dict.fromkeys(key for model in policy.gpu_models for key in model.labels)
-    return Counting(tuple(policy.gpu_resources), tuple(dict.fromkeys((*MODEL_LABELS, *catalogue))))
 
 
 def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple[Flask, Live]:
@@ -91,22 +75,19 @@ def options(bind: str, certificate: Path | None, key: Path | None) -> dict[str, 
     return made
 
 
-def read_files(arguments: argparse.Namespace) -> tuple[Settings, Policy]:
-    """The settings and the policy. Raises SettingsError, PolicyError."""
-    settings = Settings(**(load(arguments.config) if arguments.config else {}))
-    return settings, load_policy(arguments.policy) if arguments.policy else Policy()
+def serve_laptop(arguments: argparse.Namespace, api: Api, name: str) -> int:
+    """Serve the page on loopback until interrupted; prints the address that carries the secret.
 
-
-def serve_laptop(arguments: argparse.Namespace, kubeconfig: Path) -> int:
-    """Serve the page on loopback until interrupted; prints the address that carries the secret."""
-    settings, policy = read_files(arguments)
-    access = LaptopAccess(f"as {kubeconfig}")
+    api: connected as the person; name: for the page's corner. Raises FilesError, ApiError.
+    """
+    settings, policy = read_files(arguments.config, arguments.policy)
+    access = LaptopAccess(name)
     address = f"127.0.0.1:{arguments.port}"
 
     def load_app() -> Flask:
-        return build(Api.connect(kubeconfig, user_agent=USER_AGENT), settings, policy, access)[0]
+        return build(api, settings, policy, access)[0]
 
-    Api.connect(kubeconfig, user_agent=USER_AGENT).request("GET", "/version")
+    api.request("GET", "/version")
     print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
     Server(options(address, None, None), load_app).run()
     return 0
@@ -139,9 +120,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     proxy = Proxy(arguments.user_header, arguments.groups_header) if arguments.user_header else None
     try:
-        settings, policy = read_files(arguments)
+        settings, policy = read_files(arguments.config, arguments.policy)
         api = Api.connect(arguments.kubeconfig, user_agent=USER_AGENT)
-    except (ConnectError, SettingsError, PolicyError) as error:
+    except (ConnectError, FilesError) as error:
         print(f"topogate-ui: {error}", file=sys.stderr)  # noqa: T201
         return 2
     folder = arguments.cert_dir

@@ -1,0 +1,71 @@
+"""What `topogate map` and `topogate gangs` print."""
+
+import json
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from tests.support import install_definitions
+from tests.ui.scenes import bound_pod, cluster_of, scene_of
+from webhook.cli.main import main
+from webhook.cli.map import WIDTH, bar, lines
+from webhook.ui.picture import DomainTile
+
+
+def domain(gpus: int, used: int = 0, waiting: int = 0, name: str = "b0") -> DomainTile:
+    return DomainTile(f"1/{name}", "", 0, name, gpus, used, waiting, [0, 0, 0, 0], 0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "used", "waiting", "want"),
+    [
+        (64, 0, 0, "." * WIDTH),
+        (64, 64, 0, "#" * WIDTH),
+        (64, 32, 0, "#" * (WIDTH // 2) + "." * (WIDTH // 2)),
+        (64, 32, 32, "#" * (WIDTH // 2) + "+" * (WIDTH // 2)),
+        (6400, 1, 0, "#" + "." * (WIDTH - 1)),
+        (0, 0, 0, "." * WIDTH),
+        (8, 16, 0, "#" * WIDTH),
+    ],
+    ids=["free", "full", "half", "half waited for", "one of many", "no GPU", "more used than there is"],
+)
+def test_a_bar_has_the_proportions_of_its_domain(gpus: int, used: int, waiting: int, want: str) -> None:
+    assert bar(domain(gpus, used, waiting), is_coloured=False) == want
+
+
+def test_a_domain_stands_below_its_parent_and_says_its_sums() -> None:
+    picture = scene_of(cluster_of([bound_pod("a", "node-b0-s0-h00")])).picture
+    printed = list(lines(picture.domains, is_coloured=False))
+    assert [line.split()[0] for line in printed] == ["b0", "s0", "s1", "b1", "s0", "s1"]
+    assert "8 used" in printed[1]
+    assert printed[1].startswith("  s0")
+
+
+def test_colours_are_for_terminals_alone() -> None:
+    assert "\033" in bar(domain(8, 4), is_coloured=True)
+    assert "\033" not in bar(domain(8, 4), is_coloured=False)
+
+
+def test_a_name_that_a_terminal_would_obey_is_printed_escaped() -> None:
+    (line,) = lines([domain(8, name="b\033[2J0")], is_coloured=False)
+    assert "\033" not in line
+
+
+def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    install_definitions(cluster)
+    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
+    connection = ["--kubeconfig", str(cluster.kubeconfig)]
+    assert main(["map", *connection]) == 0
+    assert "0 used" in capsys.readouterr().out
+    assert main(["map", "-o", "json", "--level", "block", *connection]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["b0", "b1"]
+    assert main(["gangs", *connection]) == 0
+    assert capsys.readouterr().out == "No gang waits or runs.\n"
+
+
+def test_a_level_that_there_is_not_is_named_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["map", "--level", "galaxy", "--kubeconfig", "/nowhere"]) == 2
+    assert "block, subblock, host" in capsys.readouterr().err

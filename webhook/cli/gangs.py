@@ -1,0 +1,69 @@
+"""`topogate gangs`: every gang with its state, and the reason of those that wait."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.cli import session
+from webhook.text import printable
+
+if TYPE_CHECKING:
+    from webhook.ui.gangs import GangRow
+
+WATCH_SECONDS: Final = 2.0
+_HEAD: Final = ("NAMESPACE", "GANG", "STATE", "PODS", "GPUS", "PRIORITY", "AGE", "REASON")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser("gangs", help="gangs that wait and run, and why they wait")
+    session.add_connection(parser)
+    session.add_files(parser)
+    parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds")
+    parser.add_argument("-o", "--output", choices=("json",), help="default: a table for people")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the list; 1 if the cluster cannot be read, 2 for a wrong argument."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    from webhook.inquiry.reading import Cluster
+    from webhook.ui.files import FilesError, counting, read_files
+    from webhook.ui.live import Artist
+
+    try:
+        settings, policy = read_files(options.config, options.policy)
+    except FilesError as error:
+        print(f"topogate gangs: {error}", file=sys.stderr)
+        return 2
+    api = session.connect(options)
+    while True:
+        rows = Artist(Cluster.read(api), settings, counting(policy)).scene().gangs
+        _print([row for row in rows if options.namespace in (None, row.namespace)], options)
+        if not options.watch:
+            return 0
+        time.sleep(WATCH_SECONDS)
+
+
+def _print(rows: "Sequence[GangRow]", options: argparse.Namespace) -> None:
+    if options.output == "json":
+        print(msgspec.json.encode(rows).decode(), flush=True)
+        return
+    if options.watch and sys.stdout.isatty():
+        print("\033[2J\033[H", end="")
+    shown = session.table([_HEAD, *map(_cells, rows)]) if rows else "No gang waits or runs."
+    print(shown, flush=True)
+
+
+def _cells(row: "GangRow") -> tuple[str, ...]:
+    pods = f"{row.pods - row.waiting}/{row.size}"
+    return (
+        row.namespace, printable(f"{row.kind}/{row.name}"), row.state, pods, str(row.gpus),
+        str(row.priority), session.age(row.created), printable(row.reason or row.spread),
+    )  # fmt: skip

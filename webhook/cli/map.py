@@ -1,0 +1,92 @@
+"""`topogate map`: the network tree with a bar for each domain: used, waited for, free."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.cli import session
+from webhook.text import printable
+
+if TYPE_CHECKING:
+    from webhook.ui.picture import DomainTile
+
+WIDTH: Final = 32
+_USED, _WAITING, _FREE = "#", "+", "."
+_COLOURS: Final = {_USED: "\033[34m", _WAITING: "\033[33m"}
+_PLAIN: Final = "\033[0m"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser("map", help="the network tree with what is used, waited for and free")
+    session.add_connection(parser)
+    session.add_files(parser)
+    parser.add_argument("--level", default="", help="the lowest to show; default: the one above the host")
+    parser.add_argument("-o", "--output", choices=("json",), help="default: a tree for people")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the map; 1 if the cluster cannot be read, 2 for a wrong argument."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    from webhook.inquiry.reading import Cluster
+    from webhook.ui.files import FilesError, counting, read_files
+    from webhook.ui.live import Artist
+
+    try:
+        settings, policy = read_files(options.config, options.policy)
+    except FilesError as error:
+        print(f"topogate map: {error}", file=sys.stderr)
+        return 2
+    levels = list(settings.topology.level_names)
+    if options.level and options.level not in levels:
+        print(f"topogate map: {options.level!r} is no level; there are {', '.join(levels)}", file=sys.stderr)
+        return 2
+    lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
+    picture = Artist(Cluster.read(session.connect(options)), settings, counting(policy)).scene().picture
+    shown = [domain for domain in picture.domains if domain.level <= lowest]
+    if options.output == "json":
+        print(msgspec.json.encode(shown).decode())
+        return 0
+    for line in lines(shown, is_coloured=sys.stdout.isatty()):
+        print(line)
+    return 0
+
+
+def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool) -> Iterator[str]:
+    """A line a domain, indented by its level."""
+    if not domains:
+        yield "No node has a GPU."
+        return
+    width = max(2 * domain.level + len(printable(domain.name)) for domain in domains)
+    for domain in domains:
+        name = f"{'  ' * domain.level}{printable(domain.name)}"
+        free = domain.gpus - domain.used - domain.waiting
+        excluded = f", {domain.nodes[-1]} nodes excluded" if domain.nodes[-1] else ""
+        yield (
+            f"{name:<{width}}  {bar(domain, is_coloured)}  {domain.used:>6} used {domain.waiting:>5} waited "
+            f"for {free:>6} free of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
+        )
+
+
+def bar(domain: "DomainTile", is_coloured: bool) -> str:
+    """WIDTH characters in the proportions of the domain's GPUs; what is there at all shows at least once."""
+    total = max(1, domain.gpus)
+    used = _share(domain.used, total)
+    waiting = min(WIDTH - used, _share(domain.waiting, total))
+    parts = ((_USED, used), (_WAITING, waiting), (_FREE, WIDTH - used - waiting))
+    if not is_coloured:
+        return "".join(mark * count for mark, count in parts)
+    return "".join(
+        f"{_COLOURS[mark]}{mark * count}{_PLAIN}" if mark in _COLOURS else mark * count
+        for mark, count in parts
+    )
+
+
+def _share(part: int, total: int) -> int:
+    return min(WIDTH, max(1, round(WIDTH * part / total))) if part > 0 else 0
