@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from hack.demos import workload
+from hack.demos.page import serve_page
 from hack.demos.workload import Seen
 from hack.local import nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
@@ -215,6 +216,7 @@ def main() -> int:
         action="store_true",
         help="kill the sweeper in the middle of the gang and start it again",
     )
+    parser.add_argument("--ui", action="store_true", help="end with the page's address, until interrupted")
     arguments = parser.parse_args()
     folder = cache_folder() / "clusters" / "demo"
     started = time.monotonic()
@@ -232,6 +234,8 @@ def main() -> int:
         if arguments.kill_sweeper and not demo.killed:
             raise ClusterError("the sweeper was not killed: no release of the gang was seen in time")
         print(f"{'As it should be' if status == 0 else 'FAILED'}, after {time.monotonic() - started:.0f} s.")
+        if arguments.ui:
+            serve_page(cluster)
     except ClusterError as error:
         print(f"hack/demo: {error}", file=sys.stderr)
         status = 1

@@ -1,5 +1,6 @@
 """Scenes of a small cluster, drawn as the page draws them: 2 blocks of 2 subblocks of 2 nodes with 8 GPUs."""
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -89,6 +90,8 @@ class StillLive:
         return self._scene
 
     def wait(self, after: int, timeout_seconds: float) -> Scene | None:
+        if self._scene is not None and self._scene.version <= after:
+            time.sleep(timeout_seconds)
         return self._scene
 
     def unread(self) -> list[str]:

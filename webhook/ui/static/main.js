@@ -50,7 +50,7 @@ function draw() {
   const total = (key) => tops.reduce((sum, each) => sum + each[key], 0);
   const waiting = picture.gangs.filter((row) => row.waiting).length;
   byId("summary").textContent =
-    `${picture.nodes} nodes, ${total("used")} of ${total("gpus")} GPUs used, ${waiting} gangs wait`;
+    `${picture.nodes} nodes, ${total("used")} of ${total("gpus")} GPUs used, ${waiting === 1 ? "1 gang waits" : `${waiting} gangs wait`}`;
   byId("viewer").textContent = picture.viewer;
   drawMap(state, { open, show });
   drawGangs(state, choose);

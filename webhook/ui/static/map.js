@@ -84,7 +84,7 @@ function node(tile, x, y, state) {
   const chosen = state.chosen.get(tile.name);
   const whatIf = state.whatIf.get(tile.name);
   const shapes = [svg("rect", { class: "frame", width: TILE, height: TILE })];
-  if (tile.state === "excluded") shapes.push(svg("rect", { class: "excluded", width: TILE, height: TILE }));
+  if (tile.state === "excluded") shapes.push(svg("rect", { class: "excluded", width: TILE, height: TILE }), svg("path", { class: "cross", d: `M0 0L${TILE} ${TILE}M0 ${TILE}L${TILE} 0` }));
   shapes.push(
     svg("rect", { class: "used", y: TILE - used, width: TILE, height: used }),
     svg("rect", { class: "waiting-for", y: TILE - used - waiting, width: TILE, height: waiting }),
