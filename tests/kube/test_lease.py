@@ -224,6 +224,34 @@ def test_a_process_under_the_name_of_an_earlier_one_waits_for_its_lease() -> Non
     assert again.is_leader
 
 
+def test_one_that_is_refused_for_as_long_as_a_lease_lasts_says_so_until_it_is_answered() -> None:
+    shelf = Shelf()
+    refused = Refused()
+    one = Elector(refused, "ns", "sweeper", "a", clock=lambda: shelf.now)
+    assert not one.trouble
+    for shelf.now in (0.0, 14.0):
+        one.step()
+        assert not one.trouble, "a short trouble is none"
+    shelf.now = 15.0
+    one.step()
+    assert one.trouble.startswith("lease sweeper: ")
+    assert "401" in one.trouble
+    refused.line = Line(shelf)
+    one.step()
+    assert not one.trouble
+
+
+class Refused:
+    """Refuses every request until there is a line."""
+
+    line: Line | None = None
+
+    def json(self, method: str, path: str, **more: Any) -> Any:
+        if self.line is None:
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        return self.line.json(method, path, **more)
+
+
 def test_who_never_led_releases_nothing() -> None:
     shelf = Shelf()
     leader, other = elector(Line(shelf), "a"), elector(Line(shelf), "b")

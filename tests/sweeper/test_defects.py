@@ -297,7 +297,7 @@ def test_31_the_interval_is_a_number_of_seconds() -> None:
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("/metrics", 200, "topogate_oldest_gated_pod_seconds 0.0"),
+        ("/metrics", 200, "topogate_leader 0.0"),
         ("/healthz", 200, "ok"),
         ("/readyz", 503, "not complete"),
         ("/", 404, "there are"),

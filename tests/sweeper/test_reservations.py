@@ -9,12 +9,13 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.decide.reservations import RESERVATION_SECONDS, Reservations
+from webhook.sweeper.decide.reservations import Reservations
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
+HOLD = 1800.0
 
 
 class TwoNodes:
@@ -53,9 +54,9 @@ def standing(name: str, node: str, kind: str = "Job") -> Pod:
 class Case:
     """A waiting gang of two pods and a cluster in which it does not fit."""
 
-    def __init__(self, *standing_pods: Pod) -> None:
+    def __init__(self, *standing_pods: Pod, share: float = 1.0) -> None:
         waiting = [with_gpu(job_pod(index)) for index in range(2)]
-        settings = Settings(reserve_seconds=60)
+        settings = Settings(reserve_seconds=60, reserve_hold_seconds=HOLD, reserve_share=share)
         snapshotter = Snapshotter(TwoNodes(*waiting, *standing_pods), settings)
         self.view = snapshotter.view()
         self.snapshot = snapshotter.snapshot(self.view)
@@ -66,6 +67,7 @@ class Case:
 
     def held(self) -> frozenset[str]:
         """What the gang holds after another try."""
+        self.reservations.keep_only({self.gang.key})
         self.reservations.hold(self.gang, self.asked, self.snapshot, self.view)
         return self.reservations.of(self.gang.key)
 
@@ -82,10 +84,10 @@ def test_nothing_is_held_where_a_pod_in_the_way_is_kept_running_by_its_controlle
 def test_a_reservation_that_does_not_help_is_let_go_for_as_long_as_it_lasted() -> None:
     case = Case(standing("busy", "n2"))
     seen = {}
-    for case.clock.now in (0.0, RESERVATION_SECONDS - 1, RESERVATION_SECONDS, 2 * RESERVATION_SECONDS - 1):
+    for case.clock.now in (0.0, HOLD - 1, HOLD, 2 * HOLD - 1):
         seen[case.clock.now] = bool(case.held())
     assert list(seen.values()) == [True, True, False, False]
-    case.clock.now = 2 * RESERVATION_SECONDS
+    case.clock.now = 2 * HOLD
     assert case.held()
 
 

@@ -100,6 +100,7 @@ class Elector:
         self._acquired = ""
         self._observed: _Spec | None = None
         self._free_at = float("-inf")
+        self._trouble: tuple[float, str] | None = (clock(), "it has not been read yet")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease {namespace}/{name}", daemon=True)
 
@@ -112,6 +113,13 @@ class Elector:
     def holder(self) -> str:
         """Who held the Lease when it was last seen, "" if nobody did."""
         return (self._observed.holder_identity or "") if self._observed else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot be told who leads, "" unless each attempt has failed for as long as a Lease lasts."""
+        if self._trouble is None or self._clock() - self._trouble[0] < self._lease_seconds:
+            return ""
+        return f"lease {self._name}: {self._trouble[1]}"
 
     def start(self) -> None:
         """Begin to take part."""
@@ -149,15 +157,21 @@ class Elector:
         began = self._clock()
         try:
             self._attempt()
+            self._trouble = None
         except ApiError as error:
+            self._fails(str(error))
             if error.status == 409:
                 self._mine = None  # somebody wrote: look before the next attempt
             logger.warning("lease_failed name=%s leader=%s error=%r", self._name, self.is_leader, str(error))
         except Exception:  # a defect must not end the thread: leadership then ends by the clock
             self._mine = None
+            self._fails("an error of its own; see the log")
             logger.exception("lease_failed name=%s", self._name)
         self._tell()
         return self._pause(began)
+
+    def _fails(self, why: str) -> None:
+        self._trouble = (self._trouble[0] if self._trouble else self._clock(), why)
 
     def _pause(self, began: float) -> float:
         now = self._clock()

@@ -31,12 +31,17 @@ def _always() -> bool:
     return True
 
 
+def _nobody_listens() -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Pass:
     """The surroundings of all passes of one leader.
 
     cache: live copies, which are complete. may_act: asked before each write, as another may lead by now.
-    stopping: ends waits inside a pass. clock: seconds from anywhere.
+    stopping: ends waits inside a pass. clock: seconds from anywhere. beat: told,
+    inside a pass, that it goes on.
     """
 
     api: Api
@@ -47,3 +52,4 @@ class Pass:
     may_act: Callable[[], bool] = _always
     stopping: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
+    beat: Callable[[], None] = _nobody_listens

@@ -1,12 +1,29 @@
 """What the sweeper counts and measures."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 PHASES: Final = ("observe", "snapshot", "finish", "repair", "place", "rollback", "apply", "report")
 """Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
+
+
+class KnownGauge(Collector):
+    """A series without labels that is absent while its value (None) is not known."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """Not known yet."""
+        self._name = name
+        self._text = text
+        self.value: float | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry asks for."""
+        if self.value is not None:
+            yield GaugeMetricFamily(self._name, self._text, self.value)
 
 
 class Metrics:
@@ -16,11 +33,11 @@ class Metrics:
         """Every series starts at 0."""
         self.registry = CollectorRegistry()
         self.gangs = Gauge("topogate_gangs", "Gangs by state.", ["state"], registry=self.registry)
-        self.oldest = Gauge(
+        self.oldest = KnownGauge(
             "topogate_oldest_gated_pod_seconds",
-            "Age of the oldest pod that waits for us: alert on it.",
-            registry=self.registry,
+            "Age of the oldest pod that waits for us: alert on it, and on its absence in all replicas.",
         )
+        self.registry.register(self.oldest)
         self.passes = Histogram(
             "topogate_pass_seconds",
             "Duration of a pass by phase.",
@@ -84,7 +101,7 @@ class Metrics:
         """Show nothing of a cluster that this process does not follow any more."""
         for gauge in (self.gangs, self.silence, self.unreadable, self.refused_owners):
             gauge.clear()
-        self.oldest.set(0)
+        self.oldest.value = None
 
     def count_gangs(self, states: Iterable[str]) -> None:
         """Replace the number of gangs in each state."""

@@ -1,11 +1,10 @@
 """What goes on between the passes: lead, read the cluster, wait for a change, tell probes and metrics."""
 
-import functools
 import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.kube.client import Api
@@ -37,7 +36,7 @@ class _Pulse:
 
     def complaint(self) -> str:
         silent = time.monotonic() - self.at
-        return f"no pass has ended for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
+        return f"no pass has gone on for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
 
 
 @dataclass
@@ -46,12 +45,14 @@ class _Live:
 
     cache: ClusterCache | None = None
 
-    def complaint(self, leads: bool) -> str:
+    def complaint(self, leads: bool, trouble: str = "") -> str:
+        """What is wrong, "" if nothing. trouble: why this process can neither lead nor tell who does."""
         if not leads:
-            return ""
+            return trouble
         cache = self.cache
         if cache is None or not cache.synced:
-            return "the copy of the cluster is not complete yet"
+            missing = ", ".join(cache.unsynced) if cache is not None else "everything"
+            return f"the copy of the cluster is not complete yet: {missing} still to be read"
         name, seconds = max(cache.silences().items(), key=lambda each: each[1])
         return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
 
@@ -72,6 +73,89 @@ class _Events:
             self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
 
 
+@dataclass
+class _Process:
+    """The loop, and what probes and metrics read of it."""
+
+    api: Api
+    settings: Settings
+    stopping: threading.Event
+    elector: Elector | None
+    recorder: Recorder
+    metrics: Metrics = field(default_factory=Metrics)
+    live: _Live = field(default_factory=_Live)
+    pulse: _Pulse = field(default_factory=_Pulse)
+
+    def leads(self) -> bool:
+        return not self.stopping.is_set() and (self.elector is None or self.elector.is_leader)
+
+    def complaint(self) -> str:
+        return self.live.complaint(self.leads(), self.elector.trouble if self.elector else "")
+
+    def refresh(self) -> None:
+        _refresh(self.metrics, self.live, self.recorder, self.settings, self.leads)
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            self.pulse.beat()
+            if self.leads():
+                self._lead()
+            self.stopping.wait(0.05)
+
+    def _lead(self) -> None:
+        """Sweep for as long as this process leads.
+
+        The cluster is read anew when leadership begins: a copy made before could lack what the earlier leader
+        has done last.
+        """
+        cache = self.live.cache = ClusterCache(self.api, self.settings.gate_prefix)
+        cache.start()
+        events = _Events(self.recorder)
+        sweeper = Sweeper(
+            Pass(
+                self.api, cache, self.settings, self.metrics, events, self.leads, self.stopping,
+                beat=self.pulse.beat,
+            )
+        )  # fmt: skip
+        try:
+            if self._synced(cache):
+                while self.leads():
+                    self._sweep(sweeper, cache)
+        finally:
+            self.live.cache = None
+            sweeper.close()
+            cache.stop()
+
+    def _synced(self, cache: ClusterCache) -> bool:
+        """Wait until everything has been read once; returns False if leadership ended before."""
+        while self.leads():
+            self.pulse.beat()
+            if cache.synced:
+                logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
+                return True
+            self.stopping.wait(0.02)
+        return False
+
+    def _sweep(self, sweeper: Sweeper, cache: ClusterCache) -> None:
+        self.pulse.beat()
+        cache.changed.clear()
+        try:
+            due = sweeper.sweep()
+        except Exception:  # a pass that fails is tried again: every gated pod of the cluster waits for us
+            logger.exception("pass_failed")
+            due = 1.0
+        self._wait(cache.changed, due)
+
+    def _wait(self, changed: threading.Event, seconds: float) -> None:
+        """Wait for a change (and a moment more, for its siblings), for what is due, or for the end."""
+        deadline = time.monotonic() + seconds
+        while self.leads() and (remaining := deadline - time.monotonic()) > 0:
+            self.pulse.beat()
+            if changed.wait(min(0.5, remaining)):
+                self.stopping.wait(_COALESCE_SECONDS)
+                return
+
+
 def run(
     api: Api,
     settings: Settings,
@@ -82,90 +166,22 @@ def run(
     identity: str = "sweeper",
 ) -> None:
     """Sweep whenever something changes and this process leads, until `stopping` is set."""
-    metrics, pulse = Metrics(), _Pulse()
-    pulse.beat()
-    recorder = Recorder(api, "topogate.io/sweeper", identity)
-    live = _Live()
-
-    def leads() -> bool:
-        return not stopping.is_set() and (elector is None or elector.is_leader)
-
+    process = _Process(api, settings, stopping, elector, Recorder(api, "topogate.io/sweeper", identity))
+    process.pulse.beat()
     if metrics_port is not None:
-        checks = {"/healthz": pulse.complaint, "/readyz": lambda: live.complaint(leads())}
-        refresh = functools.partial(_refresh, metrics, live, recorder, settings, leads)
-        serve(metrics_address, metrics_port, metrics.registry, refresh, checks)
-    recorder.start()
+        checks = {"/healthz": process.pulse.complaint, "/readyz": process.complaint}
+        serve(metrics_address, metrics_port, process.metrics.registry, process.refresh, checks)
+    process.recorder.start()
     logger.info("started server=%s", api.host)
     if elector is not None:
         elector.start()
     try:
-        while not stopping.is_set():
-            pulse.beat()
-            if leads():
-                _lead(api, settings, stopping, leads, metrics, recorder, live, pulse)
-            stopping.wait(0.05)
+        process.run()
     finally:
         if elector is not None:
             elector.release()
-        recorder.close()
+        process.recorder.close()
     logger.info("stopped")
-
-
-def _lead(
-    api: Api,
-    settings: Settings,
-    stopping: threading.Event,
-    leads: Callable[[], bool],
-    metrics: Metrics,
-    recorder: Recorder,
-    live: "_Live",
-    pulse: _Pulse,
-) -> None:
-    """Sweep for as long as this process leads.
-
-    The cluster is read anew when leadership begins: a copy made before could lack what the earlier leader
-    has done last.
-    """
-    cache = live.cache = ClusterCache(api, settings.gate_prefix)
-    cache.start()
-    sweeper = Sweeper(Pass(api, cache, settings, metrics, _Events(recorder), leads, stopping))
-    synced = False
-    try:
-        while leads():
-            pulse.beat()
-            if not cache.synced:
-                stopping.wait(0.02)
-                continue
-            if not synced:
-                synced = True
-                logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
-            cache.changed.clear()
-            try:
-                due = sweeper.sweep()
-            except Exception:  # a pass that fails is tried again: every gated pod of the cluster waits for us
-                logger.exception("pass_failed")
-                due = 1.0
-            _wait(cache.changed, stopping, due, pulse, leads)
-    finally:
-        live.cache = None
-        sweeper.close()
-        cache.stop()
-
-
-def _wait(
-    changed: threading.Event,
-    stopping: threading.Event,
-    seconds: float,
-    pulse: _Pulse,
-    leads: Callable[[], bool],
-) -> None:
-    """Wait for a change (and a moment more, for its siblings), for the time that is due, or for the end."""
-    deadline = time.monotonic() + seconds
-    while leads() and (remaining := deadline - time.monotonic()) > 0:
-        pulse.beat()
-        if changed.wait(min(0.5, remaining)):
-            stopping.wait(_COALESCE_SECONDS)
-            return
 
 
 def _refresh(
@@ -175,8 +191,8 @@ def _refresh(
     metrics.leading.set(leads())
     metrics.count_dropped_events(recorder.dropped)
     cache = live.cache
-    if cache is None:
-        metrics.forget_cluster()
+    if cache is None or not cache.synced:
+        metrics.forget_cluster()  # what is not known is not 0
         return
     for name, seconds in cache.silences().items():
         metrics.silence.labels(name).set(seconds)
@@ -186,4 +202,4 @@ def _refresh(
     metrics.refused_owners.clear()
     for name in cache.owners.refused:
         metrics.refused_owners.labels(name).set(1)
-    metrics.oldest.set(cache.oldest_gated_seconds(settings.gate_prefix))
+    metrics.oldest.value = cache.oldest_gated_seconds(settings.gate_prefix)

@@ -45,6 +45,10 @@ class Reporter:
             lambda pod, _own: _gang_of_pod(pod)
         )
         self._failed: dict[str, str] = {}
+        self._clock = surroundings.clock
+        self._beat = surroundings.beat
+        self._deadline = 0.0
+        self._missed = ""
         self._is_away = False
 
     # --- during a pass --------------------------------------------------------------------------
@@ -86,10 +90,11 @@ class Reporter:
 
     # --- at its end -----------------------------------------------------------------------------
 
-    def report(self, view: View, gangs: Sequence[PodGang], evicted: Set[PodId] = frozenset()) -> None:
+    def report(self, view: View, gangs: Sequence[PodGang], evicted: Set[PodId] = frozenset()) -> bool:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
-        evicted: released pods that we have deleted, which therefore have not had their turn.
+        evicted: released pods that we have deleted, which therefore have not had their turn. Writes for as
+        long as a pass may last; returns whether all was written. The next pass begins where this one stops.
         """
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
@@ -97,9 +102,10 @@ class Reporter:
         labels = {name: node.metadata.labels for name, node in view.nodes.items()}
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
-        self._is_away = False
+        self._is_away, self._deadline = False, self._clock() + self._settings.pass_seconds
         names = by_name.keys() | current.keys()
-        for name in names:
+        first, self._missed = self._missed, ""
+        for name in sorted(names, key=lambda each: (each < first, each)):
             gang, placement = by_name.get(name), current.get(name)
             if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
                 continue
@@ -123,6 +129,7 @@ class Reporter:
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._settling &= living
         self._metrics.count_gangs(states)
+        return not self._missed
 
     def _bound_beside_plans(
         self, view: View, current: Mapping[str, Placement]
@@ -211,8 +218,11 @@ class Reporter:
         Any other failure is said once until it is another. Once the API server is away nothing more is tried
         in this pass: each try would wait as long.
         """
-        if self._is_away or not self._may_act():
+        if self._clock() >= self._deadline:
+            self._missed = self._missed or name
+        if self._missed or self._is_away or not self._may_act():
             return False
+        self._beat()
         try:
             write()
         except ApiError as error:

@@ -44,11 +44,17 @@ class Settings:
     interval_seconds: a pass happens at least this often, whatever is heard.
     bind_seconds: a released pod that kube-scheduler has not bound by then counts as failed.
     not_ready_seconds: a node may be not ready for this long before pods that never ran there are replaced.
+    abandon_seconds: a released pod that kube-scheduler cannot bind and that nobody makes again is deleted
+    after this long all the same, if none of its gang runs: it keeps its place from others.
     rollback_seconds: a gang that is partly released and whose rest finds no place is rolled back after this.
     reserve_seconds: a gang that does not fit holds nodes for itself once it has waited this long.
+    reserve_hold_seconds: for so long at a time; then those nodes are held for nobody as long.
+    reserve_share: of the nodes, from 0 to 1, that all gangs together may hold.
+    pass_seconds: after this long no further gang is asked about in a pass; the others have their turn next.
     repair: whether pods that a controller makes again may be deleted, to place them anew.
     repair_owners: the kinds of controllers that do make a deleted pod again, as "Kind" or "Kind.group"; a
     workflow engine, for one, takes the deletion for a failure of the step.
+    schedulers: pods are released to these alone (spec.schedulerName); another may never bind them.
     preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
     a file `mode`, `weights` and `most_allocated`; see placement.Options.
@@ -60,10 +66,15 @@ class Settings:
     interval_seconds: float = 30.0
     bind_seconds: float = 120.0
     not_ready_seconds: float = 60.0
+    abandon_seconds: float = 3600.0
     rollback_seconds: float = 300.0
     reserve_seconds: float = 300.0
+    reserve_hold_seconds: float = 1800.0
+    reserve_share: float = 0.5
+    pass_seconds: float = 10.0
     repair: bool = True
     repair_owners: frozenset[str] = REPAIR_OWNERS
+    schedulers: frozenset[str] = frozenset({"default-scheduler"})
     preempt: bool = True
     ignored_namespaces: frozenset[str] = frozenset()
     topology: Topology = field(default_factory=Topology)

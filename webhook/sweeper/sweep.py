@@ -38,6 +38,7 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -82,7 +83,7 @@ class Sweeper:
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
-        self._placer = Placer(settings, self._avoided, clock)
+        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat)
         self._applier = Applier(surroundings, self._snapshotter)
         self._reporter = Reporter(surroundings)
 
@@ -99,11 +100,13 @@ class Sweeper:
         self._placer.remember(gangs, seen.view)
         self._repair.forget(gangs)
         placed = self._step("place", seen.view, lambda: self._place(gangs, seen))
-        went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen, placed.orders))
+        went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
+
+        reported = False
         with self._guarded("report"):
-            self._reporter.report(seen.view, gangs, self._repair.evicted)
+            reported = self._reporter.report(seen.view, gangs, self._repair.evicted)
         due = min(each.due_seconds for each in (finished, repaired, placed, went_back))
-        return min(due, self._pass.settings.interval_seconds)
+        return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
 
@@ -118,7 +121,7 @@ class Sweeper:
                 kept = without_overbooked(view, snapshot, self._expectations)
                 if kept is not view:
                     view, snapshot = kept, self._snapshotter.snapshot(kept)
-        turns = Turns(view, self._expectations, self._repair.unrepaired)
+        turns = Turns(view, self._expectations, self._repair.stuck)
         return _Seen(view, snapshot, turns, usage_version)
 
     # --- decide ---------------------------------------------------------------------------------
@@ -130,11 +133,11 @@ class Sweeper:
     def _place(self, gangs: list[PodGang], seen: _Seen) -> Orders:
         if seen.snapshot is None:
             return Orders()
-        return self._placer.place(gangs, seen.view, seen.snapshot, seen.turns, seen.usage_version)
+        ground = Ground(seen.view, seen.snapshot, seen.turns, self._repair.blocked, seen.usage_version)
+        return self._placer.place(gangs, ground)
 
-    def _roll_back(self, gangs: list[PodGang], seen: _Seen, placed: Orders) -> Orders:
-        found = {plan.gang.key for plan in placed.plans}
-        return self._repair.roll_back(seen.view, gangs, found, self._reporter.reason_of)
+    def _roll_back(self, gangs: list[PodGang], seen: _Seen) -> Orders:
+        return self._repair.roll_back(seen.view, gangs, self._placer.place_anew)
 
     # --- apply ----------------------------------------------------------------------------------
 

@@ -1,78 +1,33 @@
 """Places for all complete gangs, the most urgent first, each on what the earlier ones leave.
 
+A pass is bounded in time. Half of it goes to the most urgent, the rest to the others in turn, from where the
+pass before has stopped: so nobody's many gangs keep anybody's from being asked about. What one gang has been
+told in a pass holds for those that ask the same, as room only shrinks until the next.
 What is remembered of a gang between passes only saves work: losing it delays.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, NoFit, Snapshot, Usage, place, victims
+from webhook.placement import Assignment, NoFit, place
 from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.orders import OWN_ERROR, NewPlan, Orders, Verdict
 from webhook.sweeper.decide.question import GangQuestion, question
-from webhook.sweeper.decide.reservations import Reservations
+from webhook.sweeper.decide.reservations import Held, Reservations, told
+from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round
 from webhook.sweeper.decide.timestamps import Timestamps
-from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.urgency import held_by_others, lowest_priority, may_preempt, preemption, replaces
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
-RETRY_SECONDS: Final = 60.0
-"""A gang that found no place is asked about again after this long even if nothing has changed."""
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """A gang found no place: by what it was asked, of which state of the cluster, and when."""
-
-    members: frozenset[str]
-    avoid: frozenset[str]
-    usage_version: int
-    at: float
-
-    def still_holds(self, other: "_Failure") -> bool:
-        """Whether asking again would answer the same: our own releases take room, they never make any."""
-        same = (self.members, self.usage_version) == (other.members, other.usage_version)
-        return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
-
-
-@dataclass
-class _Memory:
-    """What is known of a gang from earlier passes."""
-
-    no_fit: _Failure | None = None
-    victims: tuple[str, ...] = ()
-
-
-@dataclass
-class _Round:
-    """How far a pass has come. held: nodes that gangs hold which came first. assumed: uids placed so far."""
-
-    view: View
-    snapshot: Snapshot
-    turns: Turns
-    usage_version: int
-    due_seconds: float
-    held: frozenset[str] = frozenset()
-    assumed: set[str] = field(default_factory=set)
-    plans: list[NewPlan] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    def later(self, seconds: float) -> None:
-        """Something is due then, whatever is heard."""
-        self.due_seconds = min(self.due_seconds, seconds)
-
-    def waits(self, gang: PodGang, reason: str) -> None:
-        """The gang has no place, and why."""
-        self.verdicts.append(Verdict(gang, reason))
 
 
 class Placer:
@@ -84,21 +39,25 @@ class Placer:
         avoided: Avoided,
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """now_ns: the time of day, by which cards are handed out."""
+        """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on."""
         self._settings = settings
         self._avoided = avoided
         self._clock = clock
         self._now_ns = now_ns
+        self._beat = beat
         self._timestamps = Timestamps()
         self._completion = Completion(settings, clock)
         self._reservations = Reservations(settings, clock)
-        self._memory: dict[GangKey, _Memory] = {}
+        self._memory: dict[GangKey, Memory] = {}
+        self._next: GangKey | None = None
+        self._last: Round | None = None
 
     def remember(self, gangs: Sequence[PodGang], view: View) -> None:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
         self._completion.saw(gangs)
-        self._memory = {gang.key: self._memory.get(gang.key) or _Memory() for gang in gangs}
+        self._memory = {gang.key: self._memory.get(gang.key) or Memory() for gang in gangs}
         self._reservations.keep_only(self._memory.keys())
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
@@ -106,25 +65,71 @@ class Placer:
         self._timestamps.saw(ours, now_ns)
         self._timestamps.saw(planned, now_ns)
 
-    def place(
-        self, gangs: Iterable[PodGang], view: View, snapshot: Snapshot, turns: Turns, usage_version: int
-    ) -> Orders:
+    def place(self, gangs: Sequence[PodGang], ground: Ground) -> Orders:
         """New plans, and of each gang without one why that is so."""
-        now = _Round(view, snapshot, turns, usage_version, self._settings.interval_seconds)
+        rank = {gang.key: number for number, gang in enumerate(gangs)}
+        now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
+        due = []
         for gang in gangs:
-            waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+            waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
             if not waiting:
                 self._completion.nobody_waits(gang)
             elif self._is_due(gang, waiting, now):
-                self._place_gang(gang, waiting, now)
-                now.held |= self._reservations.of(gang.key)
+                due.append((gang, waiting))
+        for gang, waiting in self._in_time(due, now):
+            self._place_gang(gang, waiting, now)
+            self._beat()
         return Orders(plans=tuple(now.plans), verdicts=tuple(now.verdicts), due_seconds=now.due_seconds)
 
-    def _is_due(self, gang: PodGang, waiting: Sequence[Pod], now: _Round) -> bool:
+    def _in_time(
+        self, due: Sequence[tuple[PodGang, list[Pod]]], now: Round
+    ) -> Iterator[tuple[PodGang, list[Pod]]]:
+        """The gangs of this pass: the most urgent for half of its time, then the others in turn."""
+        started, seconds = self._clock(), self._settings.pass_seconds
+        number = 0
+        while number < len(due) and (number == 0 or self._clock() - started < seconds / 2):
+            yield due[number]
+            number += 1
+        rest = due[number:]
+        first = next((i for i, (gang, _) in enumerate(rest) if gang.key == self._next), 0)
+        self._next = None
+        for gang, waiting in (*rest[first:], *rest[:first]):
+            if self._clock() - started >= seconds:
+                self._next = gang.key
+                now.later(0.0)
+                return
+            yield gang, waiting
+
+    def place_anew(self, gang: PodGang, part: Sequence[Pod]) -> str:
+        """Where all of the gang would go if its released part went, "" if nowhere; it is held for it then.
+
+        Asked after place(), of which the gang's rest has found no place.
+        """
+        now = self._last
+        if now is None or any(made.gang.key == gang.key for made in now.plans):
+            return ""
+        if all(pod.metadata.uid in now.view.planned for pod in gang.gated):
+            return ""  # it has a place, and waits for its turn there
+        try:
+            answer = place_anew(
+                gang, part, now.view, now.snapshot, self._avoided.of(gang.key), self._settings.options
+            )
+        except ValueError:
+            return ""
+        if answer is None:
+            return ""
+        self._reservations.take(gang.key, sorted(set(answer.nodes.values())), now.view)
+        return answer.spread
+
+    def _is_due(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> bool:
         """Whether the gang is to be placed now."""
-        if holders := _held_by_others(waiting, self._settings.gate_prefix):
+        if holders := held_by_others(waiting, self._settings.gate_prefix):
             # A place taken now would stand empty, and be missing to those that may run.
             now.waits(gang, f"held by the gate {', '.join(holders)}; placed when that is gone")
+            return False
+        if strange := {scheduler_of(pod) for pod in waiting} - self._settings.schedulers:
+            served = ", ".join(sorted(self._settings.schedulers))
+            now.waits(gang, f"its scheduler {min(strange)!r} is none to which pods are released: {served}")
             return False
         paused = self._avoided.paused_seconds(gang.key)
         if paused > 0:
@@ -138,7 +143,7 @@ class Placer:
             return False
         return True
 
-    def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: _Round) -> None:
+    def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> None:
         try:
             placed = self._find(gang, waiting, now)
         except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
@@ -152,68 +157,55 @@ class Placer:
                 now.snapshot = now.snapshot.assume(placed.answer, placed.asked.gang)
                 now.assumed |= placed.asked.pods.keys()
 
-    def _find(self, gang: PodGang, waiting: Sequence[Pod], now: _Round) -> NewPlan | None:
+    def _find(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
-        avoid = self._avoided.of(gang.key)
-        if not _replaces(gang, now.view):
-            avoid |= now.held
+        holders: dict[GangKey, Held] = {}
+        if not replaces(gang, now.view):
+            holders = self._reservations.before(now.rank, gang, waiting)
+        avoid = self._avoided.of(gang.key).union(*(held.nodes for held in holders.values()))
         memory = self._memory[gang.key]
-        failure = _Failure(self._completion.members(gang), avoid, now.usage_version, self._clock())
+        failure = Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
         if memory.no_fit is not None and memory.no_fit.still_holds(failure):
             return None
         view = now.view
         asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
-        answer = place(asked.gang, now.snapshot, self._settings.options)
+        shape = asked.shape, lowest_priority(gang), may_preempt(gang)
+        if shape in now.no_fit:
+            name, sentence = now.no_fit[shape]
+            now.waits(gang, sentence.replace(name, str(gang.key), 1))
+            memory.no_fit = failure
+            return None
+        answer = self._ask(asked, now)
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
             return self._plan(gang, asked, answer, now)
-        found = self._preemption(gang, asked, now)
+        found = preemption(gang, asked, now, self._settings)
         if found is not None:
             if memory.victims != found.names:  # told once, also while the plan cannot be written
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
             return self._plan(gang, asked, found.assignment, now, preempts=True)
         self._reservations.hold(gang, asked, now.snapshot, view)
-        now.waits(gang, answer.sentence)
+        sentence = "; ".join(filter(None, (answer.sentence, told(holders))))
+        now.waits(gang, sentence)
+        now.no_fit[shape] = asked.gang.name, sentence
         memory.no_fit = failure
         return None
 
+    def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
+        """The best place; with cards, beside a pod that is stuck only where there is no other."""
+        options, blocked = self._settings.options, now.ground.blocked
+        if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
+            answer = place(asked.without(blocked).gang, now.snapshot, options)
+            if not isinstance(answer, NoFit):
+                return answer
+        return place(asked.gang, now.snapshot, options)
+
     def _plan(
-        self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: _Round, *, preempts: bool = False
+        self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round, *, preempts: bool = False
     ) -> NewPlan:
         entries = plan.planned_pods(gang, asked, answer, self._timestamps, self._now_ns())
-        first = now.turns.take((asked.pods[entry.uid], entry) for entry in entries)
-        return NewPlan(gang, asked, answer, tuple(entries), first, preempts, now.usage_version)
-
-    def _preemption(self, gang: PodGang, asked: GangQuestion, now: _Round) -> victims.Victims | None:
-        """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
-        if not self._settings.preempt or any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
-            return None
-        if any(member.pod_class.wants_cards for member in asked.gang.members):
-            return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
-        lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
-        # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
-        # would stay behind, pinned to a node that is full; gangs placed earlier in this pass are at least as
-        # important, but stand there without priority.
-        staying: Set[str] = now.view.lasting | now.view.unbound | now.assumed
-
-        def may_go(use: Usage) -> bool:
-            return use.priority < lowest and use.name not in staying
-
-        return victims.find(asked.gang, now.snapshot, self._settings.options, may_go)
-
-
-def _held_by_others(waiting: Iterable[Pod], prefix: str) -> list[str]:
-    """The gates of others on these pods: quota, another controller."""
-    names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
-    return sorted(name for name in names if not name.startswith(prefix))
-
-
-def _replaces(gang: PodGang, view: View) -> bool:
-    """Whether the waiting pods only fill up what the gang had: its own nodes may be held by others since."""
-    placement = view.placements.get(gang.key.placement_key)
-    if placement is None or not gang.released:
-        return False
-    return len(gang.pods) <= max(placement.spec.size, len(placement.spec.pods))
+        first = now.ground.turns.take((asked.pods[entry.uid], entry) for entry in entries)
+        return NewPlan(gang, asked, answer, tuple(entries), first, preempts, now.ground.usage_version)

@@ -1,7 +1,8 @@
 """From a gang of pods to a question for the placement core. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 
 from webhook.kube.objects import Pod
 from webhook.placement import Anchor, Gang, Member, PlacementError
@@ -19,6 +20,24 @@ class GangQuestion:
 
     gang: Gang
     pods: Mapping[str, Pod]
+
+    def without(self, nodes: Set[str]) -> "GangQuestion":
+        """The same question with these nodes out of the question as well."""
+        if not nodes:
+            return self
+        return replace(self, gang=replace(self.gang, excluded_nodes=self.gang.excluded_nodes | nodes))
+
+    @property
+    def shape(self) -> Hashable:
+        """What the answer depends on, but for names: who asks the same finds as little room.
+
+        Ranks decide about slices alone.
+        """
+        gang = self.gang
+        ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
+        kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
+        wishes = gang.required_level, gang.preferred_level, gang.slices
+        return kinds, ranks, wishes, gang.anchors, gang.excluded_nodes
 
 
 def question(

@@ -1,82 +1,149 @@
-"""Nodes that a gang holds which does not fit and has waited long, so that smaller ones do not starve it.
+"""Nodes that gangs hold which do not fit and have waited long, so that smaller ones do not starve them.
 
-A reservation ends: one that has not helped within half an hour is let go for as long, because what stands in
-the gang's way may never end, and the nodes that it holds are needed.
+What is held stands empty in the meantime, so it is bounded, over all gangs together: in number, by a share of
+the nodes; in time, as a node that was held in vain is held by nobody for as long afterwards, and so stands
+empty for half of the time at most. A pod that must end before the time is over may run there.
 """
 
 import logging
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from webhook.kube.objects import Pod
 from webhook.placement import Snapshot, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
 
-RESERVATION_SECONDS: Final = 1800.0
-"""How long a reservation lasts, and how long its gang then goes without."""
+_NAMED: Final = 3
+"""Holders that a sentence names."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Held:
-    """nodes: none while the gang goes without. since: by the clock."""
+class Held:
+    """The nodes that a gang holds; since when and until when at most, by the clock and by the time of day."""
 
     nodes: frozenset[str]
     since: float
+    until: float
+    ends: datetime
 
 
 class Reservations:
     """What each gang holds; losing it only delays."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is held yet."""
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Nothing is held yet. now: the time of day, for sentences and for the age of gangs."""
         self._settings = settings
         self._clock = clock
-        self._held: dict[GangKey, _Held] = {}
+        self._now = now
+        self._held: dict[GangKey, Held] = {}
+        self._resting: dict[str, float] = {}
 
     def of(self, key: GangKey) -> frozenset[str]:
         """The nodes that a gang holds."""
         held = self._held.get(key)
         return held.nodes if held else frozenset()
 
+    def before(
+        self, rank: Mapping[GangKey, int], gang: PodGang, waiting: Iterable[Pod]
+    ) -> dict[GangKey, Held]:
+        """What gangs hold that come before this one, and where its waiting pods may not go for that."""
+        if not self._held:
+            return {}
+        ends = self._clock() + _longest_run(waiting)
+        own = rank[gang.key]
+        return {key: held for key, held in self._held.items() if rank[key] < own and ends > held.until}
+
     def drop(self, key: GangKey) -> None:
-        """The gang has found its place."""
+        """The gang has found its place: what it held is in use, or was not needed."""
         self._held.pop(key, None)
 
     def keep_only(self, living: Set[GangKey]) -> None:
-        """Other gangs are gone."""
-        self._held = {key: held for key, held in self._held.items() if key in living}
+        """Other gangs are gone, and what is over is let go."""
+        now = self._clock()
+        self._resting = {name: until for name, until in self._resting.items() if until > now}
+        for key, held in list(self._held.items()):
+            if key not in living or now >= held.until:
+                self._let_go(key)
+
+    def _let_go(self, key: GangKey) -> None:
+        """What was held in vain rests for as long as it was held."""
+        held = self._held.pop(key)
+        now = self._clock()
+        logger.info("lets_go gang=%s nodes=%d", key, len(held.nodes))
+        self._resting.update((name, 2 * now - held.since) for name in held.nodes)
 
     def hold(self, gang: PodGang, asked: GangQuestion, snapshot: Snapshot, view: View) -> None:
         """The gang does not fit now: give it the nodes that are easiest to become free for it, in time."""
-        now = self._clock()
         held = self._held.get(gang.key)
-        if held is not None and now - held.since < RESERVATION_SECONDS:
-            if not held.nodes or all(name in snapshot.nodes for name in held.nodes):
+        if held is not None:
+            if all(name in snapshot.nodes for name in held.nodes):
                 return
-        elif held is not None and held.nodes:
-            logger.info("lets_go gang=%s nodes=%d", gang.key, len(held.nodes))
-            self._held[gang.key] = _Held(frozenset(), now)
+            self._let_go(gang.key)
+        if self._age_seconds(gang) < self._settings.reserve_seconds:
             return
-        if _age_seconds(gang) < self._settings.reserve_seconds:
+        taken = self._taken()
+        if len(taken) >= self._most(view):
             return
         stays = view.lasting | view.endless
-        found = victims.find(asked.gang, snapshot, self._settings.options, lambda use: use.name not in stays)
-        self._held.pop(gang.key, None)
+        closed = taken | self._resting.keys()
+        found = victims.find(
+            asked.without(closed).gang, snapshot, self._settings.options, lambda use: use.name not in stays
+        )
         if found is not None:
-            self._held[gang.key] = _Held(found.nodes, now)
-            logger.info("reserves gang=%s nodes=%d", gang.key, len(found.nodes))
+            pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}
+            self.take(gang.key, sorted(pods, key=lambda name: (pods[name], name)), view)
+
+    def take(self, key: GangKey, nodes: Iterable[str], view: View) -> None:
+        """From now on the gang holds these nodes, or the first of them where that is all that may be held."""
+        self._held.pop(key, None)
+        taken = self._taken()
+        free = [name for name in nodes if name not in taken]
+        nodes = free[: max(0, self._most(view) - len(taken))]
+        now, seconds = self._clock(), self._settings.reserve_hold_seconds
+        held = Held(frozenset(nodes), now, now + seconds, self._now() + timedelta(seconds=seconds))
+        self._held[key] = held
+        logger.info("reserves gang=%s nodes=%d", key, len(held.nodes))
+
+    def _taken(self) -> frozenset[str]:
+        return frozenset(name for each in self._held.values() for name in each.nodes)
+
+    def _most(self, view: View) -> int:
+        """How many nodes may be held in all."""
+        usable = sum(map(is_usable, view.nodes.values()))
+        share = min(1.0, self._settings.reserve_share)
+        return max(1, int(usable * share)) if share > 0 else 0
+
+    def _age_seconds(self, gang: PodGang) -> float:
+        try:
+            created = datetime.fromisoformat(gang.created)
+        except ValueError:
+            return 0.0
+        return (self._now() - created).total_seconds()
 
 
-def _age_seconds(gang: PodGang) -> float:
-    try:
-        created = datetime.fromisoformat(gang.created)
-    except ValueError:
-        return 0.0
-    return (datetime.now(UTC) - created).total_seconds()
+def told(holders: Mapping[GangKey, Held]) -> str:
+    """A sentence for those who are kept out, "" if nobody holds anything."""
+    if not holders:
+        return ""
+    shown = [f"{len(held.nodes)} for {key} until {held.ends:%H:%M} UTC" for key, held in holders.items()]
+    more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
+    return f"nodes are held for gangs that have waited longer: {', '.join(shown[:_NAMED])}{more}"
+
+
+def _longest_run(waiting: Iterable[Pod]) -> float:
+    """Seconds after which the last of these pods has ended; infinity where one need not end."""
+    limits = [pod.spec.active_deadline_seconds for pod in waiting]
+    return max((float("inf") if limit is None else limit for limit in limits), default=float("inf"))

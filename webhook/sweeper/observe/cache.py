@@ -70,6 +70,17 @@ class ClusterCache:
         """Whether everything has been read once; before that nobody may act."""
         return all(informer.synced for informer in self.informers)
 
+    @property
+    def unsynced(self) -> list[str]:
+        """What has not been read yet."""
+        synced = {
+            "pods": self.pods.synced,
+            "nodes": self.nodes.synced,
+            "placements": self.placements.synced,
+            "owners": self.owners.synced,
+        }
+        return [name for name, is_synced in synced.items() if not is_synced]
+
     def silences(self) -> dict[str, float]:
         """Seconds since the API server last said anything, by resource."""
         return {

@@ -1,7 +1,7 @@
 """What holds a pod back, and where it has been sent: its gates and its pin. Pure."""
 
 from labeler.contract import keys
-from webhook.kube.affinity import NodeSelectorTerm
+from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Pod
 
 
@@ -37,6 +37,11 @@ def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
     return None if is_gated(pod, gate_prefix) else pinned_node(pod)
 
 
+def scheduler_of(pod: Pod) -> str:
+    """The scheduler that is to bind it."""
+    return pod.spec.scheduler_name or "default-scheduler"
+
+
 def required_terms(pod: Pod) -> list[NodeSelectorTerm]:
     """The terms of its required node affinity, of which one must hold."""
     affinity = pod.spec.affinity
@@ -49,6 +54,11 @@ def required_terms(pod: Pod) -> list[NodeSelectorTerm]:
 def matches_something(term: NodeSelectorTerm) -> bool:
     """Whether any node can meet the term: an empty one matches none."""
     return bool(term.match_expressions or term.match_fields)
+
+
+def names_only(requirement: SelectorRequirement, node: str) -> bool:
+    """Whether a field requirement is the pin to this node."""
+    return (requirement.key, requirement.operator, requirement.values) == ("metadata.name", "In", [node])
 
 
 def _named_by(term: NodeSelectorTerm) -> set[str] | None:

@@ -14,7 +14,7 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.pins import is_gated, occupied_node
-from webhook.sweeper.observe.view import View, is_usable
+from webhook.sweeper.observe.view import PROTECTED, View, is_usable
 from webhook.sweeper.settings import Settings
 
 AMOUNTS: Final = 320_000
@@ -82,7 +82,8 @@ class Snapshotter:
                 if is_its_own and node is not None and is_usable(node):
                     planned[each.uid] = each
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
-        return View(gated, others, nodes, placements, planned, rules, named, cards, prefix)
+        protected = PROTECTED | ignored
+        return View(gated, others, nodes, placements, planned, rules, named, cards, prefix, protected)
 
     def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""

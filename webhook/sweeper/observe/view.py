@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
@@ -22,6 +23,10 @@ def identity(pod: Pod) -> PodId:
     return pod.metadata.namespace, pod.metadata.uid
 
 
+PROTECTED: Final = frozenset({"kube-system"})
+"""Namespaces whose pods nobody waits for, whatever their priority; those that are ignored are added."""
+
+
 @dataclass(frozen=True)
 class View:
     """The cluster at one moment. What a step works out is another view, or a value beside it.
@@ -30,7 +35,7 @@ class View:
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
     still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
-    that hold a pod for us.
+    that hold a pod for us. protected: namespaces whose pods stand in nobody's way to be preempted.
     """
 
     gated: Sequence[Pod]
@@ -42,6 +47,7 @@ class View:
     named: Set[PodId] = frozenset()
     cards: Mapping[tuple[str, str, str], Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
+    protected: Set[str] = PROTECTED
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
         """The same with these plans as those that hold."""
@@ -57,11 +63,13 @@ class View:
 
     @cached_property
     def lasting(self) -> frozenset[str]:
-        """Names of pods that come again where they are: of DaemonSets, of nodes, the system's."""
+        """Names of pods that no gang may count on to go: of DaemonSets and nodes, which come again where they
+        are, and those in protected namespaces.
+        """
         return frozenset(
             _name(pod)
             for pod in self.others
-            if pod.metadata.namespace == "kube-system" or _kind_of_owner(pod) in ("DaemonSet", "Node")
+            if pod.metadata.namespace in self.protected or _kind_of_owner(pod) in ("DaemonSet", "Node")
         )
 
     @cached_property

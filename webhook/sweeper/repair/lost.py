@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.pins import occupied_node
+from webhook.sweeper.observe.pins import occupied_node, scheduler_of
 from webhook.sweeper.observe.view import is_ready, is_usable
 from webhook.sweeper.settings import Settings
 
@@ -25,12 +25,16 @@ NOT_BOUND: Final = "not-bound"
 
 @dataclass(frozen=True)
 class Lost:
-    """A released pod that needs another place. cause is a word for metrics, reason a sentence."""
+    """A released pod that needs another place. cause is a word for metrics, reason a sentence.
+
+    seconds: for how long it has been so.
+    """
 
     pod: Pod
     node: str
     cause: str
     reason: str
+    seconds: float = 0.0
 
 
 class LostPods:
@@ -85,8 +89,18 @@ class LostPods:
     def _after(self, seconds: float, pod: Pod, node: str, cause: str, reason: str) -> Lost | None:
         key = (pod.metadata.uid, cause)
         self._seen.add(key)
-        since = self._since.setdefault(key, self._clock())
-        return Lost(pod, node, cause, reason) if self._clock() - since >= seconds else None
+        lasts = self._clock() - self._since.setdefault(key, self._clock())
+        return Lost(pod, node, cause, reason, lasts) if lasts >= seconds else None
+
+
+def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
+    """The schedulers that have tried none of the released pods that wait for them: they are not running.
+
+    One that has tried others will not come to those that it has passed over.
+    """
+    waiting = [pod for pod in released if not pod.spec.node_name and not pod.spec.scheduling_gates]
+    names = {scheduler_of(pod) for pod in waiting}
+    return frozenset(names - {scheduler_of(pod) for pod in waiting if _was_tried(pod)})
 
 
 def _was_tried(pod: Pod) -> bool:

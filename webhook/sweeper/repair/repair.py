@@ -8,13 +8,14 @@ Job are judged together, since a Job that has spent its failures on half of them
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from webhook.kube.objects import OwnerReference
+from webhook.kube.objects import OwnerReference, Pod
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
-from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.observe.gangs import PodGang, key_of
+from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import PodId, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
-from webhook.sweeper.repair.lost import NOT_BOUND, UNTRIED, Lost, LostPods
+from webhook.sweeper.repair.lost import NOT_BOUND, UNTRIED, Lost, LostPods, away_schedulers
 from webhook.sweeper.repair.rollback import HalfReleased
 from webhook.sweeper.settings import Settings
 
@@ -34,9 +35,12 @@ class Repair:
         self._lost = LostPods(settings, clock)
         self._halves = HalfReleased(settings, clock)
         self._allowance = Allowance(settings, owners, clock)
+        self._settings = settings
         self._evicted: set[PodId] = set()
-        self.unrepaired: frozenset[str] = frozenset()
-        """uids of released pods that will not run and that nobody makes again, by the last pass."""
+        self.stuck: frozenset[str] = frozenset()
+        """uids of released pods that will not be bound and that nobody makes again, by the last pass."""
+        self.blocked: frozenset[str] = frozenset()
+        """The nodes of those: cards there are handed out of turn once one of them is bound after all."""
 
     @property
     def evicted(self) -> Set[PodId]:
@@ -48,11 +52,15 @@ class Repair:
         self._evicted &= view.named
         released = [pod for pod in view.others if view.is_ours(pod)]
         emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
+        away = away_schedulers(released) & self._settings.schedulers
         warnings: list[Warn] = []
+        stuck: list[Lost] = []
         found: dict[str, Lost] = {}
         for lost in self._lost.find(released, view.nodes, emptying):
             if lost.cause == UNTRIED:
                 warnings.append(Warn(lost.pod, "NotScheduled", lost.reason))
+                if scheduler_of(lost.pod) not in away:
+                    stuck.append(lost)
                 continue
             if lost.cause == NOT_BOUND:
                 self._avoided.add(key_of(lost.pod), lost.node)
@@ -60,32 +68,46 @@ class Repair:
         evictions: list[Eviction] = []
         for pods in by_owner(lost.pod for lost in found.values()).values():
             together = [found[pod.metadata.uid] for pod in pods]
-            if why := self._allowance.why_not(pods):
-                warnings += [_not_repaired(lost, why) for lost in together]
-            else:
+            if not (why := self._allowance.why_not(pods)):
                 evictions += [Eviction(lost.pod, lost.cause, lost.reason) for lost in together]
-        self.unrepaired = frozenset(found) - {each.pod.metadata.uid for each in evictions}
+            elif self._are_abandoned(together, view):
+                evictions += [_abandoned(lost) for lost in together]
+            else:
+                warnings += [_not_repaired(lost, why) for lost in together]
+                stuck += together
+        self.stuck = frozenset(lost.pod.metadata.uid for lost in stuck)
+        self.blocked = frozenset(lost.node for lost in stuck)
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
-    def roll_back(
-        self, view: View, gangs: Sequence[PodGang], placed: Set[GangKey], reason: Callable[[PodGang], str]
-    ) -> Orders:
-        """Delete the released part of gangs that have waited too long for the rest, however that came.
+    def _are_abandoned(self, together: Sequence[Lost], view: View) -> bool:
+        """Whether these have kept their places for too long, and no pod that runs would go with them."""
+        limit = self._settings.abandon_seconds
+        if not self._settings.repair or not all(
+            lost.cause == NOT_BOUND and lost.seconds >= limit for lost in together
+        ):
+            return False
+        gangs = {key_of(lost.pod) for lost in together}
+        return not any(pod.status.phase == "Running" and key_of(pod) in gangs for pod in view.others)
 
-        placed: gangs that this pass has found places for. reason: why a gang waits.
+    def roll_back(
+        self, view: View, gangs: Sequence[PodGang], anew: Callable[[PodGang, list[Pod]], str]
+    ) -> Orders:
+        """Delete the released part of gangs that have waited too long for the rest, if that helps them.
+
+        anew: given a gang and its released part, says where the gang finds room as a whole once that part is
+        gone, "" if nowhere: then deleting what may run would cost the gang its pods, and lead to nothing.
         """
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
         for gang, part in self._halves.due(view, gangs):
             released = [pod for pod in part if identity(pod) not in self._evicted]
-            if gang.key in placed or not released:
+            if not released:
                 continue
             if why := self._allowance.why_not(released, (each.pod for each in evictions)):
-                note = f"half of the gang is released; {why}"
-                warnings.append(Warn(released[0], "NotRolledBack", note))
-                continue
-            said = f"the rest of its gang found no place: {reason(gang)}"
-            evictions += [Eviction(pod, "rolled-back", said) for pod in released]
+                warnings.append(Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}"))
+            elif place := anew(gang, released):
+                said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
+                evictions += [Eviction(pod, "rolled-back", said) for pod in released]
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
     def note(self, evicted: Iterable[Eviction]) -> None:
@@ -101,6 +123,11 @@ class Repair:
 
 def _controllers(gang: PodGang) -> Iterator[OwnerReference]:
     return (owner for pod in gang.pods if (owner := pod.metadata.controller) is not None)
+
+
+def _abandoned(lost: Lost) -> Eviction:
+    reason = f"{lost.reason}; nobody makes it again, but its place is kept from others"
+    return Eviction(lost.pod, "abandoned", reason)
 
 
 def _not_repaired(lost: Lost, why: str) -> Warn:

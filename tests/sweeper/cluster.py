@@ -1,0 +1,86 @@
+"""A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
+
+from typing import Any
+
+import msgspec
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Node, Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.rounds import Ground
+from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+GPU = "nvidia.com/gpu"
+
+
+def gpu_pod(name: str, *, gpus: int = 1, node: str = "", phase: str = "", **spec: Any) -> Pod:
+    """A pod that asks for GPUs: gated, or on a node."""
+    amounts = {GPU: str(gpus)}
+    container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
+    bound = {"nodeName": node, "schedulingGates": []} if node else {}
+    body = pod_json(name, containers=[container], **{**bound, **spec})
+    body["status"]["phase"] = phase or ("Running" if node else "Pending")
+    return decode(body)
+
+
+class Nodes:
+    """Nodes n0, n1, ... with some GPUs each, pods and Placements, all of which a test may change."""
+
+    def __init__(self, count: int, *pods: Pod, gpus: int = 1) -> None:
+        self.pods = list(pods)
+        self.placements: dict[str, Placement] = {}
+        status = {"allocatable": {GPU: str(gpus), "pods": "110"}}
+        self.nodes = {
+            f"n{number}": msgspec.convert(
+                {"metadata": {"name": f"n{number}", "uid": f"n{number}"}, "status": status}, Node
+            )
+            for number in range(count)
+        }
+
+    def pod_items(self) -> list[Pod]:
+        return self.pods
+
+    def node_items(self) -> dict[str, Node]:
+        return self.nodes
+
+    def current_placements(self) -> dict[str, Placement]:
+        return self.placements
+
+
+class Placing:
+    """Passes of a Placer over a cluster; the clock is the test's."""
+
+    def __init__(self, cluster: Nodes, settings: Settings) -> None:
+        self.cluster = cluster
+        self.clock = Clock()
+        self.snapshotter = Snapshotter(cluster, settings)
+        self.placer = Placer(settings, Avoided(self.clock), self.clock)
+        self.asked: list[str] = []
+        self.version = 0
+
+    def view(self) -> View:
+        return self.snapshotter.view()
+
+    def one(self, blocked: frozenset[str] = frozenset()) -> Orders:
+        """One pass; what is around has changed since the one before."""
+        view = self.view()
+        gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+        self.version += 1
+        self.placer.remember(gangs, view)
+        turns = Turns(view, Expectations(self.clock))
+        ground = Ground(view, self.snapshotter.snapshot(view), turns, blocked, self.version)
+        return self.placer.place(gangs, ground)
+
+
+def places(orders: Orders) -> dict[str, str]:
+    """Pod -> node of all new plans."""
+    return {entry.name: entry.node for plan in orders.plans for entry in plan.entries}

@@ -1,0 +1,125 @@
+"""What waiting gangs cost the others: a bounded time of each pass, and a bounded part of the cluster."""
+
+from typing import Any
+
+import pytest
+
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.placement import Snapshot
+from webhook.placement import place as place_for_real
+from webhook.sweeper.decide import placing
+from webhook.sweeper.settings import Settings
+
+OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+class Asked:
+    """Notes who is asked about, and takes a second for each answer."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.advance: Any = lambda: None
+
+    def __call__(self, gang: Any, snapshot: Snapshot, options: Any) -> Any:
+        self.names.append(gang.name.rpartition("/")[2])
+        self.advance()
+        return place_for_real(gang, snapshot, options)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked()
+    monkeypatch.setattr(placing, "place", asked)
+    return asked
+
+
+def test_of_many_that_ask_the_same_and_fit_nowhere_one_is_asked_about_in_a_pass(asked: Asked) -> None:
+    pods = [gpu_pod(f"p{number:02}", gpus=9) for number in range(50)]
+    orders = Placing(Nodes(2, *pods, gpus=8), Settings()).one()
+    assert asked.names == ["p00"]
+    named = [verdict.reason.split(" ")[1] for verdict in orders.verdicts]
+    assert named == [f"ns/Pod/{pod.metadata.name}" for pod in pods], "each is told of itself"
+
+
+def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None:
+    pods = [gpu_pod("a", gpus=9), gpu_pod("b", gpus=10), gpu_pod("c", gpus=8)]
+    assert places(Placing(Nodes(2, *pods, gpus=8), Settings()).one()) == {"c": "n0"}
+    assert asked.names == ["a", "b", "c"]
+
+
+def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next_in_turn(asked: Asked) -> None:
+    pods = [gpu_pod(f"p{number}", gpus=20 + number, priority=9 - number) for number in range(9)]
+    case = Placing(Nodes(1, *pods), Settings(pass_seconds=4))
+
+    def a_second() -> None:
+        case.clock.now += 1
+
+    asked.advance = a_second
+    seen = []
+    for _ in range(4):
+        asked.names.clear()
+        orders = case.one()
+        seen.append(list(asked.names))
+        assert orders.due_seconds == 0
+    # The two most urgent each time, and two of the others in turn.
+    assert seen == [
+        ["p0", "p1", "p2", "p3"],
+        ["p0", "p1", "p4", "p5"],
+        ["p0", "p1", "p6", "p7"],
+        ["p0", "p1", "p8", "p2"],
+    ]
+
+
+def waiting_gang(name: str, count: int, **more: Any) -> list[Any]:
+    """A gang that has waited long."""
+    annotations = {"topogate.io/gang": name, "topogate.io/gang-size": str(count)}
+    metadata = {**OLD["metadata"], "annotations": annotations}
+    return [gpu_pod(f"{name}-{number}", metadata=metadata, **more) for number in range(count)]
+
+
+def small(name: str, **spec: Any) -> Any:
+    """A young pod that would fit on any node that is free."""
+    return gpu_pod(name, metadata={"creationTimestamp": "2026-01-02T00:00:00Z"}, **spec)
+
+
+BUSY = gpu_pod("busy", node="n7")
+
+
+@pytest.mark.parametrize(("share", "free"), [(0.25, 5), (0.5, 3), (0.0, 7)])
+def test_gangs_that_wait_hold_no_more_than_a_share_of_the_nodes(share: float, free: int) -> None:
+    pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY]
+    pods += [small(f"s{number}") for number in range(7)]
+    case = Placing(Nodes(8, *pods), Settings(reserve_share=share))
+    assert len(places(case.one())) == free
+
+
+def test_what_was_held_in_vain_is_held_by_nobody_for_as_long() -> None:
+    pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY, small("s")]
+    case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0, reserve_hold_seconds=100))
+    held = []
+    for case.clock.now in (0.0, 99.0, 100.0, 199.0, 200.0):
+        held.append(not places(case.one()))
+    assert held == [True, True, False, False, True]
+
+
+def test_who_is_kept_out_is_told_by_whom_and_until_when() -> None:
+    pods = [*waiting_gang("big", 8), BUSY, small("s")]
+    case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
+    (said,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "s"]
+    assert "held for gangs that have waited longer: 8 for ns/Gang/big until " in said
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(99, True), (101, False), (None, False)])
+def test_a_pod_that_must_end_before_may_use_what_is_held(seconds: int | None, fits: bool) -> None:
+    limit = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    pods = [*waiting_gang("big", 8), BUSY, small("s", **limit)]
+    case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0, reserve_hold_seconds=100))
+    assert bool(places(case.one())) is fits
+
+
+def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_is_told_so() -> None:
+    case = Placing(Nodes(1, gpu_pod("a", schedulerName="nobody"), gpu_pod("b")), Settings())
+    orders = case.one()
+    assert places(orders) == {"b": "n0"}
+    (verdict,) = orders.verdicts
+    assert verdict.reason.startswith("its scheduler 'nobody' is none to which pods are released")

@@ -1,0 +1,62 @@
+"""Whether a gang would find room as a whole, if its released part were deleted and made again. Pure."""
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from webhook.kube.affinity import NodeSelectorTerm
+from webhook.kube.objects import Pod
+from webhook.placement import Assignment, NoFit, Options, Snapshot, place
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.pins import names_only
+from webhook.sweeper.observe.view import View
+
+
+def place_anew(
+    gang: PodGang,
+    part: Collection[Pod],
+    view: View,
+    snapshot: Snapshot,
+    avoid: frozenset[str],
+    options: Options,
+) -> Assignment | None:
+    """Where all of the gang goes once `part` is gone; None if nowhere.
+
+    Raises PlacementError for a gang that cannot be placed as it is written.
+    """
+    names = {f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in (*part, *gang.gated)}
+    nodes = {node for node in view.placed_on((*part, *gang.gated)).values() if node in snapshot.nodes}
+    emptied = snapshot.without(nodes, lambda use: use.name in names)
+    waiting = [*gang.gated, *(unpinned(pod, node) for pod in part if (node := view.occupied(pod)))]
+    stay = {pod.metadata.uid for pod in (*part, *gang.gated)}
+    others = [pod for pod in gang.released if pod.metadata.uid not in stay]
+    asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours)
+    answer = place(asked.gang, emptied, options)
+    return None if isinstance(answer, NoFit) else answer
+
+
+def unpinned(pod: Pod, node: str) -> Pod:
+    """The pod as its controller would make it again: without the pin that we gave it."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return pod
+    node_affinity = affinity.node_affinity
+    required = node_affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return pod
+    terms = [_without_pin(term, node) for term in required.node_selector_terms]
+    left = [term for term in terms if term.match_fields or term.match_expressions]
+    selector = replace(required, node_selector_terms=left) if left else None
+    node_affinity = replace(node_affinity, required_during_scheduling_ignored_during_execution=selector)
+    return replace(pod, spec=replace(pod.spec, affinity=replace(affinity, node_affinity=node_affinity)))
+
+
+def _without_pin(term: NodeSelectorTerm, node: str) -> NodeSelectorTerm:
+    """Without the last requirement that names just this node, which is the one that we appended."""
+    fields = list(term.match_fields)
+    for index in range(len(fields) - 1, -1, -1):
+        if names_only(fields[index], node):
+            del fields[index]
+            break
+    return replace(term, match_fields=fields)

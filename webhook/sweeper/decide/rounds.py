@@ -1,0 +1,82 @@
+"""What placing goes by: the ground of one pass, how far it has come, what is remembered of gangs."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.placement import Snapshot
+from webhook.sweeper.decide.orders import NewPlan, Verdict
+from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+
+RETRY_SECONDS: Final = 60.0
+"""A gang that found no place is asked about again after this long even if nothing has changed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A gang found no place: by what it was asked, of which state of the cluster, and when."""
+
+    members: frozenset[str]
+    avoid: frozenset[str]
+    usage_version: int
+    at: float
+
+    def still_holds(self, other: "Failure") -> bool:
+        """Whether asking again would answer the same: our own releases take room, they never make any."""
+        same = (self.members, self.usage_version) == (other.members, other.usage_version)
+        return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
+
+
+@dataclass
+class Memory:
+    """What is known of a gang from earlier passes."""
+
+    no_fit: Failure | None = None
+    victims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What gangs are placed on in one pass.
+
+    blocked: nodes to go to only if there is no other way. usage_version: see Changes.
+    """
+
+    view: View
+    snapshot: Snapshot
+    turns: Turns
+    blocked: frozenset[str]
+    usage_version: int
+
+
+@dataclass
+class Round:
+    """How far a pass has come.
+
+    rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
+    assumed: uids placed so far.
+    """
+
+    ground: Ground
+    snapshot: Snapshot
+    rank: Mapping[GangKey, int]
+    due_seconds: float
+    assumed: set[str] = field(default_factory=set)
+    no_fit: dict[Hashable, tuple[str, str]] = field(default_factory=dict)
+    plans: list[NewPlan] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def view(self) -> View:
+        """The cluster in this pass."""
+        return self.ground.view
+
+    def later(self, seconds: float) -> None:
+        """Something is due then, whatever is heard."""
+        self.due_seconds = min(self.due_seconds, seconds)
+
+    def waits(self, gang: PodGang, reason: str) -> None:
+        """The gang has no place, and why."""
+        self.verdicts.append(Verdict(gang, reason))

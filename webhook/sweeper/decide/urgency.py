@@ -1,0 +1,53 @@
+"""Who comes before whom, and who may be preempted for a gang. Pure."""
+
+from collections.abc import Sequence, Set
+
+from webhook.kube.objects import Pod
+from webhook.placement import Usage, victims
+from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.rounds import Round
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+
+def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Settings) -> victims.Victims | None:
+    """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
+    if not settings.preempt or not may_preempt(gang):
+        return None
+    if any(member.pod_class.wants_cards for member in asked.gang.members):
+        return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
+    lowest = lowest_priority(gang)
+    # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
+    # would stay behind, pinned to a node that is full; gangs placed earlier in this pass are at least as
+    # important, but stand there without priority.
+    staying: Set[str] = now.view.lasting | now.view.unbound | now.assumed
+
+    def may_go(use: Usage) -> bool:
+        return use.priority < lowest and use.name not in staying
+
+    return victims.find(asked.gang, now.snapshot, settings.options, may_go)
+
+
+def lowest_priority(gang: PodGang) -> int:
+    """The priority that a victim must be below, for each member that waits may have to preempt it."""
+    return min((pod.spec.priority or 0 for pod in gang.gated), default=0)
+
+
+def may_preempt(gang: PodGang) -> bool:
+    """Whether the classes of all that wait allow it."""
+    return all(pod.spec.preemption_policy != "Never" for pod in gang.gated)
+
+
+def held_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:
+    """The gates of others on these pods: quota, another controller."""
+    names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
+    return sorted(name for name in names if not name.startswith(prefix))
+
+
+def replaces(gang: PodGang, view: View) -> bool:
+    """Whether the waiting pods only fill up what the gang had: its own nodes may be held by others since."""
+    placement = view.placements.get(gang.key.placement_key)
+    if placement is None or not gang.released:
+        return False
+    return len(gang.pods) <= max(placement.spec.size, len(placement.spec.pods))
