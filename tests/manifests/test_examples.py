@@ -156,6 +156,24 @@ def test_a_pod_that_opts_out_is_left_alone(installed: Installation, opted_in: st
     assert gangs_of(installed, opted_in) == {}
 
 
+def test_a_gputask_becomes_a_running_pod_of_its_class_and_model(
+    installed: Installation, opted_in: str
+) -> None:
+    (pod,) = applied(installed, opted_in, "10-gputask.yaml", 1)
+    assert (pod["spec"]["priorityClassName"], pod["spec"]["priority"]) == ("gpu-low-priority", 1)
+    assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "1",
+    }  # fmt: skip
+    assert gangs_of(installed, opted_in) == {"Job/finetune": 1}
+
+
+def test_the_workers_of_a_gputask_are_one_gang_in_one_block(installed: Installation, opted_in: str) -> None:
+    pods = applied(installed, opted_in, "11-gputask-gang.yaml", 3)
+    assert len(blocks_of(pods)) == 1
+    assert gangs_of(installed, opted_in) == {"Job/pretrain": 3}
+
+
 def test_every_example_has_a_test() -> None:
     tested = re.findall(r'"(\d\d-[a-z-]+\.yaml)"', Path(__file__).read_text())
     assert sorted(tested) == sorted(path.name for path in EXAMPLES.glob("*.yaml"))
