@@ -6,10 +6,13 @@ import sys
 import time
 from pathlib import Path
 
+from hack.images.build import BuildError
+from hack.images.debian import BaseError
 from hack.local import node, nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, system_node
+from hack.local.install_real import RealInstallation
 from labeler.contract import keys
 
 
@@ -21,7 +24,7 @@ def main() -> int:
         if arguments.command == "up":
             return _up(folder, arguments)
         cluster = Cluster.load(folder)
-    except (ClusterError, NoControlPlaneError, ValueError) as error:
+    except (ClusterError, NoControlPlaneError, BaseError, BuildError, ValueError) as error:
         print(f"hack/cluster {arguments.command}: {error}", file=sys.stderr)
         return 1
     if arguments.command == "down":
@@ -41,8 +44,6 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
     shape = nodes.Shape(
         arguments.nodes, arguments.blocks, arguments.subblocks, arguments.gpus, arguments.intel
     )
-    if arguments.topogate and arguments.real_nodes:
-        raise ClusterError("--topogate beside a real node is not there yet; use one of them")
     if folder.exists() and any(Cluster.load(folder).alive.values()):
         raise ClusterError(
             f"{arguments.name!r} is already up; stop it with hack/cluster down --name {arguments.name}"
@@ -54,7 +55,7 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
     try:
         if arguments.topogate:
             _install(cluster)
-        nodes.register(cluster.api(), nodes.grid(shape))
+        nodes.register(cluster.api(), nodes.grid(shape), tainted=cluster.real is not None)
     except BaseException:
         cluster.down()
         raise
@@ -68,6 +69,12 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _install(cluster: Cluster) -> None:
+    if cluster.real is not None:
+        say(f"Installing topogate: its manifests, and its programs as pods on {node.NAME} ...")
+        real = RealInstallation(cluster)
+        real.apply()
+        real.wait()
+        return
     say(
         "Installing topogate: its manifests, and each program as a local process under its pod's identity ..."
     )

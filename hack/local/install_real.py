@@ -35,6 +35,7 @@ class RealInstallation:
     def apply(self) -> None:
         """Load the images and apply the manifests. Raises ClusterError, and what building raises."""
         images.load(self.cluster)
+        devices.plug(self.cluster.namespaces, [])  # the folder is there even without a card
         folder = self.cluster.folder / "install"
         folder.mkdir(exist_ok=True)
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(self._overlay()))

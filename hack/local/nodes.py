@@ -43,8 +43,13 @@ class SimulatedNode:
         """The labels that a labeler would write."""
         return dict(zip(keys.PRERELEASE_TOPOLOGY, self.place, strict=True))
 
-    def manifest(self, labels: dict[str, str] | None = None) -> dict[str, Any]:
-        """The Node object, ready and with allocatable resources."""
+    @property
+    def _taint(self) -> dict[str, str]:
+        """As GPU nodes have it; the API server makes pods that ask for the resource tolerate it."""
+        return {"key": keys.I915 if self.intel else "nvidia.com/gpu", "effect": "NoSchedule"}
+
+    def manifest(self, labels: dict[str, str] | None = None, *, tainted: bool = False) -> dict[str, Any]:
+        """The Node object, ready, with allocatable resources. tainted: only pods that want its GPUs come."""
         resources = {
             "cpu": "96",
             "memory": f"{1024 * _GIB}",
@@ -66,6 +71,7 @@ class SimulatedNode:
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": self.name, "labels": own | (labels or {})},
+            "spec": {"taints": [self._taint]} if tainted else {},
             "status": {
                 "allocatable": resources,
                 "capacity": resources,
@@ -112,8 +118,13 @@ def grid(shape: Shape) -> list[SimulatedNode]:
     ]
 
 
-def register(api: Api, nodes: Iterable[SimulatedNode], *, labelled: bool = True) -> None:
-    """Create the nodes. labelled: with their topology labels, as if a labeler had been there."""
+def register(
+    api: Api, nodes: Iterable[SimulatedNode], *, labelled: bool = True, tainted: bool = False
+) -> None:
+    """Create the nodes. labelled: with their topology labels, as if a labeler had been there.
+
+    tainted: they take only pods that want their GPUs, so that all others go to a real node.
+    """
 
     def create(node: SimulatedNode) -> None:
         labels = dict(node.topology_labels) if labelled else {}
@@ -121,7 +132,7 @@ def register(api: Api, nodes: Iterable[SimulatedNode], *, labelled: bool = True)
             numbers = range(node.gpus)
             labels[keys.GPU_NUMBERS_LABEL] = ".".join(map(str, numbers))
             labels[keys.CARDS_LABEL] = ".".join(f"card{number}" for number in numbers)
-        api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+        api.request("POST", "/api/v1/nodes", body=node.manifest(labels, tainted=tainted))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(create, nodes))
