@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
@@ -26,6 +27,7 @@ from labeler.health import Health, serve
 from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
 
 LOCK_SECONDS: Final = 1.0
+OBSERVE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
 """Longest wait for one answer of the API server: the kubelet waits as well."""
 _LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -159,15 +161,25 @@ class Allocator:
             ]
             for thread in threads:
                 thread.start()
-            while not self.stop.wait(1):
-                if self._options.cdi and self._vendor.describes_cdi:
-                    cdi.write(self._options.cdi, self._inventory.cards().values())
-                alive = all(thread.is_alive() for thread in threads)
-                if alive:
-                    health.beat("; ".join(filter(None, (each.problem for each in self._registrations))))
-            self._inventory.wake()
-            for thread in threads:
-                thread.join()
+            try:
+                self._tend(threads, health)
+            finally:
+                self.stop.set()
+                self._inventory.wake()
+                for thread in threads:
+                    thread.join()
+
+    def _tend(self, threads: Sequence[threading.Thread], health: Health) -> None:
+        """What is done every second while the threads work. Raises OSError."""
+        observe_at = 0.0
+        while not self.stop.wait(1):
+            if self._options.cdi and self._vendor.describes_cdi:
+                cdi.write(self._options.cdi, self._inventory.cards().values())
+            if self._resolver is not None and time.monotonic() >= observe_at:
+                self._resolver.observe()
+                observe_at = time.monotonic() + OBSERVE_SECONDS
+            if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
+                health.beat("; ".join(filter(None, (each.problem for each in self._registrations))))
 
     def _lock(self, health: Health) -> IO[str] | None:
         """The node's lock, waited for; None if told to stop before."""
@@ -215,7 +227,7 @@ class Allocator:
         ]
         if not options.no_monitoring:
             plugins += [
-                MonitoringPlugin(resource, shown, vendor, self._inventory)
+                MonitoringPlugin(resource, shown, vendor, self._inventory, options.cdi is not None)
                 for resource, shown in vendor.monitoring.items()
             ]
         return plugins

@@ -18,7 +18,6 @@ from typing import Any, Final
 import grpc
 
 from labeler.allocator import metrics
-from labeler.allocator.choose import check_devices
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
 from labeler.allocator.values import MONITORING_ID, Card, Edits, Refusal, card_of, device_id
@@ -62,6 +61,9 @@ class Plugin:
         """Whether the kubelet holds a stream of the devices: then it has this plugin registered."""
         return self._streams > 0
 
+    def forget(self) -> None:
+        """Another kubelet may be listening than before."""
+
     def devices(self) -> list[wire.Device]:
         """Every device with its health."""
         raise NotImplementedError
@@ -83,6 +85,7 @@ class Plugin:
         with self._lock:
             self._streams += 1
             self.opened += 1
+        self.forget()
         context.add_callback(self._inventory.wake)
         told: list[wire.Device] | None = None
         try:
@@ -146,6 +149,10 @@ class CardsPlugin(Plugin):
         self._use_cdi = use_cdi
         self._answered: _Answered | None = None
 
+    def forget(self) -> None:
+        """What was answered to a kubelet that has gone is not believed any more."""
+        self._answered = None
+
     def devices(self) -> list[wire.Device]:
         """So many of each card."""
         return [
@@ -176,7 +183,7 @@ class CardsPlugin(Plugin):
         grant = self._grant(devices, cards)
         given = self._given(grant, devices, cards)
         visible = self._also_visible(grant)
-        edits = self._vendor.edits(given, visible, grant.container)
+        edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
         metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
         log.info(
             "%s: %s to %s, container %s (%s) %s",
@@ -187,9 +194,7 @@ class CardsPlugin(Plugin):
             grant.how,
             dict(edits.environment),
         )
-        if not self._use_cdi:
-            return edits
-        return Edits(environment=edits.environment, cdi=tuple(self._vendor.cdi_name(card) for card in given))
+        return edits
 
     def _cards(self) -> Mapping[int, Card]:
         return self._inventory.cards(self.resource)
@@ -219,16 +224,11 @@ class CardsPlugin(Plugin):
             raise Refusal(f"{ill[0].label} cannot be handed out: {ill[0].problem}")
         if grant.how == DEFAULT:
             return {by_label[card_of(device)]: () for device in sorted(devices)}
-        check_devices(
-            [cards[share.card].label for share in grant.shares for _ in range(self._times(grant, devices))],
-            devices,
-        )
-        return {cards[share.card]: share.tiles for share in grant.shares}
-
-    @staticmethod
-    def _times(grant: Grant, devices: Sequence[str]) -> int:
-        """How many shares of its one card an init container or sidecar has."""
-        return len(devices) if len(set(grant.shares)) == 1 and len(grant.shares) == 1 else 1
+        tiles = {share.card: share.tiles for share in grant.shares}
+        given = {by_label[card_of(device)] for device in devices}
+        if {card.number for card in given} != tiles.keys():
+            raise Refusal("its cards have changed since they were chosen; let the pod be made again")
+        return {card: tiles[card.number] for card in sorted(given, key=lambda card: card.number)}
 
     def _also_visible(self, grant: Grant) -> list[Card]:
         """All cards of a resource that the container monitors beside."""
@@ -245,10 +245,13 @@ class CardsPlugin(Plugin):
 class MonitoringPlugin(Plugin):
     """A resource with one device, which shows every card of another resource and takes none."""
 
-    def __init__(self, resource: str, shown: str, vendor: Vendor, inventory: Inventory) -> None:
+    def __init__(
+        self, resource: str, shown: str, vendor: Vendor, inventory: Inventory, use_cdi: bool = False
+    ) -> None:
         """shown: the resource whose cards are shown."""
         super().__init__(resource, inventory)
         self._shown = shown
+        self._use_cdi = use_cdi
         self._vendor = vendor
 
     def devices(self) -> list[wire.Device]:
@@ -262,7 +265,7 @@ class MonitoringPlugin(Plugin):
     def allocate(self, devices: Sequence[str]) -> Edits:
         """The device files of every healthy card; no mask, since a monitor looks at all of them."""
         cards = {card: () for card in self._inventory.cards(self._shown).values() if not card.problem}
-        edits = self._vendor.edits(cards, (), None)
+        edits = self._vendor.edits(cards, (), None, self._use_cdi)
         metrics.ALLOCATIONS.labels(self.resource, DEFAULT).inc()
         return edits
 

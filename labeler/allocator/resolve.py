@@ -4,9 +4,11 @@ Nothing is remembered that matters: every answer is made from what both say at t
 allocator and the kubelet may be restarted between any two calls. The kubelet waits meanwhile, hence briefly.
 """
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -123,6 +125,10 @@ class Resolver:
         self._sleep = sleep
         self._clock = clock
         self._without_plan: dict[str, None] = {}
+        self._asked = threading.Lock()
+        self._in_flight = 0
+        self._listed: frozenset[PodName] = frozenset()
+        self._settled: frozenset[PodName] = frozenset()
 
     def prefer(
         self,
@@ -134,7 +140,8 @@ class Resolver:
         default: Default,
     ) -> tuple[list[str], Grant]:
         """The devices that the container being served should get. Raises Refusal."""
-        found = self._who(resource, size)
+        with self._flight():
+            found = self._who(resource, size)
         if found.served is None or found.how == DEFAULT:
             return default(promised(found.pods.values(), found.listing, cards, resource)), _by_default(found)
         pod = found.served.pod
@@ -152,7 +159,8 @@ class Resolver:
 
     def confirm(self, resource: str, devices: Sequence[str], cards: Cards) -> Grant:
         """What the container gets that the kubelet gives these devices. Raises Refusal if they are wrong."""
-        found = self._who(resource, len(devices))
+        with self._flight():
+            found = self._who(resource, len(devices))
         if found.served is None or found.how == DEFAULT:
             return _by_default(found)
         pod = found.served.pod
@@ -167,6 +175,31 @@ class Resolver:
             assert first is not None, "a served pod has a container that is served"
             raise first
 
+    def observe(self) -> None:
+        """Note which pods are there while nobody asks for devices; to be called every few seconds.
+
+        A pod that is listed twice so is admitted, and not the one that asks next. That tells apart pods that
+        the API server does not know: static ones that it refused to mirror, and those deleted by force.
+        """
+        try:
+            listing = self._listing.now()
+        except ListingError:
+            listing = {}
+        with self._asked:
+            listed = frozenset() if self._in_flight else frozenset(listing)
+            self._settled, self._listed = self._listed & listed, listed
+
+    @contextlib.contextmanager
+    def _flight(self) -> Iterator[None]:
+        with self._asked:
+            self._in_flight += 1
+            self._listed = frozenset()  # a list from before this moment may still be on its way
+        try:
+            yield
+        finally:
+            with self._asked:
+                self._in_flight -= 1
+
     def _who(self, resource: str, size: int) -> _Found:
         """Who is served. Raises Refusal when that stays uncertain."""
         deadline = self._clock() + self._patience.for_certainty
@@ -180,7 +213,9 @@ class Resolver:
                 if self._clock() >= deadline:
                     raise Refusal(f"it cannot be told which pod asks for {resource}: {error}") from error
             else:
-                found = identify(resource, size, listing, pods)
+                strangers = {key for key in listing if key in self._settled and key not in pods}
+                asking = {key: held for key, held in listing.items() if key not in strangers}
+                found = identify(resource, size, asking, pods)
                 if isinstance(found, Served):
                     if is_planned(found.pod):
                         return _Found(PLANNED, found, listing, pods)

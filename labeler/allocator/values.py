@@ -107,10 +107,6 @@ class Pod:
         """How people name it."""
         return f"{self.namespace}/{self.name}"
 
-    def wants(self, resource: str) -> bool:
-        """Whether any container asks for the resource."""
-        return any(each.wants(resource) for each in (*self.init, *self.sidecars, *self.containers))
-
 
 Listing = Mapping[PodName, Mapping[str, Mapping[str, tuple[str, ...]]]]
 """The kubelet's word: pod -> container -> resource -> device ids. Ordinary init containers are not in it."""

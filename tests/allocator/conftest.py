@@ -26,7 +26,7 @@ class Kubelet:
         self.allocatable = resources_wire.AllocatableResourcesResponse()
         self.get_error = 'pod "-" in namespace "-" not found'
         self.refuses = False
-        self._streams: list[Any] = []
+        self.streams: list[Any] = []
         self._servers: list[grpc.Server] = []
         for name in ("device-plugins", "pod-resources"):
             (folder / name).mkdir()
@@ -75,11 +75,11 @@ class Kubelet:
 
     def stop(self) -> None:
         """As it dies: its sockets stay, nobody answers on them, and its streams break off."""
-        for stream in self._streams:
+        for stream in self.streams:
             stream.close()
         for server in self._servers:
             server.stop(0).wait()
-        self._streams, self._servers = [], []
+        self.streams, self._servers = [], []
 
     def wait_for_devices(self, count: int) -> dict[str, str]:
         """Until so many lists of devices have come in all; returns the last, id -> health."""
@@ -101,7 +101,7 @@ class Kubelet:
             context.abort(grpc.StatusCode.UNKNOWN, "no")
         self.registered.append(request)
         channel = grpc.insecure_channel(f"unix:{self.plugins / request.endpoint}")
-        self._streams.append(channel)
+        self.streams.append(channel)
         threading.Thread(target=self._listen, args=(channel,), daemon=True).start()
         return plugin_wire.Empty()
 

@@ -76,7 +76,7 @@ def test_a_container_gets_its_cards_what_all_share_and_their_names(nvidia: Nvidi
     edits = nvidia.edits({cards[2]: (), cards[3]: ()}, (), None)
     assert edits.nodes == ("/dev/nvidia2", "/dev/nvidia3", "/dev/nvidiactl")
     assert edits.environment == {"NVIDIA_VISIBLE_DEVICES": "GPU-2-x,GPU-3-x"}
-    assert nvidia.cdi_name(cards[2]) == "nvidia.com/gpu=GPU-2-x"
+    assert nvidia.edits({cards[2]: ()}, (), None, use_cdi=True).cdi == ("nvidia.com/gpu=GPU-2-x",)
 
 
 class Library:

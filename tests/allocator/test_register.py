@@ -102,21 +102,22 @@ def test_after_the_kubelets_restart_it_is_registered_again_on_a_new_socket(
     kubelet.wait_for_devices(1)
     kubelet.stop()
     kubelet.start()
-    before = site.now
     site.turn_until_heard(kubelet, 2)
     first, second = (request.endpoint for request in kubelet.registered)
     assert first != second
     assert not (kubelet.plugins / first).exists()
-    assert site.now - before <= 5
 
 
-def test_a_stream_that_breaks_off_is_begun_again(kubelet: Kubelet, site: Site) -> None:
+def test_a_stream_that_breaks_off_is_begun_again_at_the_next_turn(kubelet: Kubelet, site: Site) -> None:
     site.turn()
     kubelet.wait_for_devices(1)
-    kubelet._streams.pop().close()  # the kubelet lives, its sockets stay
-    before = site.now
-    site.turn_until_heard(kubelet, 2)
-    assert site.now - before <= 5
+    kubelet.streams.pop().close()  # the kubelet lives, its sockets stay
+    deadline = time.monotonic() + 10
+    while site.plugin.is_listened_to and time.monotonic() < deadline:
+        time.sleep(0.01)
+    site.turn()
+    kubelet.wait_for_devices(2)
+    assert len(kubelet.registered) == 2
 
 
 def test_a_kubelet_that_is_away_or_refuses_is_asked_again(kubelet: Kubelet, site: Site) -> None:
@@ -149,9 +150,8 @@ def test_own_devices_of_before_a_restart_are_no_rival_once_the_kubelet_drops_the
     site.turn()
     assert not kubelet.registered
     kubelet.allocatable = healthy(MONITORING)
-    before = site.now
-    site.turn_until_heard(kubelet, 1)
-    assert site.now - before <= 1
+    site.turn()
+    kubelet.wait_for_devices(1)
 
 
 def test_the_vendors_plugin_is_known_by_its_socket_before_it_is_registered(

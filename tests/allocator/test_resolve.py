@@ -145,6 +145,38 @@ def test_a_pod_that_only_the_kubelet_knows_gets_a_default() -> None:
     assert world.prefer()[1] == Grant(DEFAULT)
 
 
+def test_a_pod_that_the_api_server_never_knew_is_no_obstacle_once_it_was_seen_at_rest() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card2"),)
+    static: Listing = {("kube-system", "static"): {"c": {}}}
+    world.listing = lambda _: {("ns", "p"): {}, **static}
+    resolver = world.resolver()
+
+    def prefer() -> list[str]:
+        return resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])[0]
+
+    with pytest.raises(Refusal, match="kube-system/static, ns/p may be the one"):
+        prefer()
+    world.listing = lambda _: static
+    resolver.observe()
+    resolver.observe()
+    world.listing = lambda _: {("ns", "p"): {}, **static}
+    assert prefer() == ["card2-0"]
+
+
+def test_a_list_that_a_question_crossed_settles_nothing() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card2"),)
+    unknown: Listing = {("ns", "p"): {}, ("kube-system", "static"): {"c": {}}}
+    world.listing = lambda _: unknown
+    resolver = world.resolver()
+    resolver.observe()
+    for _ in range(2):
+        with pytest.raises(Refusal):
+            resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
+        resolver.observe()
+
+
 def test_a_request_that_fits_no_pod_is_refused() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card0"),)

@@ -38,9 +38,6 @@ class Vendor(Protocol):
     def rivals(self, resource: str) -> tuple[str, ...]:
         """Names of sockets by which another plugin of this resource is known."""
 
-    def cdi_name(self, card: Card) -> str:
-        """The name by which a container runtime knows a card, where CDI is asked for."""
-
     def default(
         self,
         cards: Mapping[int, Card],
@@ -52,11 +49,16 @@ class Vendor(Protocol):
         """Devices for a pod without a plan. taken: how many of each card are promised to others."""
 
     def edits(
-        self, given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], container: Container | None
+        self,
+        given: Mapping[Card, tuple[int, ...]],
+        visible: Iterable[Card],
+        container: Container | None,
+        use_cdi: bool = False,
     ) -> Edits:
         """What a container is started with that gets these cards (with their tiles; () for all of them).
 
-        visible: further cards that it sees. Raises Refusal.
+        visible: further cards that it sees. use_cdi: name the cards to the container runtime, instead of
+        their files. Raises Refusal.
         """
 
 

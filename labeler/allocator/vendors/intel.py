@@ -68,10 +68,6 @@ class Intel:
         """Intel's own plugin names its sockets after the resource."""
         return (resource.replace("/", "-") + ".sock",)
 
-    def cdi_name(self, card: Card) -> str:
-        """As described here."""
-        return cdi.qualified(card)
-
     def default(
         self,
         cards: Mapping[int, Card],
@@ -84,12 +80,18 @@ class Intel:
         return spread(available, must_include, size, taken)
 
     def edits(
-        self, given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], container: Container | None
+        self,
+        given: Mapping[Card, tuple[int, ...]],
+        visible: Iterable[Card],
+        container: Container | None,
+        use_cdi: bool = False,
     ) -> Edits:
         """The cards' device files and paths by PCI address, and the mask for Level Zero."""
-        hierarchy = container.hierarchy if container else None
+        mask = environment(given, visible, container.hierarchy if container else None)
+        if use_cdi:
+            return Edits(environment=mask, cdi=tuple(cdi.qualified(card) for card in given))
         return Edits(
-            environment=environment(given, visible, hierarchy),
+            environment=mask,
             nodes=tuple(node for card in given for node in card.nodes),
             links=tuple(link for card in given for link in card.links),
         )

@@ -64,10 +64,6 @@ class Nvidia:
         """The socket of NVIDIA's own plugin."""
         return ("nvidia-gpu.sock",)
 
-    def cdi_name(self, card: Card) -> str:
-        """As nvidia-ctk names it."""
-        return f"{keys.NVIDIA_GPU}={card.label}"
-
     def default(
         self,
         cards: Mapping[int, Card],
@@ -94,9 +90,15 @@ class Nvidia:
         return [device_id(label, 0) for label in chosen]
 
     def edits(
-        self, given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], container: Container | None
+        self,
+        given: Mapping[Card, tuple[int, ...]],
+        visible: Iterable[Card],
+        container: Container | None,
+        use_cdi: bool = False,
     ) -> Edits:
         """The cards' device files and those that all cards share, and their names for the runtime."""
+        if use_cdi:  # as nvidia-ctk names them
+            return Edits(cdi=tuple(f"{keys.NVIDIA_GPU}={card.label}" for card in given))
         shared = tuple(node for node in _SHARED if self._seen(node).exists())
         return Edits(
             environment={VISIBLE_DEVICES: ",".join(card.label for card in given)},

@@ -1,0 +1,146 @@
+"""What the API server lets an allocator do, with its manifests and a token bound to its pod."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from labeler.allocator.events import REFUSED, event
+from labeler.allocator.pods import NodePods
+from labeler.allocator.values import Container, Pod
+from labeler.api import ApiClient, NodeApiError
+from labeler.contract import keys
+from tests.support import create_namespace
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json"}
+ACCOUNT = "/api/v1/namespaces/topogate-allocator/serviceaccounts/allocator"
+
+
+@pytest.fixture(scope="module")
+def cluster(module_cluster: Cluster) -> Cluster:
+    for name in ("gpu", "other"):
+        nodes.register(module_cluster.api(), [nodes.SimulatedNode(name, ("b", "s", "h"), False, 0)])
+    for file in ("allocator.yaml", "policy.yaml"):
+        module_cluster.kubectl("apply", "-f", str(ROOT / "manifests" / "components" / "allocator" / file))
+    module_cluster.wait_for(
+        "its ServiceAccount",
+        lambda: module_cluster.kubectl("get", "--raw", ACCOUNT, check=False).stdout != "",
+    )
+    label = {"metadata": {"labels": {f"{keys.GPU_VENDOR_COUNT_PREFIX}intel": "2"}}}
+    module_cluster.kubectl("patch", "node", "gpu", "-p", json.dumps(label))
+    return module_cluster
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> ApiClient:
+    """The identity of the allocator's pod on the node gpu."""
+    found: list[dict[str, Any]] = []
+
+    def is_there() -> bool:
+        pods = cluster.api().json("GET", "/api/v1/namespaces/topogate-allocator/pods")["items"]
+        found[:] = [pod for pod in pods if pod["spec"].get("nodeName")]
+        return bool(found)
+
+    cluster.wait_for("the allocator's pod on the node with cards", is_there)
+    assert {pod["spec"]["nodeName"] for pod in found} == {"gpu"}
+    bound = {key: found[0]["metadata"][key] for key in ("name", "uid")}
+    return client_with(cluster, tmp_path_factory.mktemp("token"), {"kind": "Pod", "apiVersion": "v1"} | bound)
+
+
+def client_with(cluster: Cluster, folder: Path, bound: dict[str, str] | None) -> ApiClient:
+    spec: dict[str, Any] = {"expirationSeconds": 3600} | ({"boundObjectRef": bound} if bound else {})
+    answer = cluster.api().json("POST", f"{ACCOUNT}/token", body={"spec": spec})
+    (folder / "token").write_text(answer["status"]["token"])
+    return ApiClient(cluster.server, folder / "token", cluster.certificate_authority)
+
+
+def told(**changes: Any) -> bytes:
+    body = event(Pod("default", "p", "uid"), REFUSED, "no card", "gpu", 1_700_000_000)
+    return json.dumps(body | changes).encode()
+
+
+def post(client: ApiClient, body: bytes) -> None:
+    client.call("POST", "/api/v1/namespaces/default/events", body, JSON)
+
+
+def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster, client: ApiClient) -> None:
+    namespace = create_namespace(cluster)
+    annotations = {"gas-container-cards": "|card1", "gas-ts": "1700000000000000000", "other": "x"}
+    container = {"image": "none", "resources": {"limits": {keys.I915: "1", "cpu": "100m"}}}
+    environment = [
+        {"name": "ZE_FLAT_DEVICE_HIERARCHY", "value": "FLAT"},
+        {"name": "ZE_FLAT_DEVICE_HIERARCHY", "value": "COMPOSITE"},
+    ]
+    field_path = {"fieldRef": {"fieldPath": "metadata.name"}}
+    for name, node in (("here", "gpu"), ("there", "other")):
+        body = {
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {
+                "nodeName": node,
+                "initContainers": [
+                    container | {"name": "i"},
+                    container | {"name": "s", "restartPolicy": "Always"},
+                ],
+                "containers": [
+                    {
+                        "name": "a",
+                        "image": "none",
+                        "env": [{"name": "ZE_FLAT_DEVICE_HIERARCHY", "valueFrom": field_path}],
+                    },
+                    container | {"name": "b", "env": environment},
+                ],
+            },
+        }
+        cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+    pods = {pod.key: pod for pod in NodePods(client, "gpu").now()}
+    assert (namespace, "there") not in pods
+    pod = pods[namespace, "here"]
+    assert pod.annotations == {key: annotations[key] for key in ("gas-container-cards", "gas-ts")}
+    assert pod.containers == (Container("a", {}, "?"), Container("b", {keys.I915: 1}, "COMPOSITE"))
+    assert pod.init == (Container("i", {keys.I915: 1}),)
+    assert pod.sidecars == (Container("s", {keys.I915: 1}),)
+    assert not pod.over
+
+
+def test_it_may_tell_of_cards_in_its_own_name(client: ApiClient) -> None:
+    post(client, told())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"source": {"component": "topogate-allocator", "host": "other"}}, "its own node's"),
+        ({"source": {"component": "kubelet", "host": "gpu"}}, "its own name"),
+        ({"reason": "Killing"}, "tell of the cards of pods"),
+        ({"involvedObject": {"kind": "Node", "name": "gpu", "namespace": "default"}}, "the cards of pods"),
+    ],
+)
+def test_it_may_tell_of_nothing_else(client: ApiClient, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(NodeApiError, match=words) as error:
+        post(client, told(**changes))
+    assert error.value.status == 422
+
+
+def test_a_token_that_is_bound_to_no_pod_may_tell_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(NodeApiError, match="its own node's"):
+        post(client_with(cluster, tmp_path, None), told())
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/namespaces/default/pods/p"),
+        ("GET", "/api/v1/nodes"),
+        ("GET", "/api/v1/namespaces/default/secrets"),
+        ("DELETE", "/api/v1/namespaces/default/pods/p"),
+        ("GET", "/api/v1/pods?watch=1&timeoutSeconds=1"),
+    ],
+)
+def test_it_may_neither_read_nor_change_anything_else(client: ApiClient, method: str, path: str) -> None:
+    with pytest.raises(NodeApiError) as error:
+        client.call(method, path, None, JSON)
+    assert error.value.status == 403
