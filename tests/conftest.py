@@ -11,7 +11,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import clean, create_namespace, delete_namespace
+from tests.support import clean, create_namespace, delete, delete_namespace, exists
 
 NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NODE = ("real_control_plane", "real_cluster")
@@ -91,3 +91,15 @@ def opted_in(control_plane: Cluster) -> Iterator[str]:
     name = create_namespace(control_plane, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     yield name
     delete_namespace(control_plane, name)
+
+
+@pytest.fixture
+def defined(cluster: Cluster) -> Iterator[list[str]]:
+    """Paths of the CustomResourceDefinitions that a test installs, which are gone after it."""
+    made: list[str] = []
+    yield made
+    api = cluster.api()
+    for path in made:
+        delete(api, path)
+    for path in made:
+        cluster.wait_for(f"the end of {path}", lambda path=path: not exists(api, path))  # type: ignore[misc]

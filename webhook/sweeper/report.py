@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.decide.orders import Done, NewPlan, Orders
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.pins import is_gated
@@ -60,7 +60,7 @@ class Reporter:
         for verdict in told.verdicts:
             (self.settling if verdict.settles else self.waits)(verdict.gang, verdict.reason)
         for plan_ in told.placed if isinstance(told, Done) else ():
-            self.placed(plan_.gang, f"{len(plan_.entries)} pods placed on {plan_.answer.spread}")
+            self.placed(plan_.gang, _placed(plan_))
 
     def waits(self, gang: PodGang, reason: str) -> None:
         """A complete gang has no place, and why."""
@@ -243,6 +243,16 @@ class Reporter:
     def _is_news(self, name: str, kind: str) -> bool:
         before, self._failed[name] = self._failed.get(name), kind
         return before != kind
+
+
+def _placed(order: NewPlan) -> str:
+    gang = order.gang
+    said = f"{len(order.entries)} pods placed on {order.spread}"
+    if len(order.entries) < len(gang.pods):
+        said = f"{len(order.entries)} pods placed; all {len(gang.pods)} are then on {order.spread}"
+    if order.kept:
+        said += f"; {len(order.kept)} nodes are kept for the {len(gang.later)} pods that come later"
+    return said
 
 
 def _gang_of(placement: Placement) -> tuple[str, str, str]:

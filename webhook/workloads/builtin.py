@@ -5,6 +5,7 @@ from typing import Final
 
 from webhook.kube.objects import Metadata
 from webhook.kube.struct import Struct
+from webhook.workloads.shape import Part, PodTemplate, Shape
 
 
 class Owner(Struct, frozen=True):
@@ -61,11 +62,17 @@ def at_once(spec: JobSpec, succeeded: int = 0) -> int:
     return max(0, min(parallelism, spec.completions - succeeded))
 
 
+class _Ordinals(Struct, frozen=True):
+    start: int = 0
+
+
 class StatefulSetSpec(Struct, frozen=True):
     """Its number of pods, and whether each waits for the one before it."""
 
     replicas: int | None = None
     pod_management_policy: str = "OrderedReady"
+    ordinals: _Ordinals | None = None
+    template: PodTemplate = PodTemplate()
 
 
 class StatefulSet(Owner, frozen=True):
@@ -82,3 +89,13 @@ def stateful_set_size(owner: StatefulSet) -> int | None:
 def stateful_set_is_staged(owner: StatefulSet) -> bool:
     """OrderedReady makes each pod when the one before it is Ready."""
     return owner.spec.pod_management_policy != "Parallel"
+
+
+def stateful_set_shape(owner: StatefulSet) -> Shape:
+    """Where each pod waits for the one before it, each is a stage."""
+    if not stateful_set_is_staged(owner):
+        return ()
+    start = owner.spec.ordinals.start if owner.spec.ordinals else 0
+    name, template = owner.metadata.name, owner.spec.template
+    count = stateful_set_size(owner) or 0
+    return tuple(Part(name, at, template, range(at, at + 1)) for at in range(start, start + count))

@@ -12,12 +12,17 @@ from webhook.workloads import builtin as builtin
 from webhook.workloads import sets as sets
 from webhook.workloads import training as training
 from webhook.workloads.builtin import Owner
+from webhook.workloads.shape import Shape
 
 T = TypeVar("T", bound=Owner)
 
 
 def _never(owner: Any) -> bool:
     return False
+
+
+def _untold(owner: Any) -> Shape:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Workload(Generic[T]):
     struct: type[T]
     size: Callable[[T], int | None]
     is_staged: Callable[[T], bool] = _never
+    shape: Callable[[T], Shape] = _untold
     by_uid: bool = False
 
     @property
@@ -52,6 +58,7 @@ def _training(resource: str, *versions: str) -> Workload[training.TrainingJob]:
         training.TrainingJob,
         training.training_job_size,
         training.training_job_is_staged,
+        training.training_job_shape,
     )
 
 
@@ -65,6 +72,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         builtin.StatefulSet,
         builtin.stateful_set_size,
         builtin.stateful_set_is_staged,
+        builtin.stateful_set_shape,
         by_uid=True,
     ),
     Workload(
@@ -75,6 +83,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.JobSet,
         sets.job_set_size,
         sets.job_set_is_staged,
+        sets.job_set_shape,
         by_uid=True,
     ),
     Workload(
@@ -85,6 +94,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.LeaderWorkerSet,
         sets.leader_worker_set_size,
         sets.leader_worker_set_is_staged,
+        sets.leader_worker_set_shape,
     ),
     Workload(
         "PodGroup", "scheduling.x-k8s.io", ("v1alpha1",), "podgroups", sets.PodGroup, sets.pod_group_size

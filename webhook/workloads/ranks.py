@@ -5,7 +5,7 @@ each role (master, workers) from 0 on. The placement core knows single numbers.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -20,10 +20,13 @@ Rank = tuple[int | str, ...]
 """As a controller writes it: roles, then numbers."""
 
 
-def ranks_by_uid(gated: list[Pod], released: list[Pod], problems: list[str]) -> dict[str, int]:
+def ranks_by_uid(
+    gated: list[Pod], released: list[Pod], problems: list[str], later: Iterable[tuple[Rank, Pod]] = ()
+) -> dict[str, int]:
     """Ranks by uid if every pod has one and no two have the same; else none, and why.
 
-    A pod that we do not hold may lack one (an MPI launcher, a Ray head): it takes nobody's place.
+    A pod that we do not hold may lack one (an MPI launcher, a Ray head): it takes nobody's place. later: pods
+    that are yet to be made, with the ranks that they will have.
     """
     found = {pod.metadata.uid: rank_of(pod) for pod in (*gated, *released)}
     if all(rank is None for rank in found.values()):
@@ -35,6 +38,7 @@ def ranks_by_uid(gated: list[Pod], released: list[Pod], problems: list[str]) -> 
         problems.append(f"{missing} of {len(found)} pods have no rank; placed without ranks")
         return {}
     known = {uid: rank for uid, rank in found.items() if rank is not None}
+    known |= {pod.metadata.uid: rank for rank, pod in later}
     if len(set(known.values())) < len(known):
         problems.append("two pods have the same rank; placed without ranks")
         return {}
@@ -85,6 +89,11 @@ def rank_of(pod: Pod) -> Rank | None:
         match = _TRAILING_NUMBER.search(pod.metadata.name)
         return (int(match[1]),) if match else None
     return None
+
+
+def own_rank(pod: Pod) -> Rank | None:
+    """A pod's rank, also that of a leader that its controller does not number."""
+    return rank_of(pod) or _rank_of_leader(pod)
 
 
 def _rank_of_leader(pod: Pod) -> Rank | None:

@@ -5,19 +5,25 @@ import msgspec
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.builtin import JobSpec, Owner, at_once
+from webhook.workloads.shape import Part, PodTemplate, Shape
 
 
 class _Annotated(Struct, frozen=True):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class _MadeJobSpec(JobSpec, frozen=True):
+    template: PodTemplate = PodTemplate()
+
+
 class _JobTemplate(Struct, frozen=True):
     metadata: _Annotated = _Annotated()
-    spec: JobSpec = JobSpec()
+    spec: _MadeJobSpec = _MadeJobSpec()
 
 
 class _Dependency(Struct, frozen=True):
     name: str = ""
+    status: str = "Ready"
 
 
 class ReplicatedJob(Struct, frozen=True):
@@ -76,15 +82,56 @@ def job_set_is_staged(owner: JobSet) -> bool:
     policy = owner.spec.startup_policy
     if policy is not None and policy.startup_policy_order == "InOrder":
         return True
+    return _is_exclusive(owner) or any(each.depends_on for each in owner.spec.replicated_jobs)
+
+
+def job_set_shape(owner: JobSet) -> Shape:
+    """A part for each template, in the order in which its Jobs are made.
+
+    Jobs that wait until others have completed never run beside them, so they are none of the same plan. Nor
+    is told what followers of an exclusive Job wait for: there each Job is on its own.
+    """
     jobs = owner.spec.replicated_jobs
-    written = [owner.metadata.annotations, *(each.template.metadata.annotations for each in jobs)]
-    if any(marks.JOBSET_EXCLUSIVE in each and marks.JOBSET_NODE_SELECTOR not in each for each in written):
-        return True
-    return any(each.depends_on for each in jobs)
+    if not job_set_is_staged(owner) or _is_exclusive(owner):
+        return ()
+    policy = owner.spec.startup_policy
+    in_order = policy is not None and policy.startup_policy_order == "InOrder"
+    stages = _stages(jobs)
+    parts = []
+    begin = 0
+    for number, each in enumerate(jobs):
+        replicas = 1 if each.replicas is None else each.replicas
+        groups = tuple((job,) for job in range(begin, begin + replicas))
+        begin += replicas
+        stage = number if in_order else stages.get(each.name)
+        if stage is not None:
+            indices = range(at_once(each.template.spec))
+            parts.append(Part(each.name, stage, each.template.spec.template, indices, groups))
+    return tuple(parts)
+
+
+def _stages(jobs: list[ReplicatedJob]) -> dict[str, int]:
+    """The stage of each template by what it depends on; none for those behind a Job that has to complete."""
+    stages: dict[str, int] = {}
+    for each in jobs:  # a Job may depend on earlier ones alone
+        behind = each.depends_on or []
+        if all(other.status == "Ready" and other.name in stages for other in behind):
+            stages[each.name] = max((stages[other.name] + 1 for other in behind), default=0)
+    return stages
+
+
+def _is_exclusive(owner: JobSet) -> bool:
+    written = [
+        owner.metadata.annotations,
+        *(each.template.metadata.annotations for each in owner.spec.replicated_jobs),
+    ]
+    return any(marks.JOBSET_EXCLUSIVE in each and marks.JOBSET_NODE_SELECTOR not in each for each in written)
 
 
 class _LeaderWorkerTemplate(Struct, frozen=True):
     size: int | None = None
+    leader_template: PodTemplate | None = None
+    worker_template: PodTemplate = PodTemplate()
 
 
 class LeaderWorkerSetSpec(Struct, frozen=True):
@@ -113,6 +160,18 @@ def leader_worker_set_is_staged(owner: LeaderWorkerSet) -> bool:
         owner.spec.startup_policy == "LeaderReady"
         or marks.LWS_EXCLUSIVE in written
         or marks.LWS_SUBGROUP_EXCLUSIVE in written
+    )
+
+
+def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
+    """Of a group whose workers wait for their leader: first that, then them."""
+    if not leader_worker_set_is_staged(owner):
+        return ()
+    template = owner.spec.leader_worker_template
+    size = leader_worker_set_size(owner) or 1
+    return (
+        Part("leader", 0, template.leader_template or template.worker_template, range(1)),
+        Part("worker", 1, template.worker_template, range(1, size)),
     )
 
 

@@ -4,12 +4,14 @@ import msgspec
 
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
+from webhook.workloads.shape import Part, PodTemplate, Shape
 
 
 class ReplicaSpec(Struct, frozen=True):
     """So many pods of one role."""
 
     replicas: int | None = None
+    template: PodTemplate = PodTemplate()
 
 
 class _SchedulingPolicy(Struct, frozen=True):
@@ -82,6 +84,23 @@ def _roles(spec: TrainingJobSpec) -> Roles:
 def training_job_is_staged(owner: TrainingJob) -> bool:
     """An MPIJob's launcher may be made only when its workers are Ready."""
     return owner.spec.launcher_creation_policy == "WaitForWorkersReady"
+
+
+def training_job_shape(owner: TrainingJob) -> Shape:
+    """Of an MPIJob whose launcher waits: first the workers, then that."""
+    if not training_job_is_staged(owner):
+        return ()
+    roles = _roles(owner.spec)
+    return tuple(
+        Part(
+            role,
+            int(role.lower() == "launcher"),
+            spec.template if spec else PodTemplate(),
+            range(1 if spec is None or spec.replicas is None else spec.replicas),
+            ((role.lower(),),),
+        )
+        for role, spec in roles.items()
+    )
 
 
 class _Trainer(Struct, frozen=True):

@@ -92,7 +92,7 @@ class Applier:
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
-                gang.key, len(order.entries), order.answer.spread, order.answer.proven,
+                gang.key, len(order.entries), order.spread, order.answer.proven,
             )  # fmt: skip
             return replace(self._release(order.now), placed=(order,))
         except ApiError as error:
@@ -134,7 +134,12 @@ class Applier:
         gang = order.gang
         before = view.placements.get(gang.key.placement_key)
         spec = plan.plan_spec(
-            gang, before, list(order.entries), proven=order.answer.proven, preempts=order.preempts
+            gang,
+            before,
+            list(order.entries),
+            order.kept,
+            proven=order.answer.proven,
+            preempts=order.preempts,
         )
         written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
         self._pass.cache.written(written)

@@ -52,7 +52,7 @@ class Completion:
 
     def seconds(self, gang: PodGang) -> float:
         """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
-        if gang.size is not None and len(gang.pods) >= gang.size:
+        if gang.stage_is_whole or (gang.size is not None and len(gang.pods) >= gang.size):
             return 0.0
         settings, growth, now = self._settings, self._growth[gang.key], self._clock()
         if gang.size is not None and not gang.staged:

@@ -24,7 +24,8 @@ class NewPlan:
 
     entries: what its plan gains, in the order of release. now: those that are released at once; the turn of
     the others comes when the pods before them on their nodes have been bound. preempts: pods of lower
-    priority stand there still. usage_version: by which state of the cluster, see Changes.
+    priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
+    whole gang with it. kept: nodes for pods that are yet to be made.
     """
 
     gang: PodGang
@@ -34,6 +35,8 @@ class NewPlan:
     now: tuple[Pair, ...]
     preempts: bool
     usage_version: int
+    spread: str
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.orders import OWN_ERROR, NewPlan, Orders, Verdict
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, Reservations, told
@@ -50,6 +51,7 @@ class Placer:
         self._timestamps = Timestamps()
         self._completion = Completion(settings, clock)
         self._reservations = Reservations(settings, clock)
+        self._kept = KeptNodes(settings, clock)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None
         self._last: Round | None = None
@@ -58,7 +60,8 @@ class Placer:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
         self._completion.saw(gangs)
         self._memory = {gang.key: self._memory.get(gang.key) or Memory() for gang in gangs}
-        self._reservations.keep_only(self._memory.keys())
+        self._kept.saw(view)
+        self._reservations.keep_only(self._memory.keys(), self._kept.nodes)
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
         now_ns = self._now_ns()
@@ -159,9 +162,10 @@ class Placer:
 
     def _find(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
-        holders: dict[GangKey, Held] = {}
+        holders: dict[str, Held] = {}
         if not replaces(gang, now.view):
-            holders = self._reservations.before(now.rank, gang, waiting)
+            reserved = self._reservations.before(now.rank, gang, waiting)
+            holders = {str(key): held for key, held in reserved.items()} | self._kept.before(gang, waiting)
         avoid = self._avoided.of(gang.key).union(*(held.nodes for held in holders.values()))
         memory = self._memory[gang.key]
         failure = Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
@@ -175,7 +179,7 @@ class Placer:
             now.waits(gang, sentence.replace(name, str(gang.key), 1))
             memory.no_fit = failure
             return None
-        answer = self._ask(asked, now)
+        answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)
             memory.no_fit = None
@@ -188,11 +192,20 @@ class Placer:
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
             return self._plan(gang, asked, found.assignment, now, preempts=True)
         self._reservations.hold(gang, asked, now.snapshot, view)
-        sentence = "; ".join(filter(None, (answer.sentence, told(holders))))
+        sentence = "; ".join(filter(None, (answer.sentence, _later(gang), told(holders))))
         now.waits(gang, sentence)
         now.no_fit[shape] = asked.gang.name, sentence
         memory.no_fit = failure
         return None
+
+    def _on_kept_nodes(self, gang: PodGang, asked: GangQuestion, now: Round) -> Assignment | None:
+        """Where the gang goes if all of it fits where its plan has kept room."""
+        placement = now.view.placements.get(gang.key.placement_key)
+        if placement is None or not placement.spec.kept:
+            return None
+        others = now.snapshot.nodes.keys() - set(placement.spec.kept)
+        answer = place(asked.without(others).gang, now.snapshot, self._settings.options)
+        return None if isinstance(answer, NoFit) else answer
 
     def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
         """The best place; with cards, beside a pod that is stuck only where there is no other."""
@@ -208,4 +221,15 @@ class Placer:
     ) -> NewPlan:
         entries = plan.planned_pods(gang, asked, answer, self._timestamps, self._now_ns())
         first = now.ground.turns.take((asked.pods[entry.uid], entry) for entry in entries)
-        return NewPlan(gang, asked, answer, tuple(entries), first, preempts, now.ground.usage_version)
+        labels = {name: node.metadata.labels for name, node in now.view.nodes.items()}
+        nodes = {*now.view.placed_on(gang.pods).values(), *(entry.node for entry in entries)}
+        spread = plan.spread(nodes, labels, self._settings.topology)
+        kept = tuple(plan.kept_nodes(asked, answer))
+        version = now.ground.usage_version
+        return NewPlan(gang, asked, answer, tuple(entries), first, preempts, version, spread, kept)
+
+
+def _later(gang: PodGang) -> str:
+    if not gang.later:
+        return ""
+    return f"{len(gang.later)} of its pods are made once the first ones run, and are planned with them"

@@ -1,6 +1,6 @@
 """From the placement core's answer to a gang's plan, the Placement. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from labeler.contract import annotations
@@ -24,34 +24,46 @@ def planned_pods(
             rank=gang.ranks.get(placed.member),
             annotations=_card_annotations(placed, timestamps, now_ns),
         )
-        for placed in sorted(assignment.placed, key=lambda placed: _release_order(asked.pods[placed.member]))
+        for placed in sorted(
+            (placed for placed in assignment.placed if placed.member in asked.pods),
+            key=lambda placed: _release_order(asked.pods[placed.member]),
+        )
     ]
+
+
+def kept_nodes(asked: GangQuestion, assignment: Assignment) -> list[str]:
+    """The nodes where pods will go that are yet to be made."""
+    return sorted({placed.node for placed in assignment.placed if placed.member not in asked.pods})
 
 
 def plan_spec(
     gang: PodGang,
     before: Placement | None,
     added: list[PlannedPod],
+    kept: Sequence[str] = (),
     *,
     proven: bool = True,
     preempts: bool = False,
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
+    kept: nodes for pods that are yet to be made.
+
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
     """
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
     earlier = before.spec if before else PlacementSpec()
-    kept = [planned for planned in earlier.pods if planned.uid in present]
+    there = [planned for planned in earlier.pods if planned.uid in present]
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
-        size=min(gang.size or 0, len(gang.pods)),
+        size=min(gang.size or 0, len(gang.pods) + len(gang.later)),
         proven=proven,
-        preempts=preempts or bool(kept and earlier.preempts),
-        attempt=earlier.attempt + bool(earlier.pods and not kept),
-        pods=kept + added,
+        preempts=preempts or bool(there and earlier.preempts),
+        attempt=earlier.attempt + bool(earlier.pods and not there),
+        pods=there + added,
+        kept=list(kept),
     )
 
 

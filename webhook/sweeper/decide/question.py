@@ -16,7 +16,10 @@ ClassOf = Callable[[Pod], PodClass]
 
 @dataclass(frozen=True)
 class GangQuestion:
-    """A gang as the placement core sees it, and which pod each of its members is."""
+    """A gang as the placement core sees it, and which pod each of its members is.
+
+    Members that are none of these pods are yet to be made, see PodGang.later.
+    """
 
     gang: Gang
     pods: Mapping[str, Pod]
@@ -48,7 +51,7 @@ def question(
     class_of: ClassOf = convert.pod_class_of,
     is_ours: Callable[[Pod], bool] = lambda _: False,
 ) -> GangQuestion:
-    """Ask for places for `pods`; the gang's other pods of their kind anchor them where they are.
+    """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
 
     class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
@@ -57,7 +60,10 @@ def question(
     if gang.fault:
         raise PlacementError(gang.fault)
     by_name = {pod.metadata.uid: pod for pod in pods}
-    members = tuple(Member(uid, gang.ranks.get(uid), class_of(pod)) for uid, pod in by_name.items())
+    members = tuple(
+        Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod))
+        for pod in (*by_name.values(), *gang.later)
+    )
     anchors = tuple(
         Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
         for pod in _anchoring(gang, members, is_ours)

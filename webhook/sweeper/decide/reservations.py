@@ -50,6 +50,7 @@ class Reservations:
         self._now = now
         self._held: dict[GangKey, Held] = {}
         self._resting: dict[str, float] = {}
+        self._kept: frozenset[str] = frozenset()
 
     def of(self, key: GangKey) -> frozenset[str]:
         """The nodes that a gang holds."""
@@ -62,7 +63,7 @@ class Reservations:
         """What gangs hold that come before this one, and where its waiting pods may not go for that."""
         if not self._held:
             return {}
-        ends = self._clock() + _longest_run(waiting)
+        ends = self._clock() + longest_run(waiting)
         own = rank[gang.key]
         return {key: held for key, held in self._held.items() if rank[key] < own and ends > held.until}
 
@@ -70,8 +71,9 @@ class Reservations:
         """The gang has found its place: what it held is in use, or was not needed."""
         self._held.pop(key, None)
 
-    def keep_only(self, living: Set[GangKey]) -> None:
-        """Other gangs are gone, and what is over is let go."""
+    def keep_only(self, living: Set[GangKey], kept: frozenset[str] = frozenset()) -> None:
+        """Other gangs are gone, and what is over is let go. kept: nodes that plans keep count as held."""
+        self._kept = kept
         now = self._clock()
         self._resting = {name: until for name, until in self._resting.items() if until > now}
         for key, held in list(self._held.items()):
@@ -95,7 +97,7 @@ class Reservations:
         if self._age_seconds(gang) < self._settings.reserve_seconds:
             return
         taken = self._taken()
-        if len(taken) >= self._most(view):
+        if len(taken) >= most_nodes(view, self._settings):
             return
         stays = view.lasting | view.endless
         closed = taken | self._resting.keys()
@@ -111,20 +113,14 @@ class Reservations:
         self._held.pop(key, None)
         taken = self._taken()
         free = [name for name in nodes if name not in taken]
-        nodes = free[: max(0, self._most(view) - len(taken))]
+        nodes = free[: max(0, most_nodes(view, self._settings) - len(taken))]
         now, seconds = self._clock(), self._settings.reserve_hold_seconds
         held = Held(frozenset(nodes), now, now + seconds, self._now() + timedelta(seconds=seconds))
         self._held[key] = held
         logger.info("reserves gang=%s nodes=%d", key, len(held.nodes))
 
     def _taken(self) -> frozenset[str]:
-        return frozenset(name for each in self._held.values() for name in each.nodes)
-
-    def _most(self, view: View) -> int:
-        """How many nodes may be held in all."""
-        usable = sum(map(is_usable, view.nodes.values()))
-        share = min(1.0, self._settings.reserve_share)
-        return max(1, int(usable * share)) if share > 0 else 0
+        return self._kept.union(*(each.nodes for each in self._held.values()))
 
     def _age_seconds(self, gang: PodGang) -> float:
         try:
@@ -134,7 +130,14 @@ class Reservations:
         return (self._now() - created).total_seconds()
 
 
-def told(holders: Mapping[GangKey, Held]) -> str:
+def most_nodes(view: View, settings: Settings) -> int:
+    """How many nodes may be held in all."""
+    usable = sum(map(is_usable, view.nodes.values()))
+    share = min(1.0, settings.reserve_share)
+    return max(1, int(usable * share)) if share > 0 else 0
+
+
+def told(holders: Mapping[str, Held]) -> str:
     """A sentence for those who are kept out, "" if nobody holds anything."""
     if not holders:
         return ""
@@ -143,7 +146,7 @@ def told(holders: Mapping[GangKey, Held]) -> str:
     return f"nodes are held for gangs that have waited longer: {', '.join(shown[:_NAMED])}{more}"
 
 
-def _longest_run(waiting: Iterable[Pod]) -> float:
+def longest_run(waiting: Iterable[Pod]) -> float:
     """Seconds after which the last of these pods has ended; infinity where one need not end."""
     limits = [pod.spec.active_deadline_seconds for pod in waiting]
     return max((float("inf") if limit is None else limit for limit in limits), default=float("inf"))

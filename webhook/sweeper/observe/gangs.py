@@ -20,6 +20,7 @@ from webhook.scheduling import unmodelled
 from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, mark, ranks_by_uid
+from webhook.workloads.shape import Shape, awaited
 
 _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""
@@ -58,10 +59,11 @@ class GangKey:
 
 @dataclass(frozen=True)
 class OwnerSays:
-    """What a gang's controller says: how many pods it makes, and whether some only after others run."""
+    """What a gang's controller says: how many pods it makes, which, and whether some come later."""
 
     size: int | None = None
     staged: bool = False
+    shape: Shape = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class PodGang:
     size is the number of pods that are expected, None where nobody says; staged gangs do not get all of
     them before some run; ranks maps a pod's uid to its rank where every pod has one; slices has one entry at
     most; problems are sentences for the user; fault says why the gang cannot be placed as it is written, ""
-    if it can.
+    if it can. later: pods of a staged gang that are made once its present ones run, as they will be;
+    stage_is_whole: no more pods come before these run.
     """
 
     key: GangKey
@@ -85,6 +88,8 @@ class PodGang:
     slices: tuple[Slice, ...] = ()
     problems: tuple[str, ...] = ()
     fault: str = ""
+    later: tuple[Pod, ...] = ()
+    stage_is_whole: bool = False
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -161,8 +166,11 @@ def _gang(
 ) -> PodGang:
     problems = unmodelled.notes([*gated, *released])
     pods = [*gated, *released]
-    ranks = ranks_by_uid(gated, released, problems)
-    slices, fault = _slices(pods, ranks, problems)
+    missing = awaited(owner.shape, pods)
+    later = tuple(pod for _, pod in missing.later)
+    ranks = ranks_by_uid(gated, released, problems, missing.later)
+    all_pods = [*pods, *later]
+    slices, fault = _slices(all_pods, ranks, problems)
     fault = next(filter(None, map(_too_long, gated)), fault)
 
     def order(pod: Pod) -> tuple[int, str, str]:
@@ -175,11 +183,13 @@ def _gang(
         size=_size(key, pods, owner, problems),
         staged=owner.staged,
         ranks=ranks,
-        required_level=_common(pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
-        preferred_level=_common(pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
+        required_level=_common(all_pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
+        preferred_level=_common(all_pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
         slices=slices,
         problems=_few(problems),
         fault=printable(fault),
+        later=later,
+        stage_is_whole=missing.stage_is_whole,
     )
 
 

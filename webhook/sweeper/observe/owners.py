@@ -18,6 +18,7 @@ from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.workloads.builtin import Job, Owner, job_failures_left
 from webhook.workloads.kinds import WORKLOADS, Workload
+from webhook.workloads.shape import Shape
 
 CHECK_SECONDS: Final = 180.0
 """How often it is asked anew what the cluster serves."""
@@ -110,6 +111,11 @@ class Owners:
     def is_staged(self, kind: str, namespace: str, name: str, uid: str | None = None) -> bool:
         """Whether the controller makes some pods only after others run: then nobody may wait for all."""
         return any(workload.is_staged(owner) for workload, owner in self._find(kind, namespace, name, uid))
+
+    def shape(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Shape:
+        """All pods that the controller makes, and in which stages; () where it makes them all at once."""
+        shapes = [workload.shape(owner) for workload, owner in self._find(kind, namespace, name, uid)]
+        return shapes[0] if len(shapes) == 1 else ()
 
     def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
         """How many more pods of a Job may fail before it does; None if the Job is not known."""
@@ -237,4 +243,6 @@ _KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
 
 
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:
-    return None if owner is None else (owner.metadata.uid, workload.size(owner), workload.is_staged(owner))
+    if owner is None:
+        return None
+    return owner.metadata.uid, workload.size(owner), workload.is_staged(owner), workload.shape(owner)

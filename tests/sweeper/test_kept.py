@@ -1,0 +1,81 @@
+"""What plans keep for the next stage of their gangs: from whom, and for how long."""
+
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
+from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(reserve_share=1.0)
+NODES = {f"n{number}": Node(metadata=Metadata(name=f"n{number}")) for number in range(4)}
+LEADER = decode(pod_json("leader", schedulingGates=[], priority=5))
+
+
+def seen(*pods: Pod, stages: int = 1, key: str = "ns/job-other") -> View:
+    """A plan for the leader (and pods of later stages) that keeps two nodes, and these pods."""
+    planned = [PlannedPod(f"p{stage}", f"uid-of-stage-{stage}", "n0") for stage in range(1, stages)]
+    planned = [PlannedPod("leader", "uid-leader", "n0"), *planned]
+    metadata = Metadata(name="job-other", namespace="ns", uid="plan")
+    placement = Placement(metadata=metadata, spec=PlacementSpec(pods=planned, kept=["n1", "n2"]))
+    return View([], list(pods), NODES, {key: placement})
+
+
+def nodes_before(kept: KeptNodes, gang: PodGang) -> frozenset[str]:
+    return frozenset().union(*(held.nodes for held in kept.before(gang, gang.gated).values()))
+
+
+def waiting(priority: int) -> PodGang:
+    (gang,) = gather_all(decode(pod_json("small", priority=priority)))
+    return gang
+
+
+@pytest.mark.parametrize(("priority", "is_kept_from"), [(4, True), (5, True), (6, False)])
+def test_nodes_are_kept_from_gangs_that_are_not_more_important(priority: int, is_kept_from: bool) -> None:
+    kept = KeptNodes(SETTINGS, Clock())
+    kept.saw(seen(LEADER))
+    assert nodes_before(kept, waiting(priority)) == ({"n1", "n2"} if is_kept_from else frozenset())
+
+
+def test_a_gang_is_not_kept_from_its_own_nodes() -> None:
+    (own,) = gather_all(job_pod(1))
+    kept = KeptNodes(SETTINGS, Clock())
+    kept.saw(seen(LEADER, key=own.key.placement_key))
+    assert nodes_before(kept, own) == frozenset()
+    assert nodes_before(kept, waiting(0)) == {"n1", "n2"}
+
+
+def test_a_plan_none_of_whose_pods_is_there_keeps_nothing() -> None:
+    kept = KeptNodes(SETTINGS, Clock())
+    kept.saw(seen())
+    assert nodes_before(kept, waiting(0)) == frozenset()
+
+
+def test_what_is_kept_ends_in_time_and_begins_anew_with_each_stage() -> None:
+    clock = Clock()
+    kept = KeptNodes(SETTINGS, clock)
+    kept.saw(seen(LEADER))
+    clock.now += SETTINGS.reserve_hold_seconds
+    kept.saw(seen(LEADER))
+    assert nodes_before(kept, waiting(0)) == frozenset()
+    kept.saw(seen(LEADER, stages=2))
+    assert nodes_before(kept, waiting(0)) == {"n1", "n2"}
+
+
+def test_a_pod_that_must_end_before_may_use_what_is_kept() -> None:
+    kept = KeptNodes(SETTINGS, Clock())
+    kept.saw(seen(LEADER))
+    limit = int(SETTINGS.reserve_hold_seconds)
+    for seconds, expected in ((limit, frozenset()), (limit + 1, {"n1", "n2"})):
+        (gang,) = gather_all(decode(pod_json("short", activeDeadlineSeconds=seconds)))
+        assert nodes_before(kept, gang) == expected
+
+
+def test_no_more_nodes_are_kept_than_the_operator_lets_stand_empty() -> None:
+    kept = KeptNodes(Settings(reserve_share=0.25), Clock())
+    kept.saw(seen(LEADER))
+    assert kept.nodes == {"n1"}

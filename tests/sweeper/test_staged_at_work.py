@@ -1,0 +1,202 @@
+"""Gangs whose controllers make pods in stages, on the real API server: planned by what they will be.
+
+The cluster is so that the tightest place for the first pods alone is not where the whole gang fits.
+"""
+
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.definitions import define as install_definition
+from tests.definitions import wait_served
+from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
+"""Nobody may settle: a test that waited for it would not end in time."""
+
+
+@pytest.fixture
+def fragmented(definitions: Cluster, namespace: str) -> Cluster:
+    """Two blocks of two subblocks of three nodes; of the first block one node in each subblock is free."""
+    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=12, blocks=2, subblocks=2)))
+    for subblock in range(2):
+        for host in range(2):
+            pin = {"kubernetes.io/hostname": f"node-b0-s{subblock}-h{host:02}"}
+            name = f"busy-{subblock}-{host}"
+            create_pod(definitions.api(), namespace, name, template(8, gated=False, nodeSelector=pin))
+    definitions.wait_for(
+        "the others' pods to run",
+        lambda: run_all(
+            definitions.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "busy", 4
+        ),
+    )
+    return definitions
+
+
+def define(cluster: Cluster, defined: list[str], kind: str, group: str, version: str) -> None:
+    """Serve another project's kind; the fixture removes it."""
+    defined.append(install_definition(cluster, kind, group, version))
+    wait_served(cluster, f"{group}/{version}", kind)
+
+
+def make(cluster: Cluster, namespace: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    made: dict[str, Any] = cluster.api().json("POST", path, body=body)
+    return made
+
+
+def job(name: str, number: int, count: int, gang: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+    """A Job of the JobSet "train" as its controller makes it."""
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "jobset.sigs.k8s.io/jobset-uid": gang["uid"],
+        "jobset.sigs.k8s.io/replicatedjob-name": name,
+        "jobset.sigs.k8s.io/job-global-index": str(number),
+    }
+    metadata = {**body["metadata"], "labels": labels}
+    pod = {"metadata": metadata, "spec": {**body["spec"], "restartPolicy": "Never"}}
+    spec = {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod}
+    return {"metadata": {"name": f"train-{name}-0", "labels": labels}, "spec": spec}
+
+
+def replicated(name: str, count: int, body: dict[str, Any], **more: Any) -> dict[str, Any]:
+    spec = {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": body}
+    return {"name": name, "replicas": 1, "template": {"spec": spec}, **more}
+
+
+def nodes_by_rank(pods: Pods) -> list[str]:
+    def rank(pod: dict[str, Any]) -> tuple[int, int]:
+        labels = pod["metadata"]["labels"]
+        index = int(labels["batch.kubernetes.io/job-completion-index"])
+        return int(labels["jobset.sigs.k8s.io/job-global-index"]), index
+
+    return [pod["spec"]["nodeName"] for pod in sorted(pods, key=rank)]
+
+
+STARTS: dict[str, dict[str, Any]] = {
+    "InOrder": {"startupPolicy": {"startupPolicyOrder": "InOrder"}},
+    "dependsOn": {},
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("wish", [{}, {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}], ids=["", "required"])
+def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
+    fragmented: Cluster, namespace: str, defined: list[str], start: str, wish: dict[str, str]
+) -> None:
+    api, body = fragmented.api(), template(8, annotations=wish)
+    define(fragmented, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    behind = {} if STARTS[start] else {"dependsOn": [{"name": "leader", "status": "Ready"}]}
+    spec = {"replicatedJobs": [replicated("leader", 1, body), replicated("workers", 5, body, **behind)]}
+    made = make(fragmented, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec | STARTS[start])
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    api.request("POST", jobs, body=job("leader", 0, 1, made["metadata"], body))
+    begun: list[str] = []
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, "train-leader", 1) and not begun:  # only now does the controller go on
+            begun.append("workers")
+            api.request("POST", jobs, body=job("workers", 1, 5, made["metadata"], body))
+        return run_all(pods, "train", 6)
+
+    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole JobSet to run")
+    found = nodes_by_rank(named(pods, "train"))
+    assert found == [f"node-b1-s{subblock}-h{host:02}" for subblock in range(2) for host in range(3)]
+
+
+def lws_pod(index: int, size: int) -> dict[str, Any]:
+    """A pod of a group as it stands after LeaderWorkerSet's own admission."""
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "train",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+        "leaderworkerset.sigs.k8s.io/group-key": "key-of-group-0",
+        "leaderworkerset.sigs.k8s.io/worker-index": str(index),
+    }
+    annotations = {"leaderworkerset.sigs.k8s.io/size": str(size)}
+    body = template(8, annotations=annotations)
+    body["metadata"]["labels"] = labels
+    return body
+
+
+def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_best(
+    fragmented: Cluster, namespace: str, defined: list[str]
+) -> None:
+    api = fragmented.api()
+    define(fragmented, defined, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
+    spec = {
+        "startupPolicy": "LeaderReady",
+        "leaderWorkerTemplate": {"size": 3, "workerTemplate": template(8)},
+    }
+    make(fragmented, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    create_pod(api, namespace, "train-0", lws_pod(0, 3))
+    begun: list[str] = []
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, "train-0", 1) and not begun:
+            begun.append("workers")
+            for index in (1, 2):
+                create_pod(api, namespace, f"train-0-{index}", lws_pod(index, 3))
+        return run_all(pods, "train", 3)
+
+    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole group to run")
+    found = sorted(pod["spec"]["nodeName"] for pod in named(pods, "train"))
+    assert len({name.rpartition("-")[0] for name in found}) == 1, "one subblock holds the whole group"
+    assert found[0].startswith("node-b1")
+
+
+def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Cluster, namespace: str) -> None:
+    body = template(8)
+    body["metadata"] = {"labels": {"app": "train"}}
+    spec = {
+        "replicas": 4,
+        "serviceName": "train",
+        "selector": {"matchLabels": {"app": "train"}},
+        "template": body,
+    }
+    path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+    fragmented.api().request("POST", path, body={"metadata": {"name": "train"}, "spec": spec})
+    pods = sweep(fragmented, namespace, SETTINGS, lambda pods: run_all(pods, "train", 4), "all to run")
+    found = [
+        pod["spec"]["nodeName"] for pod in sorted(named(pods, "train"), key=lambda p: p["metadata"]["name"])
+    ]
+    assert found == sorted(found), "in the order of the topology"
+    assert {name[:7] for name in found} == {"node-b1"}, "one block holds all of it"
+
+
+def test_others_keep_off_what_is_kept_for_the_next_stage(
+    fragmented: Cluster, namespace: str, defined: list[str]
+) -> None:
+    api = fragmented.api()
+    define(fragmented, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    body = template(8)
+    spec = {
+        "replicatedJobs": [replicated("leader", 1, body), replicated("workers", 5, body)],
+        "startupPolicy": {"startupPolicyOrder": "InOrder"},
+    }
+    made = make(fragmented, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    api.request("POST", jobs, body=job("leader", 0, 1, made["metadata"], body))
+    begun: list[str] = []
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, "train-leader", 1) and not begun:
+            begun.append("others")
+            for number in range(3):  # two of them fit into what is not kept
+                create_pod(api, namespace, f"other-{number}", template(8))
+        elif (
+            begun == ["others"]
+            and sum(bool(each["spec"].get("nodeName")) for each in named(pods, "other")) == 2
+        ):
+            begun.append("workers")
+            api.request("POST", jobs, body=job("workers", 1, 5, made["metadata"], body))
+        return run_all(pods, "train", 6)
+
+    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole JobSet to run")
+    assert {name[:7] for name in nodes_by_rank(named(pods, "train"))} == {"node-b1"}
+    placed = [each["spec"]["nodeName"] for each in named(pods, "other") if each["spec"].get("nodeName")]
+    assert sorted(placed) == ["node-b0-s0-h02", "node-b0-s1-h02"]

@@ -1,0 +1,157 @@
+"""What controllers that make pods in stages will make: by their owners, and by the pods that are there."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, pod_json
+from tests.workloads.test_workloads import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
+from webhook.kube.objects import Pod
+from webhook.workloads.shape import Awaited, Part, PodTemplate, awaited, is_extended
+
+GPU = "nvidia.com/gpu"
+
+
+def template(gpus: int = 8, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"limits": {GPU: str(gpus)} if gpus else {"cpu": "1"}}}
+    return {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container], **spec}}
+
+
+def told(name: str, spec: dict[str, Any]) -> list[Any]:
+    """(name, stage, ranks) of each part."""
+    shape = BY_NAME[name].shape(read(name, spec, {}, {}))
+    return [(part.name, part.stage, list(part.ranks)) for part in shape]
+
+
+IN_ORDER = {"startupPolicyOrder": "InOrder"}
+BEHIND = {"dependsOn": [{"name": "a", "status": "Ready"}]}
+COMPLETED = {"dependsOn": [{"name": "a", "status": "Complete"}]}
+
+SHAPES = [
+    pytest.param(JOBSET, {"replicatedJobs": [replicated("a", 2, 2)]}, [], id="jobset-all-at-once"),
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 2, 2)], "startupPolicy": IN_ORDER},
+        [("a", 0, [(0, 0)]), ("b", 1, [(1, 0), (1, 1), (2, 0), (2, 1)])],
+        id="jobset-in-order",
+    ),
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 1, 1), replicated("c", 1, 1, **BEHIND)]},
+        [("a", 0, [(0, 0)]), ("b", 0, [(1, 0)]), ("c", 1, [(2, 0)])],
+        id="jobset-with-one-part-behind-another",
+    ),
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 1, 1, **COMPLETED)]},
+        [("a", 0, [(0, 0)])],
+        id="jobset-with-a-part-that-runs-once-another-has-ended",
+    ),
+    pytest.param(LWS, {"leaderWorkerTemplate": {"size": 3}}, [], id="lws-whose-pods-come-together"),
+    pytest.param(
+        LWS,
+        {"leaderWorkerTemplate": {"size": 3}, "startupPolicy": "LeaderReady"},
+        [("leader", 0, [(0,)]), ("worker", 1, [(1,), (2,)])],
+        id="lws-whose-workers-wait",
+    ),
+    pytest.param(SET, {"replicas": 2, "podManagementPolicy": "Parallel"}, [], id="statefulset-parallel"),
+    pytest.param(
+        SET,
+        {"replicas": 2, "ordinals": {"start": 5}},
+        [("x", 5, [(5,)]), ("x", 6, [(6,)])],
+        id="statefulset-ordered",
+    ),
+    pytest.param(
+        MPI,
+        {
+            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
+            "launcherCreationPolicy": "WaitForWorkersReady",
+        },
+        [("Launcher", 1, [("launcher", 0)]), ("Worker", 0, [("worker", 0), ("worker", 1)])],
+        id="mpijob-whose-launcher-waits",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "expected"), SHAPES)
+def test_an_owner_tells_the_parts_of_its_gang_and_their_stages(
+    name: str, spec: dict[str, Any], expected: list[Any]
+) -> None:
+    assert told(name, spec) == expected
+
+
+def member(job: int, index: int, **spec: Any) -> Pod:
+    labels = {
+        "jobset.sigs.k8s.io/job-global-index": str(job),
+        "batch.kubernetes.io/job-completion-index": str(index),
+    }
+    made = {**template()["spec"], **spec}
+    return decode(pod_json(f"p-{job}-{index}", metadata={"labels": labels}, **made))
+
+
+def part(name: str, stage: int, job: int, count: int, body: dict[str, Any] | None = None) -> Part:
+    made = msgspec.convert(body or template(), PodTemplate)
+    return Part(name, stage, made, range(count), ((job,),))
+
+
+SHAPE = (part("leader", 0, 0, 1), part("workers", 1, 1, 3), part("eval", 2, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("there", "whole", "later"),
+    [
+        ([(0, 0)], True, [(1, 0), (1, 1), (1, 2), (2, 0)]),
+        ([(0, 0), (1, 0)], False, [(2, 0)]),
+        ([(0, 0), (1, 0), (1, 1), (1, 2)], True, [(2, 0)]),
+        ([(1, 0), (1, 1), (1, 2)], True, [(2, 0)]),
+        ([(2, 0)], True, []),
+        ([], False, []),
+        ([(7, 7)], False, []),
+    ],
+    ids=["first", "some of the second", "two", "the first has ended", "last", "none", "unknown"],
+)
+def test_what_is_awaited_are_the_later_stages_and_the_rest_of_the_newest(
+    there: list[tuple[int, int]], whole: bool, later: list[tuple[int, int]]
+) -> None:
+    found = awaited(SHAPE, [member(*each) for each in there])
+    assert (found.stage_is_whole, [rank for rank, _ in found.later]) == (whole, later)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [template(0), template(8, {keys.INJECT_ANNOTATION: "false"})],
+    ids=["asks for no extended resource", "is opted out"],
+)
+def test_a_part_that_is_no_concern_of_ours_is_not_awaited(body: dict[str, Any]) -> None:
+    shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 2, body))
+    assert awaited(shape, [member(0, 0)]) == Awaited(stage_is_whole=True)
+
+
+def test_a_pod_that_is_awaited_gets_what_admission_gave_to_its_like() -> None:
+    toleration = {"key": "gpu", "operator": "Exists"}
+    own = part("workers", 1, 1, 1, template(nodeSelector={"zone": "a"}))
+    shape = (part("leader", 0, 0, 1, template(nodeSelector={"rack": "leaders"})), own)
+    selector = {"rack": "leaders", "model": "h100"}
+    leader = member(0, 0, nodeSelector=selector, tolerations=[toleration], priority=7)
+    ((_, pod),) = awaited(shape, [leader]).later
+    assert pod.spec.node_selector == {"zone": "a", "model": "h100"}
+    assert [each.key for each in pod.spec.tolerations] == ["gpu"]
+    assert pod.spec.priority == 7
+    assert pod.metadata.namespace == "ns"
+
+
+def test_a_pod_that_asks_for_another_model_gets_nothing_of_it() -> None:
+    other = template(annotations={keys.GPU_MODEL_ANNOTATION: "A100"})
+    shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 1, other))
+    ((_, pod),) = awaited(shape, [member(0, 0, nodeSelector={"model": "h100"})]).later
+    assert pod.spec.node_selector == {}
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [(GPU, True), ("cpu", False), ("hugepages-2Mi", False), ("example.kubernetes.io/x", False)],
+)
+def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: bool) -> None:
+    assert is_extended(resource) == expected

@@ -1,0 +1,125 @@
+"""What pods a controller will make: parts whose pods are alike, and the stages in which they come. Pure.
+
+The pods of a stage are made once all pods of the stages before it run (or have a node, as the controller will
+have it). So a gang can be planned by what it will be while its first pods alone are there.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from labeler.contract import keys
+from webhook.kube.objects import Metadata, Pod, PodSpec
+from webhook.kube.struct import Struct
+from webhook.workloads.ranks import Rank, own_rank
+
+
+class PodTemplate(Struct, frozen=True):
+    """A pod as its owner's author wrote it: before admission, and without a name."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pods of one template. Each group of them (a Job, a role) numbers its own.
+
+    groups: the beginning of each group's ranks; indices: the pods within a group.
+    """
+
+    name: str
+    stage: int
+    template: PodTemplate
+    indices: range
+    groups: tuple[Rank, ...] = ((),)
+
+    @property
+    def ranks(self) -> Iterator[Rank]:
+        """The rank of each pod, as its controller will write it."""
+        return ((*group, index) for group in self.groups for index in self.indices)
+
+
+Shape = tuple[Part, ...]
+"""All pods of a gang; () where a controller makes all of them at once, or does not tell."""
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """What is missing of a shape.
+
+    stage_is_whole: whether all pods are there that the controller can have made by now. later: the pods of
+    later stages as they will be, each with its rank.
+    """
+
+    stage_is_whole: bool = False
+    later: tuple[tuple[Rank, Pod], ...] = ()
+
+
+def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
+    """What the controller still makes when these pods of its gang are there.
+
+    Of earlier stages nothing is awaited: those pods have run, and may have ended. Pods that ask for no
+    extended resource, or are opted out, are no concern of ours.
+    """
+    there = {rank: pod for pod in pods if (rank := own_rank(pod)) is not None}
+    ours = [part for part in shape if _is_ours(part.template)]
+    begun = [part for part in ours if any(rank in there for rank in part.ranks)]
+    if not begun:
+        return Awaited()
+    newest = max(begun, key=lambda part: part.stage)
+    whole = all(rank in there for part in ours if part.stage == newest.stage for rank in part.ranks)
+    first = next(there[rank] for rank in newest.ranks if rank in there)
+    later = tuple(
+        (rank, _as_made(part, rank, newest.template, first))
+        for part in ours
+        if part.stage > newest.stage
+        for rank in part.ranks
+    )
+    return Awaited(whole, later)
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a resource has a domain of its own, as nvidia.com/gpu."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def _is_ours(template: PodTemplate) -> bool:
+    opted_out = template.metadata.annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO
+    return not opted_out and bool(_extended(template.spec))
+
+
+def _extended(spec: PodSpec) -> frozenset[str]:
+    asked = (each.resources for each in (*spec.containers, *spec.init_containers))
+    return frozenset(name for each in asked for name in {**each.limits, **each.requests} if is_extended(name))
+
+
+def _as_made(part: Part, rank: Rank, like: PodTemplate, first: Pod) -> Pod:
+    """A pod of a part as it will stand in the API server; like, first: a template, and a pod made of it.
+
+    What admission has added to that pod it will add to one that asks for the same resources and model.
+    """
+    template = part.template
+    spec = replace(template.spec, priority=first.spec.priority)
+    if _extended(spec) == _extended(like.spec) and _model(template) == _model(like):
+        selector = {k: v for k, v in first.spec.node_selector.items() if k not in like.spec.node_selector}
+        added = [each for each in first.spec.tolerations if each not in like.spec.tolerations]
+        spec = replace(
+            spec,
+            node_selector={**selector, **spec.node_selector},
+            tolerations=[*spec.tolerations, *added],
+        )
+    name = "-".join(map(str, (part.name, *rank)))
+    metadata = Metadata(
+        name=name,
+        namespace=first.metadata.namespace,
+        uid=f"later/{name}",
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+    )
+    return Pod(metadata=metadata, spec=spec)
+
+
+def _model(template: PodTemplate) -> str | None:
+    return template.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
