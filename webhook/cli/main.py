@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "gangs": "gangs that wait and run, and why they wait",
     "map": "the network tree with what is used, waited for and free",
     "explain": "why a pod, a task or a gang waits, and what would help",
+    "doctor": "check an installation, and say what to do",
     "drain": "release or delete every pod that waits, before topogate is uninstalled",
     "simulate": "say where the pods of a manifest would be placed, without a cluster",
     "ui": "show the cluster on a page: map, gangs, why they wait",

@@ -1,0 +1,39 @@
+"""`topogate doctor`: is the installation well, and what to do where it is not. Changes nothing."""
+
+import argparse
+import json
+from typing import Any, Final
+
+from webhook.cli import session
+from webhook.text import printable
+
+_MARKS: Final = {"well": "ok  ", "odd": "warn", "ill": "FAIL", "unknown": "?   "}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check an installation",
+        description="Exit status: 0 if nothing is wrong, 1 if something is, 2 for wrong arguments.",
+    )
+    session.add_connection(parser)
+    parser.add_argument("-o", "--output", choices=("json",), help="default: a line a finding")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the findings; 1 if one of them is ill, or the cluster cannot be asked."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    from webhook.inquiry.doctor import State, examine
+
+    findings = list(examine(session.connect(options)))
+    if options.output == "json":
+        print(json.dumps([vars(each) for each in findings]))
+    else:
+        for each in findings:
+            remedy = f"\n        {each.remedy}" if each.remedy else ""
+            print(f"{_MARKS[each.state]}  {each.check}: {printable(each.sentence)}{remedy}")
+    return 1 if any(each.state is State.ILL for each in findings) else 0
