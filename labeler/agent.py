@@ -46,12 +46,14 @@ class Agent:
         output: Output,
         levels: Sequence[str] = keys.PRERELEASE_TOPOLOGY,
         pci_group_level: int = 0,
+        falldio: bool = False,
     ) -> None:
         """sources: by name, the one that wins first."""
         self._sources = dict(sources)
         self._output = output
         self._levels = tuple(levels)
         self._pci_group_level = pci_group_level
+        self._falldio = falldio
         self._last_facts: dict[str, Facts] = {}
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -79,7 +81,7 @@ class Agent:
         told = {name: self._last_facts[name] for name in self._sources if name in self._last_facts}
         merged = merge(told.values())
         untold = facts_untold(merged, self._levels) if len(told) < len(self._sources) else ()
-        return wanted(merged, self._levels, self._pci_group_level, untold)
+        return wanted(merged, self._levels, self._pci_group_level, untold, falldio=self._falldio)
 
     def once(self) -> Change:
         """Discover and publish once. Raises what the output raises."""
@@ -126,5 +128,5 @@ def facts_untold(facts: Facts, levels: Sequence[str]) -> tuple[str, ...]:
     if facts.topology is None:
         untold += tuple(levels)
     if facts.gpus is None:
-        untold += (keys.INTEL_PREFIX, keys.GPU_PREFIX)
+        untold += (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GPU)
     return untold

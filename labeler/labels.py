@@ -33,18 +33,26 @@ class Wanted:
 
 
 def wanted(
-    facts: Facts, levels: Sequence[str], pci_group_level: int = 0, unknown: tuple[str, ...] = ()
+    facts: Facts,
+    levels: Sequence[str],
+    pci_group_level: int = 0,
+    unknown: tuple[str, ...] = (),
+    *,
+    falldio: bool = False,
 ) -> Wanted:
     """Labels and annotations for facts.
 
     levels: label keys of the topology, coarsest first; raises SourceError if the place has another depth.
-    pci_group_level: how many PCI ancestors two cards must share to be one group, 0 for no groups.
+    pci_group_level: how many PCI ancestors two cards must share to be one group, 0 for no groups. falldio:
+    whether the model is told as falldio.com/gpu as well.
     """
     raw = _topology_labels(facts.topology, levels)
     legal = {key: legal_value(value) for key, value in raw.items()}
     original = {key: value for key, value in raw.items() if legal[key] != value}
     gpus = [gpu for gpu in facts.gpus or () if not gpu.skipped]
     labels = legal | intel_labels(facts.gpus or (), pci_group_level) | model_labels(gpus)
+    if falldio:
+        labels |= falldio_label(gpus)
     annotations = dict(facts.identity or {})
     if original:
         annotations[keys.ORIGINAL_VALUES_ANNOTATION] = json.dumps(original, sort_keys=True)
@@ -107,6 +115,16 @@ def model_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
     if len(models) == 1 and (model := models.pop()):
         labels[keys.GPU_MODEL_LABEL] = readable_value(model)
     return labels
+
+
+def falldio_label(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """The model as GPUTask's manifests have always named it ("GeForce RTX 4090" -> "rtx4090"); none where a
+    node has several models."""
+    models = {gpu.model for gpu in [gpu for gpu in gpus if not gpu.integrated] or gpus}
+    if len(models) != 1 or not (model := models.pop()):
+        return {}
+    compact = "".join(char for char in model.casefold().removeprefix("geforce") if char.isalnum())
+    return {keys.FALLDIO_GPU: readable_value(compact)} if compact else {}
 
 
 def _has_model_key(model: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from labeler.agent import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Agent, Output
 from labeler.api import NodeApi, NodeApiError
 from labeler.config import Config, ConfigError, load_config
+from labeler.contract import keys
 from labeler.facts import SourceError
 from labeler.labels import Wanted
 from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also write millicores, memory and tiles of Intel cards to the Node's capacity",
     )
+    add("--falldio-label", action="store_true", help=f"also write the GPU model as {keys.FALLDIO_GPU}")
     add(
         "--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: nowhere)"
     )
@@ -123,7 +125,7 @@ def _agent(options: argparse.Namespace, config: Config) -> Agent:
     context = Context(options.node_name, _reader(api)) if api else Context(options.node_name)
     sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
     output = Printer() if options.dry_run else _output(config, api, options.extended_resources)
-    return Agent(sources, output, config.levels, config.pci_group_level)
+    return Agent(sources, output, config.levels, config.pci_group_level, options.falldio_label)
 
 
 def _output(config: Config, api: NodeApi | None, extended_resources: bool) -> Output:

@@ -16,7 +16,7 @@ from labeler.labels import Wanted
 
 log: Final = logging.getLogger(__name__)
 
-OWN_LABEL_PREFIXES: Final = (keys.INTEL_PREFIX, keys.GPU_PREFIX)
+OWN_LABEL_PREFIXES: Final = (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GPU)
 """Beside the topology keys that are configured, the only labels that are ever written or removed."""
 
 

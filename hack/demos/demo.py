@@ -6,9 +6,11 @@ Ends with a table and a verdict; the exit status is 0 only if everything was as 
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from hack.demos import workload
@@ -26,6 +28,8 @@ from webhook.workloads import marks
 
 SHAPE = Shape(nodes=64, blocks=4, subblocks=2, gpus=8, intel=4)
 DEADLINE_SECONDS = 90.0
+TASK = "finetune"
+TASK_WORKERS = 2
 
 
 class Demo:
@@ -68,7 +72,7 @@ class Demo:
         for path, each in workload.objects():
             api.request("POST", path, body=each)
         self._wait_until_all_run()
-        return self._judge()
+        return max(self._judge(), self._show_task())
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -128,6 +132,45 @@ class Demo:
                 shown = len(self.running)
                 say(f"  ... {shown} of {wanted} pods run")
             time.sleep(0.1)
+
+    # --- a task from the command line -----------------------------------------------------------
+
+    def _show_task(self) -> int:
+        """Start a GPUTask as a user does, until it runs; returns the exit status."""
+        say("\nStarting a GPU task of two workers: topogate run -m h100 -g 4 -w 2 -p high ...")
+        self._topogate(
+            "run", "--name", TASK, "-m", "h100", "-g", "4", "-w", "2", "-p", "high", "--image", "example"
+        )
+        path = f"/apis/falldio.com/v1/namespaces/{workload.NAMESPACE}/gputasks/{TASK}"
+
+        def runs() -> bool:
+            status = self.cluster.api().json("GET", path).get("status") or {}
+            return status.get("phase") == "Running" and status.get("running") == TASK_WORKERS
+
+        try:
+            self.cluster.wait_for(f"the task {TASK} to run", runs, DEADLINE_SECONDS)
+        except ClusterError as error:
+            print(f"NOT AS IT SHOULD BE: {error}")
+            return 1
+        finally:
+            print(self._topogate("ps", "--all"), end="")
+        self._topogate("stop", TASK)
+        return 0
+
+    def _topogate(self, *words: str) -> str:
+        """What the command prints. Raises ClusterError with its words if it fails."""
+        program = str(Path(sys.executable).parent / "topogate")
+        kubeconfig = ["--kubeconfig", str(self.cluster.kubeconfig), "-n", workload.NAMESPACE]
+        result = subprocess.run(
+            [program, words[0], *kubeconfig, *words[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        if result.returncode:
+            raise ClusterError(f"topogate {' '.join(words)}: {result.stderr.strip()}")
+        return result.stdout
 
     # --- the end --------------------------------------------------------------------------------
 

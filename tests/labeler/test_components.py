@@ -12,6 +12,7 @@ from labeler.config import parse_config
 from tests.labeler.installed import ROOT, wait_for_namespace
 
 COMPONENTS = ("labeler-gce", "labeler-extended-resources")
+FALLDIO = ("falldio",)
 
 
 def build(cluster: Cluster, folder: Path, components: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -29,7 +30,9 @@ def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("components", [(), *((name,) for name in COMPONENTS), COMPONENTS], ids="+".join)
+@pytest.mark.parametrize(
+    "components", [(), *((name,) for name in COMPONENTS), COMPONENTS, FALLDIO], ids="+".join
+)
 def test_every_choice_of_components_is_taken_by_the_server(
     module_cluster: Cluster, tmp_path: Path, components: tuple[str, ...]
 ) -> None:

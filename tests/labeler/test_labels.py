@@ -103,6 +103,26 @@ def test_a_node_has_a_model_only_where_its_gpus_are_alike(
         assert labels[f"gpu.topogate.io/has.{name}"] == "true"
 
 
+@pytest.mark.parametrize(
+    ("models", "label"),
+    [
+        (["GeForce RTX 4090"], {keys.FALLDIO_GPU: "rtx4090"}),
+        (["H100 PCIe", "H100 PCIe"], {keys.FALLDIO_GPU: "h100pcie"}),
+        (["A10", "L4"], {}),
+        ([""], {}),
+        ([], {}),
+    ],
+    ids=["one", "alike", "mixed", "nameless", "none"],
+)
+def test_the_model_is_told_as_gputasks_name_it_only_where_that_is_asked_for(
+    models: list[str], label: dict[str, str]
+) -> None:
+    facts = Facts(gpus=tuple(Gpu(n, "nvidia", name) for n, name in enumerate(models)))
+    made = wanted(facts, keys.PRERELEASE_TOPOLOGY, falldio=True).labels
+    assert {key: made[key] for key in made if key == keys.FALLDIO_GPU} == label
+    assert keys.FALLDIO_GPU not in wanted(facts, keys.PRERELEASE_TOPOLOGY).labels
+
+
 def test_a_long_model_still_makes_a_legal_key() -> None:
     labels = model_labels([Gpu(0, "nvidia", "N" * 80)])
     (key,) = (key for key in labels if key.startswith(keys.GPU_HAS_MODEL_PREFIX))
