@@ -10,9 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -28,10 +26,8 @@ log: Final = logging.getLogger(__name__)
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-SERVICE: Final = "v1beta1.DevicePlugin"
 BELIEVED_SECONDS: Final = 10.0
 """How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds."""
-_WORKERS: Final = 8
 _HEARTBEAT_SECONDS: Final = 3600.0
 
 
@@ -184,6 +180,7 @@ class CardsPlugin(Plugin):
         given = self._given(grant, devices, cards)
         visible = self._also_visible(grant)
         edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
+        self._check_alone(grant, edits)
         metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
         log.info(
             "%s: %s to %s, container %s (%s) %s",
@@ -231,7 +228,7 @@ class CardsPlugin(Plugin):
         return {card: tiles[card.number] for card in sorted(given, key=lambda card: card.number)}
 
     def _also_visible(self, grant: Grant) -> list[Card]:
-        """All cards of a resource that the container monitors beside."""
+        """All cards that the container monitors beside, as MonitoringPlugin shows them."""
         if grant.container is None:
             return []
         return [
@@ -239,7 +236,23 @@ class CardsPlugin(Plugin):
             for monitor, resource in self._vendor.monitoring.items()
             if grant.container.wants(monitor)
             for card in self._inventory.cards(resource).values()
+            if not card.problem
         ]
+
+    def _check_alone(self, grant: Grant, edits: Edits) -> None:
+        """A mask counts what a container sees, and the cards of another resource come by another call."""
+        if grant.container is None or not edits.environment:
+            return
+        others = [
+            other
+            for other in self._vendor.resources
+            if other != self.resource and grant.container.wants(other)
+        ]
+        if others:
+            raise Refusal(
+                f"container {grant.container.name} asks for {self.resource} and {', '.join(others)}, so a "
+                "mask of tiles could mean others than were chosen; let it ask for one of them"
+            )
 
 
 class MonitoringPlugin(Plugin):
@@ -268,55 +281,6 @@ class MonitoringPlugin(Plugin):
         edits = self._vendor.edits(cards, (), None, self._use_cdi)
         metrics.ALLOCATIONS.labels(self.resource, DEFAULT).inc()
         return edits
-
-
-def serve(plugin: Plugin, socket: Path) -> grpc.Server:
-    """Serve a plugin on a unix socket. Raises OSError if that cannot be."""
-    server = grpc.server(
-        ThreadPoolExecutor(_WORKERS, thread_name_prefix=plugin.resource),
-        options=[("grpc.so_reuseport", 0)],
-    )
-    server.add_generic_rpc_handlers((_handlers(plugin),))
-    try:
-        server.add_insecure_port(f"unix:{socket}")
-    except RuntimeError as error:
-        raise OSError(f"no socket can be made at {socket}: {error}") from error
-    server.start()
-    return server
-
-
-def _handlers(plugin: Plugin) -> grpc.GenericRpcHandler:
-    unary = grpc.unary_unary_rpc_method_handler
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            "GetDevicePluginOptions": unary(
-                lambda request, context: plugin.options(),
-                request_deserializer=wire.Empty.FromString,
-                response_serializer=wire.DevicePluginOptions.SerializeToString,
-            ),
-            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-                plugin.list_and_watch,
-                request_deserializer=wire.Empty.FromString,
-                response_serializer=wire.ListAndWatchResponse.SerializeToString,
-            ),
-            "GetPreferredAllocation": unary(
-                plugin.on_prefer,
-                request_deserializer=wire.PreferredAllocationRequest.FromString,
-                response_serializer=wire.PreferredAllocationResponse.SerializeToString,
-            ),
-            "Allocate": unary(
-                plugin.on_allocate,
-                request_deserializer=wire.AllocateRequest.FromString,
-                response_serializer=wire.AllocateResponse.SerializeToString,
-            ),
-            "PreStartContainer": unary(
-                lambda request, context: wire.PreStartContainerResponse(),
-                request_deserializer=wire.PreStartContainerRequest.FromString,
-                response_serializer=wire.PreStartContainerResponse.SerializeToString,
-            ),
-        },
-    )
 
 
 def _only(requests: Sequence[Any]) -> Any:

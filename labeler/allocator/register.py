@@ -21,7 +21,8 @@ import grpc
 
 from labeler.allocator import metrics
 from labeler.allocator.listing import ListingError, PodResources
-from labeler.allocator.plugin import Plugin, serve
+from labeler.allocator.plugin import Plugin
+from labeler.allocator.serving import serve
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 
 log: Final = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from labeler.allocator.wire import deviceplugin_pb2 as wire
 from tests.allocator.conftest import Kubelet
 
 I915 = "gpu.intel.com/i915"
+XE = "gpu.intel.com/xe"
 MONITORING = f"{I915}_monitoring"
 LINK = "/dev/dri/by-path/pci-0000:04:00.0-render"
 
@@ -81,12 +82,11 @@ class Site:
         return answer.container_responses[0]
 
 
-def planned(cards: str, tiles: str = "", monitoring: int = 0) -> Pod:
+def planned(cards: str, tiles: str = "", monitoring: int = 0, xe: int = 0) -> Pod:
     annotations = {"gas-container-cards": cards, "gas-ts": "1700000000000000000"}
     annotations |= {"gas-container-tiles": tiles} if tiles else {}
-    return Pod(
-        "ns", "p", "uid", annotations, (Container("c", {I915: cards.count(",") + 1, MONITORING: monitoring}),)
-    )
+    asks = {I915: cards.count(",") + 1, MONITORING: monitoring, XE: xe}
+    return Pod("ns", "p", "uid", annotations, (Container("c", asks),))
 
 
 @pytest.fixture
@@ -172,6 +172,21 @@ def test_a_device_of_no_card_is_refused(site: Site) -> None:
 @pytest.mark.parametrize("site", [{"pod": planned("card2", monitoring=1)}], indirect=True)
 def test_a_container_that_also_monitors_is_masked_to_its_own_card(site: Site) -> None:
     assert dict(site.allocate("card2-0").envs)["ZE_AFFINITY_MASK"] == "4,5"
+
+
+def test_a_monitor_does_not_count_a_card_that_it_is_not_shown(kubelet: Kubelet) -> None:
+    site = Site(kubelet, planned("card2", monitoring=1))
+    site.cards[0] = card(0, problem="dead")
+    site.inventory.look()
+    site.register()
+    assert dict(site.allocate("card2-0").envs)["ZE_AFFINITY_MASK"] == "2,3"
+    site.registration.close()
+
+
+@pytest.mark.parametrize("site", [{"pod": planned("card1", "card1:gt0", xe=1)}], indirect=True)
+def test_tiles_beside_cards_of_another_resource_are_refused(site: Site) -> None:
+    with pytest.raises(grpc.RpcError, match=r"asks for gpu\.intel\.com/i915 and gpu\.intel\.com/xe"):
+        site.allocate("card1-0")
 
 
 @pytest.mark.parametrize("site", [{"pod": planned("card1"), "use_cdi": True}], indirect=True)
