@@ -73,6 +73,13 @@ def test_every_command_and_file_that_is_named_exists(paper: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "manifests/README.md"])
+def test_a_list_of_contents_names_every_section_in_order(name: str) -> None:
+    text = (ROOT / name).read_text()
+    heads = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert re.findall(r"^- \[(.+)\]\(#", text, re.MULTILINE)[: len(heads)] == heads
+
+
 def test_every_overlay_and_component_is_told_of_to_the_operator() -> None:
     manifests = ROOT / "manifests"
     folders = {
