@@ -91,6 +91,19 @@ def test_the_explanation_of_a_gang_does_not_name_victims_of_others() -> None:
     assert "their" not in text.replace("their own", "")
 
 
+def test_a_namespace_without_a_gang_is_asked_about_as_well() -> None:
+    asked: list[str] = []
+
+    class Noting(Granted):
+        def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> Seen:
+            asked.extend(sorted(namespaces))
+            return super().seen(viewer, namespaces)
+
+    pods = [*waiting_job(1, namespace="with-gang"), bound_pod("p", FIRST, 4, "without-gang")]
+    page_of(scene_of(cluster_of(pods)), Noting(MINE)).get("/api/nodes")
+    assert asked == ["with-gang", "without-gang"]
+
+
 def test_who_may_not_list_nodes_sees_domains_alone() -> None:
     page = pages(Rights(frozenset({"mine"}), nodes=False))
     assert page.get("/api/nodes").status_code == 403

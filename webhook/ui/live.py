@@ -6,8 +6,8 @@ Viewers cost one drawing between them: each asks for the version that is there, 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -32,7 +32,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Scene:
-    """One moment: its number, when it was (seconds since 1970), and all that is known of it."""
+    """One moment: its number, when it was (seconds since 1970), and all that is known of it.
+
+    namespaces: of everything that it could name.
+    """
 
     version: int
     at: float
@@ -40,7 +43,7 @@ class Scene:
     snapshot: Snapshot
     picture: Picture
     gangs: list[GangRow]
-    pod_gpus: Mapping[str, int] = field(default_factory=dict)
+    namespaces: frozenset[str] = frozenset()
 
 
 class Artist:
@@ -62,7 +65,9 @@ class Artist:
         gpus = {uid: count for uid, (_, _, count) in self._known.items() if count}
         gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid][1])
         self._version += 1
-        return Scene(self._version, time.time(), view, snapshot, picture, gangs, gpus)
+        named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
+        named |= {row.namespace for row in gangs}
+        return Scene(self._version, time.time(), view, snapshot, picture, gangs, frozenset(named))
 
     def _learn(self, view: View) -> None:
         """Gang and GPUs of each pod, worked out once for as long as the object is the very same."""

@@ -176,7 +176,7 @@ class Pages:
         if scene is None:
             unread = ", ".join(self._of.live.unread()) or "the first picture"
             raise UnavailableError(f"Still reading the cluster: waiting for {unread}.")
-        return scene, self._of.access.seen(viewer, (row.namespace for row in scene.gangs))
+        return scene, self._of.access.seen(viewer, scene.namespaces)
 
     @staticmethod
     def _row(scene: Scene, seen: Seen, wanted: str) -> GangRow | None:
