@@ -1,5 +1,6 @@
 """Every overlay renders, is accepted whole by a real API server, and keeps each program to its own rights."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean
 from webhook.cli.main import main
+from webhook.cli.policy import differences, identity
+from webhook.policy import rendering
 from webhook.policy.file import parse_policy
 
 OVERLAYS = [
@@ -63,7 +66,7 @@ def test_the_line_of_the_operators_paper_changes_the_gates_prefix_wherever_it_st
     texts = {path.name: path.read_text() for path in (tmp_path / "manifests").rglob("*.yaml")}
     assert not [name for name, text in texts.items() if keys.GATE_PREFIX in text]
     changed = {name for name, text in texts.items() if "example.com/wait-" in text} - {"kustomization.yaml"}
-    rendered = {"webhook-configuration.yaml", "tiers.yaml", "gate-required.yaml", "gate.yaml"}
+    rendered = {"webhook-configuration.yaml", "gate-required.yaml", "gate.yaml"}  # no tier has a maximum
     assert changed == {"guards.yaml", "sweeper.yaml", "policy.yaml", *rendered}
     policy = parse_policy(yaml.safe_load(texts["policy.yaml"])["data"]["policy.yaml"])
     assert policy.gate == "example.com/wait-topogate"
@@ -106,6 +109,31 @@ def test_every_manifest_file_belongs_to_a_kustomization() -> None:
 def test_what_is_rendered_from_the_policy_has_not_drifted(capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(ROOT / "manifests" / "base" / name) for name in ("policy.yaml", "priorityclasses.yaml")]
     assert main(["policy", "check", *files, "--against", str(ROOT / "manifests")]) == 0, capsys.readouterr()
+
+
+CHANGE_THE_POLICY = [
+    path.parent.name
+    for path in ROOT.glob("manifests/components/*/kustomization.yaml")
+    if "topogate-policy" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("component", CHANGE_THE_POLICY)
+def test_a_component_that_changes_the_policy_changes_what_is_rendered_from_it(
+    control_plane: Cluster, component: str, tmp_path: Path
+) -> None:
+    manifests = os.path.relpath(ROOT / "manifests", tmp_path.resolve())
+    overlay = {"resources": [f"{manifests}/base"], "components": [f"{manifests}/components/{component}"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    text = control_plane.kubectl("kustomize", str(tmp_path)).stdout
+    objects = [dict(each) for each in yaml.safe_load_all(text)]
+    (policy,) = [each for each in objects if each["metadata"]["name"] == "topogate-policy"]
+    values = {each["metadata"]["name"]: each["value"] for each in objects if each["kind"] == "PriorityClass"}
+    found = {identity(each): each for each in objects}
+    wanted = rendering.objects(parse_policy(policy["data"]["policy.yaml"]), values)
+    there = [each for each in wanted if identity(each) in found]
+    assert there
+    assert [place for each in there for place in differences(each, found[identity(each)])] == []
 
 
 @pytest.mark.parametrize("name", ["webhook", "sweeper", "certs"])
