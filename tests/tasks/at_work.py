@@ -18,7 +18,7 @@ from webhook.kube.informer import Informer
 from webhook.policy.values import Policy
 from webhook.tasks import objects
 from webhook.tasks.controller import Controller
-from webhook.tasks.objects import Worker
+from webhook.tasks.objects import Job, Worker
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.wanted import Rules
 
@@ -80,10 +80,21 @@ def living(api: Api, rules: Policy, namespace: str = "") -> Iterator[Callable[[]
 
 @dataclass
 class Overlaps:
-    """Watches the pods of a namespace for two of one task and rank that run under different Jobs."""
+    """Watches a namespace: the Jobs that there were, and pods of one rank that run under two of them."""
 
     found: list[str] = field(default_factory=list)
     running: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    jobs: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def jobs_made(self) -> dict[str, int]:
+        """How many Jobs of each name there have been."""
+        return {name: len(uids) for name, uids in self.jobs.items()}
+
+    def see_job(self, before: Job | None, after: Job | None) -> None:
+        for job in (before, after):
+            if job is not None:
+                self.jobs.setdefault(job.metadata.name, set()).add(job.metadata.uid)
 
     def see(self, before: Worker | None, after: Worker | None) -> None:
         pod = after or before
@@ -179,11 +190,15 @@ class Team:
             on_event=overlaps.see,
             label_selector=keys.TASK_UID_LABEL,
         )
+        jobs = Informer(self.api, objects.jobs_path(self.namespace), Job, on_event=overlaps.see_job)
         informer.start()
+        jobs.start()
         try:
+            assert jobs.wait_synced(30)
             yield overlaps
         finally:
             informer.stop()
+            jobs.stop()
 
 
 @dataclass

@@ -236,6 +236,15 @@ def test_the_controller_makes_no_job_that_is_not_a_tasks(
         controller.request("POST", objects.jobs_path(team), body=job)
 
 
+@pytest.mark.parametrize("namespace", ["kube-system", "topogate-system"])
+def test_the_controller_makes_no_job_beside_the_clusters_own_identities(
+    controller: Api, job: dict[str, Any], namespace: str
+) -> None:
+    job["metadata"]["namespace"] = namespace
+    with pytest.raises(ApiError, match="no Jobs in namespaces of the cluster or of topogate"):
+        controller.request("POST", objects.jobs_path(namespace), body=job)
+
+
 @pytest.mark.parametrize(
     "spec",
     [

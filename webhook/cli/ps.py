@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     api = session.connect(options)
     namespace = None if options.all_namespaces else session.namespace_of(options)
-    shown = ""
+    shown: object = None
     while True:
         found = works.of(api, namespace)
         chosen = [work for work in found if work.name in options.name] if options.name else found
@@ -42,10 +42,11 @@ def _run(options: argparse.Namespace) -> int:
             raise session.SessionError(f"there is no task or job {', '.join(sorted(missing))}")
         if not options.all and not options.name:
             chosen = [work for work in chosen if not work.has_ended]
-        text = _text(api, chosen, options, namespace)
-        if text != shown:
-            shown = text
+        # Ages change all the time; what is news are other objects, or other versions of them.
+        seen = [(work.namespace, work.name, work.item["metadata"]["resourceVersion"]) for work in chosen]
+        if seen != shown and (text := _text(api, chosen, options, namespace)):
             print(text, flush=True)
+        shown = seen
         if not options.watch:
             return 0
         time.sleep(WATCH_SECONDS)

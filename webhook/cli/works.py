@@ -101,10 +101,14 @@ def find(api: "Api", namespace: str, written: str) -> Work:
         raise SessionError(f"{written!r} is neither a task nor a job; write NAME, task/NAME or job/NAME")
     for each in kinds:
         try:
-            return Work(each, dict(api.json("GET", f"{collection(each, namespace)}/{name}")))
+            item = dict(api.json("GET", f"{collection(each, namespace)}/{name}"))
         except ApiError as error:
             if error.status != 404:
                 raise
+            continue
+        if each == JOB and _is_of_a_task(item):
+            raise SessionError(f"Job {name} belongs to a task, which makes it again: write task/{name}")
+        return Work(each, item)
     near = _near(api, namespace, name)
     hint = f"; did you mean {near}?" if near else ""
     what = "task" if kinds == [TASK] else "job" if kinds == [JOB] else "task or job"

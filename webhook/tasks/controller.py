@@ -107,8 +107,10 @@ class Controller:
         step = next_step(seen, self._rules(), now)
         refusal = self._refusals.get(seen.task.key)
         if step.act == CREATE and refusal is not None and refusal.concerns(seen.task):
-            rests = time.monotonic() < refusal.until
-            step = replace(step, act="" if rests else CREATE, status=_refused(seen.task, refusal))
+            rest = refusal.until - time.monotonic()
+            if rest > 0:
+                self._queue.add(seen.task.key, rest)  # an event may have taken its turn in the queue
+            step = replace(step, act="" if rest > 0 else CREATE, status=_refused(seen.task, refusal))
         if not self._leads():
             return
         task = seen.task

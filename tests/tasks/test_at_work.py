@@ -1,0 +1,117 @@
+"""The task controller at work on a real API server, beside kube-scheduler and the Job controller."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import create_namespace, delete_namespace
+from tests.tasks.at_work import RUN_FOR, Lives, MortalController, Team, install, living
+
+
+@pytest.fixture
+def team(cluster: Cluster) -> Iterator[Team]:
+    install(cluster)
+    made = Team(cluster, create_namespace(cluster))
+    made.set_up()
+    yield made
+    delete_namespace(cluster, made.namespace)
+    made.tear_down()
+
+
+@pytest.fixture
+def lives(team: Team) -> Iterator[Lives]:
+    api = MortalController.connect(team.cluster.kubeconfig, user_agent="controller")
+    assert isinstance(api, MortalController)
+    api.prepare(None)
+    made = Lives(team, api)
+    yield made
+    made.close()
+
+
+def test_a_task_runs_ends_and_tells_so(team: Team, lives: Lives) -> None:
+    team.create("short", {"gpu": "h100", "gpu-amount": "2", "memory": "16gi"}, annotations={RUN_FOR: "0.1s"})
+    lives.until("short has succeeded", lambda: team.phase("short") == "Succeeded")
+    status = team.tasks()["short"]["status"]
+    assert status["node"] == f"{team.namespace}-n"
+    assert status["startTime"] <= status["finishTime"]
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {
+        "Accepted": "True", "Complete": "True",
+    }  # fmt: skip
+
+
+def test_a_higher_priority_preempts_a_lower_one_which_then_waits(team: Team, lives: Lives) -> None:
+    team.create("low", {"gpu-amount": "8", "priority": "low"})
+    lives.until("low runs", lambda: team.phase("low") == "Running")
+    team.create("high", {"gpu-amount": "8", "priority": "gpu-high-priority"})
+    lives.until("high runs", lambda: team.phase("high") == "Running")
+    lives.until("low waits", lambda: team.phase("low") == "Waiting")
+    assert not [
+        each for each in team.jobs()["low"]["status"].get("conditions", []) if each["type"] == "Failed"
+    ]
+
+
+def test_what_the_api_server_refuses_is_told_and_tried_again(team: Team, lives: Lives) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+    path = f"/api/v1/namespaces/{team.namespace}/resourcequotas"
+    team.api.request("POST", path, body=quota)
+    lives.until("the quota is counted", lambda: "status" in team.api.json("GET", f"{path}/none"))
+    team.create("train", {})
+
+    def is_refused() -> bool:
+        return "exceeded quota" in team.tasks()["train"].get("status", {}).get("reason", "")
+
+    lives.until("the refusal is told", is_refused)
+    team.api.request("DELETE", f"{path}/none")
+    lives.until("train runs after all", lambda: team.phase("train") == "Running")
+
+
+def test_a_job_of_somebody_else_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    path = f"/apis/batch/v1/namespaces/{team.namespace}/jobs"
+    foreign = {"metadata": {"name": "train"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+    uid = team.api.json("POST", path, body=foreign)["metadata"]["uid"]
+    team.create("train", {})
+    lives.until(
+        "the clash is told",
+        lambda: "Job train is there already" in team.tasks()["train"].get("status", {}).get("reason", ""),
+    )
+    assert team.jobs()["train"]["metadata"]["uid"] == uid
+
+
+def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
+    """Leases keep two apart; where they do not, the API server does."""
+    stop = threading.Event()
+    names = [f"t{number}" for number in range(12)]
+
+    def work() -> None:
+        with living(team.cluster.api(), team.rules, team.namespace) as one_step:
+            while not stop.is_set():
+                one_step()
+
+    with team.watched() as seen, ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(work), pool.submit(work)]
+        try:
+            for name in names:
+                team.create(name, {"suspend": True})
+            team.cluster.wait_for("a Job of each", lambda: set(team.jobs()) == set(names))
+            for name in names:
+                team.change(name, {"attempt": 1})
+            team.cluster.wait_for(
+                "each in its second attempt",
+                lambda: (
+                    [each.get("status", {}).get("attempt") for each in team.tasks().values()]
+                    == [1] * len(names)
+                    and {each["metadata"]["labels"]["falldio.com/attempt"] for each in team.jobs().values()}
+                    == {"1"}
+                ),
+            )
+            time.sleep(1.0)
+        finally:
+            stop.set()
+        for each in both:
+            each.result()
+    assert seen.jobs_made == dict.fromkeys(names, 2)
