@@ -178,16 +178,18 @@ class Resolver:
     def observe(self) -> None:
         """Note which pods are there while nobody asks for devices; to be called every few seconds.
 
-        A pod that is listed twice so is admitted, and not the one that asks next. That tells apart pods that
-        the API server does not know: static ones that it refused to mirror, and those deleted by force.
+        A pod that is listed twice so is admitted, and not one that asks next, for as long as it stays. That
+        tells apart pods that the API server does not know: static ones that it refused to mirror, and those
+        deleted by force.
         """
         try:
-            listing = self._listing.now()
+            listed = frozenset(self._listing.now())
         except ListingError:
-            listing = {}
+            return
         with self._asked:
-            listed = frozenset() if self._in_flight else frozenset(listing)
-            self._settled, self._listed = self._listed & listed, listed
+            if not self._in_flight:
+                self._settled = (self._settled | self._listed) & listed
+                self._listed = listed
 
     @contextlib.contextmanager
     def _flight(self) -> Iterator[None]:

@@ -162,6 +162,8 @@ def test_a_pod_that_the_api_server_never_knew_is_no_obstacle_once_it_was_seen_at
     resolver.observe()
     world.listing = lambda _: {("ns", "p"): {}, **static}
     assert prefer() == ["card2-0"]
+    resolver.observe()
+    assert prefer() == ["card2-0"]
 
 
 def test_a_list_that_a_question_crossed_settles_nothing() -> None:
