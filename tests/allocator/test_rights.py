@@ -1,10 +1,12 @@
 """What the API server lets an allocator do, with its manifests and a token bound to its pod."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hack.local import nodes
 from hack.local.build import ROOT
@@ -104,6 +106,21 @@ def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster,
     assert pod.init == (Container("i", {keys.I915: 1}),)
     assert pod.sidecars == (Container("s", {keys.I915: 1}),)
     assert not pod.over
+
+
+def test_the_component_goes_with_an_overlay_and_the_server_takes_it(cluster: Cluster, tmp_path: Path) -> None:
+    def below(path: str) -> str:
+        return os.path.relpath(ROOT / "manifests" / path, tmp_path.resolve())
+
+    plan = {"resources": [below("overlays/default")], "components": [below("components/allocator")]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(plan))
+    objects = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(tmp_path)).stdout))
+    (daemon,) = [each for each in objects if each["metadata"].get("namespace") == "topogate-allocator"
+                 and each["kind"] == "DaemonSet"]  # fmt: skip
+    container = daemon["spec"]["template"]["spec"]["containers"][0]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    result = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(daemon))
+    assert "daemonset.apps/allocator" in result.stdout
 
 
 def test_it_may_tell_of_cards_in_its_own_name(client: ApiClient) -> None:
