@@ -21,9 +21,9 @@ from webhook.placement import (
     check,
     place,
 )
+from webhook.placement.budget import Budget
 from webhook.placement.question import ask
 from webhook.placement.tree import Vertex, build
-from webhook.placement.unlike import filling, fitting
 from webhook.placement.unlike.filling import Filling
 from webhook.placement.unlike.fitting import Fitting
 
@@ -49,10 +49,8 @@ ONE_TOO_MANY = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in 
 THREE_NODES = {"b": {"r": {"x": 9, "y": 9, "z": 9}}}
 
 
-def test_a_search_that_was_cut_never_says_that_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "LIMIT", 1)
-    monkeypatch.setattr(filling, "LIMIT", 1)
-    found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES), Options(budget=3))
+def test_a_search_that_was_cut_never_says_that_there_is_no_place() -> None:
+    found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES), Options(bound=3))
     assert isinstance(found, NoFit)
     assert not found.proven
     assert "none was found within 3 search steps, which does not prove that there is none" in found.sentence
@@ -104,8 +102,10 @@ def test_both_searches_find_a_place_exactly_when_there_is_one(
         if len(asked.members) > 7:
             continue
         question, _ = ask(asked, snapshot, Options())
-        nodes = [leaf for leaf in leaves(build(question, snapshot).root) if leaf.state is not None]
-        found = search(question, nodes, 10**6).solve()
+        nodes = [
+            leaf for leaf in leaves(build(question, snapshot, Budget(10**9)).root) if leaf.state is not None
+        ]
+        found = search(question, nodes, Budget(10**9)).solve()
         assert (found is None) == (best(asked, snapshot) is None)
         if found is not None:
             assert [sum(counts) for counts in zip(*found.values(), strict=True)] == list(question.counts)

@@ -39,6 +39,11 @@ def rooms_below(vertex: Vertex) -> list[list[int]]:
     return rooms
 
 
+def rooms_at(vertex: Vertex, level: int) -> list[int]:
+    """Rooms of the domains of a level in a domain, or its own where it stands for the level."""
+    return [vertex.room] if vertex.bottom >= level else rooms_below(vertex)[level]
+
+
 def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
     """At most the cost of holding so many pods in a domain, that of using it left out: each level alone."""
     total = 0

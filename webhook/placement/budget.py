@@ -1,4 +1,8 @@
-"""How much work a search may do, counted in steps: the same question ends the same way on every machine."""
+"""How much work a question may take, counted in steps: it ends the same way on every machine, and every time.
+
+A step stands for about a microsecond of CPU. What is remembered from an earlier question saves the time, not
+the steps, so that an answer does not depend on what was asked before.
+"""
 
 
 class OutOfSteps(Exception):
@@ -18,13 +22,22 @@ class Budget:
 
     def part(self, steps: int) -> "Budget":
         """A budget of its own for something that may use at most so many of the steps left here."""
-        return Budget(min(steps, self.left), self)
+        return Budget(max(0, min(steps, self.left)), self)
 
-    def spend(self, steps: int = 1) -> None:
-        """Take steps. Raises OutOfSteps once more are taken than there were."""
+    @property
+    def exhausted(self) -> bool:
+        """Whether more steps were taken than there were, here or in the whole."""
+        return self.left < 0 or (self._whole is not None and self._whole.exhausted)
+
+    def take(self, steps: int) -> None:
+        """Take steps, even if there are not so many: what is done already. `exhausted` tells."""
         self.spent += steps
         self.left -= steps
         if self._whole is not None:
-            self._whole.spend(steps)
-        if self.left < 0:
+            self._whole.take(steps)
+
+    def spend(self, steps: int = 1) -> None:
+        """Take steps. Raises OutOfSteps once more are taken than there were."""
+        self.take(steps)
+        if self.exhausted:
             raise OutOfSteps

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from webhook.placement.budget import Budget
 from webhook.placement.cards import choose as cards
 from webhook.placement.cards.choose import Room
 from webhook.placement.eligibility import reason_against
@@ -31,8 +32,11 @@ class Rooms(NamedTuple):
     undecided: frozenset[int] = frozenset()
 
 
-def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> Room:
-    """How many pods of the class the node takes beside its own, whatever its rules say."""
+def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED, budget: Budget | None = None) -> Room:
+    """How many pods of the class the node takes beside its own, whatever its rules say.
+
+    budget: takes the steps of what cards decide; once it is exhausted nothing more is decided.
+    """
     count = most
     free = state.free
     for resource, amount in pod_class.requests:
@@ -42,11 +46,11 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED) -> Room:
             if not count:
                 return Room(0, True)
     if pod_class.cards and count and pod_class.wants_cards:
-        return cards.room(state.cards, pod_class, count)
+        return cards.room(state.cards, pod_class, count, budget)
     return Room(count, True)
 
 
-def rooms(pod_class: PodClass, states: Sequence[NodeState]) -> Rooms:
+def rooms(pod_class: PodClass, states: Sequence[NodeState], budget: Budget | None = None) -> Rooms:
     """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
 
     Works resource by resource, which is several times faster than node by node.
@@ -64,10 +68,14 @@ def rooms(pod_class: PodClass, states: Sequence[NodeState]) -> Rooms:
             for count, state in zip(counts, states, strict=True)
         ]
     if pod_class.wants_cards:
-        found = [
-            cards.room(state.cards, pod_class, count) if count > 0 else Room(0, True)
-            for count, state in zip(counts, states, strict=True)
-        ]
+        known: dict[object, Room] = {}
+        found = []
+        for count, state in zip(counts, states, strict=True):
+            alike = (count, tuple(map(cards.signature, state.cards))) if count > 0 else 0
+            if alike not in known:
+                asked = count > 0
+                known[alike] = cards.room(state.cards, pod_class, count, budget) if asked else Room(0, True)
+            found.append(known[alike])
         undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
         return Rooms([each.pods for each in found], undecided)
     return Rooms([count if count > 0 else 0 for count in counts])
@@ -79,7 +87,7 @@ def _is_open(state: NodeState) -> bool:
     return node.ready and not (node.taints or node.unschedulable or node.problem)
 
 
-def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool | None:
+def fits_together(pods: Sequence[PodClass], state: NodeState, budget: Budget | None = None) -> bool | None:
     """Whether all these pods fit on the node beside its own, whatever its rules say; None: not decided."""
     wanted: dict[str, int] = {}
     for pod in pods:
@@ -88,7 +96,7 @@ def fits_together(pods: Sequence[PodClass], state: NodeState) -> bool | None:
     if any(amount > state.free.get(resource, 0) for resource, amount in wanted.items()):
         return False
     with_cards = [pod for pod in pods if pod.wants_cards]
-    return cards.fits(state.cards, with_cards) if with_cards else True
+    return cards.fits(state.cards, with_cards, budget) if with_cards else True
 
 
 def shortage(pod_class: PodClass, state: NodeState) -> str:

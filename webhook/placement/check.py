@@ -153,7 +153,8 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
         where: dict[int, set[tuple[str, ...]]] = {}
         kinds: dict[object, list[Placed]] = {}
         for placed in known:
-            kinds.setdefault(members[placed.member].pod_class, []).append(placed)
+            if not _leads(members[placed.member]):
+                kinds.setdefault(members[placed.member].pod_class, []).append(placed)
         workers = max(kinds.values(), key=len, default=[])
         ordered = sorted(workers, key=lambda p: (members[p.member].rank is None, members[p.member].rank or 0))
         fresh = not gang.anchors
@@ -162,11 +163,15 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
             number = position if fresh or rank is None else rank
             where.setdefault(number // part.size, set()).add(_domain(snapshot, placed.node, level))
         for anchor in gang.anchors:
-            if anchor.rank is not None and anchor.node in snapshot.nodes:
+            if anchor.rank is not None and anchor.rank >= 0 and anchor.node in snapshot.nodes:
                 where.setdefault(anchor.rank // part.size, set()).add(_domain(snapshot, anchor.node, level))
         for number, domains in sorted(where.items()):
             if len(domains) > 1:
                 yield f"slice {number} of {part.size} is in {len(domains)} domains of level {part.level}"
+
+
+def _leads(member: Member) -> bool:
+    return member.rank is not None and member.rank < 0
 
 
 def _domain(snapshot: Snapshot, node: str, level: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from webhook.placement import capacity
+from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.model import Mode, Objective
 from webhook.placement.question import Question, is_in, is_usable
@@ -58,9 +59,11 @@ def _reference_room(question: Question, state: NodeState) -> int:
     return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state).pods
 
 
-def class_room(question: Question, number: int, state: NodeState) -> int:
-    """How many pods of a class of the gang may and can run on a node."""
+def class_room(question: Question, number: int, state: NodeState, budget: Budget | None = None) -> int:
+    """How many pods of a class of the gang may and can run on a node, as far as the budget tells."""
     if not is_in(question.confinement(number), state, question.levels):
         return 0
     pod_class = question.classes[number]
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state).pods
+    if capacity.reason_against_node(pod_class, state):
+        return 0
+    return capacity.room(pod_class, state, budget=budget).pods

@@ -21,23 +21,31 @@ def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
     )
 
 
-def no_fit(gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, proven: bool) -> NoFit:
-    """The reason for a gang that found no place."""
+def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:
+    """A gang for which something was not decided in the steps there are."""
+    sentence = f"Gang {gang.name} was not decided within the bound of steps: {what} were not found."
+    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
+
+
+def no_fit(
+    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, proven: bool, budget: Budget
+) -> NoFit:
+    """The reason for a gang that found no place. budget: of the steps to work it out."""
     wanted = len(gang.members)
     causes: Counter[str] = Counter()
     for state in snapshot.nodes.values():
-        cause = _cause(question, state)
+        cause = _cause(question, state, budget)
         if cause:
             causes[cause] += 1
     ordered = dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
-    nearest = _nearest(question, snapshot, root) if proven else None
+    nearest = _nearest(question, snapshot, root, budget) if proven else None
     room = nearest.room if nearest else 0
     body = _nearness(gang, question, root, nearest, proven)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
     return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
 
 
-def _cause(question: Question, state: NodeState) -> str:
+def _cause(question: Question, state: NodeState, budget: Budget) -> str:
     """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
     if state.name in question.excluded:
         return "excluded"
@@ -45,7 +53,7 @@ def _cause(question: Question, state: NodeState) -> str:
         return "no topology labels"
     if not is_in(question.inside, state, question.levels):
         return "outside the domain of the gang's placed pods"
-    if any(class_room(question, number, state) for number in range(len(question.classes))):
+    if any(class_room(question, number, state, budget) for number in range(len(question.classes))):
         return ""
     pod_class = question.classes[question.reference]
     return (
@@ -78,10 +86,10 @@ def _alone(question: Question) -> list[str]:
     )
 
 
-def _nearest(question: Question, snapshot: Snapshot, root: Vertex) -> Nearest | None:
+def _nearest(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Nearest | None:
     """The domain of the required level with the most room for members, or the whole cluster."""
     level = question.required if question.required is not None else -1
-    search = FrontierSearch(question, Budget(question.options.budget))
+    search = FrontierSearch(question, budget.part(question.options.budget))
     alike = len(question.counts) == 1 and not question.slices
     best: tuple[int, Vertex] | None = None
     stack = [root]
@@ -110,7 +118,7 @@ def _nearness(gang: Gang, question: Question, root: Vertex, nearest: Nearest | N
     """What came closest, in words."""
     wanted = len(gang.members)
     if not proven:
-        steps = question.options.budget
+        steps = min(question.options.budget, question.options.bound)
         return f"none was found within {steps} search steps, which does not prove that there is none"
     if not root.children or (nearest is not None and not nearest.room):
         return "no node has room for any of them"

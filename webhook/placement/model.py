@@ -167,7 +167,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Each `size` consecutive ranks share one domain of a level."""
+    """Each `size` consecutive ranks from 0 share one domain of a level; a rank below 0 leads, in no slice."""
 
     level: str
     size: int
@@ -197,12 +197,14 @@ class Mode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Options:
     """Choices of the operator. weights: resource -> weight in the headroom score (see headroom.Score), where
-    a GPU that is asked for counts too. budget: steps of the search for unlike pods; identical ones need none.
+    a GPU that is asked for counts too. bound: steps that one question may take in all, about a microsecond of
+    CPU each (see budget.Budget). budget: of these, steps of the exact search for unlike pods.
     """
 
     mode: Mode = Mode.BEST_FIT
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
     most_allocated: bool = False
+    bound: int = 1_000_000
     budget: int = 2_000_000
 
 

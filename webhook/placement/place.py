@@ -4,15 +4,19 @@ Members that join placed pods with ranks (a replaced pod, growth) go as near to 
 they can without one more domain or more leftover; so ranks stay along the topology through every repair.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from webhook.placement import mixed
 from webhook.placement.alike import knapsack, least_free
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
+from webhook.placement.cards.search import DESCENT, POLISH
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import cost_of, evaluate
-from webhook.placement.explain import no_fit, refused
+from webhook.placement.explain import no_fit, refused, undecided
 from webhook.placement.model import (
     Assignment,
     Gang,
@@ -22,7 +26,6 @@ from webhook.placement.model import (
     Objective,
     Options,
     Placed,
-    PlacementError,
     Slots,
 )
 from webhook.placement.names import natural
@@ -42,12 +45,17 @@ STEERING: Final = 20_000
 """Search steps for one attempt at steering."""
 
 
-def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment | NoFit:
+def place(
+    gang: Gang, snapshot: Snapshot, options: Options | None = None, budget: Budget | None = None
+) -> Assignment | NoFit:
     """The best place for every member by the objective (see model.Objective), or why there is none.
 
+    budget: of the steps that this and further questions may take; Options.bound of its own if None. Beyond it
+    the answer is the best that was found, or that nothing was decided (proven is False then).
     Raises PlacementError for a gang that contradicts itself or names an unknown level.
     """
     options = options or Options()
+    budget = (budget or Budget(options.bound)).part(options.bound)
     try:
         question, members = ask(gang, snapshot, options)
     except Impossible as reason:
@@ -55,18 +63,21 @@ def place(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Ass
     if not gang.members:
         nothing = Costs(question.levels).objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
-    tree = build(question, snapshot)
-    solved = _solve(question, tree)
+    tree = build(question, snapshot, budget.part(budget.left // 2))
+    solved = _solve(question, tree, budget)
     if solved.counts is None:
-        return no_fit(gang, question, snapshot, tree.root, solved.proven)
+        return no_fit(gang, question, snapshot, tree.root, solved.proven, budget)
     objective = _objective(question, snapshot, tree.root, solved)
-    placed = _assign(question, members, snapshot, solved)
+    try:
+        placed = _assign(question, members, snapshot, solved, budget)
+    except _CardsUndecided as what:
+        return undecided(gang, snapshot, str(what))
     best = Assignment(placed, objective, solved.proven, snapshot.topology.spread(objective.domains))
-    return _near_neighbours(gang, question, snapshot, best) or best
+    return _near_neighbours(gang, question, snapshot, best, budget) or best
 
 
 def _near_neighbours(
-    gang: Gang, question: Question, snapshot: Snapshot, best: Assignment
+    gang: Gang, question: Question, snapshot: Snapshot, best: Assignment, budget: Budget
 ) -> Assignment | None:
     """An assignment as good up to leftover with each member near its rank's neighbours: the nearest level
     at which there is one; None where there is none.
@@ -81,26 +92,36 @@ def _near_neighbours(
         confined, members = ask(gang, snapshot, options, near=level)
         if not confined.confined or len(set(confined.confined)) > NEIGHBOURHOODS:
             continue
-        solved = _solve(confined, build(confined, snapshot))
+        part = budget.part(budget.left // 4)
+        solved = _solve(confined, build(confined, snapshot, part), part)
         if solved.counts is None:
             continue
         taken = {name: sum(pods) for name, pods in solved.counts.items()}
         objective = evaluate(question, snapshot, taken, Costs(question.levels))
         if replace(objective, headroom_penalty=0) == replace(best.objective, headroom_penalty=0):
-            placed = _assign(confined, members, snapshot, solved)
-            return Assignment(placed, objective, best.proven, best.spread)
+            with contextlib.suppress(_CardsUndecided):
+                placed = _assign(confined, members, snapshot, solved, budget)
+                return Assignment(placed, objective, best.proven, best.spread)
     return None
 
 
-def _solve(question: Question, tree: Tree) -> Solution:
+def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
     if len(question.counts) > 1 or question.slices:
-        found = unlike.solve(question, tree.root)
+        found = _unlike(question, tree.root, budget)
     elif question.options.mode is Mode.LEAST_FREE:
         found = least_free.solve(question, tree.root)
     else:
         found = knapsack.solve(question, tree.root)
     return replace(found, proven=found.proven and tree.exact)
+
+
+def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """Gangs that are more than identical pods: mostly alike where that solves them, else unlike."""
+    if mixed.serves(question):
+        with contextlib.suppress(OutOfSteps):
+            return mixed.solve(question, root, budget.part(budget.left // 2))
+    return unlike.solve(question, root, budget)
 
 
 def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> Objective:
@@ -116,9 +137,17 @@ def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Sol
 
 
 def _assign(
-    question: Question, members: Sequence[Sequence[Member]], snapshot: Snapshot, solved: Solution
+    question: Question,
+    members: Sequence[Sequence[Member]],
+    snapshot: Snapshot,
+    solved: Solution,
+    budget: Budget,
 ) -> tuple[Placed, ...]:
-    """Members onto nodes: each class in rank order along the topology."""
+    """Members onto nodes: each class in rank order along the topology.
+
+    budget: of the steps for the best cards; what it takes to find any is as much again at most. Raises
+    _CardsUndecided.
+    """
     counts = solved.counts or {}
     order = list(counts)
     if solved.cost is None:
@@ -132,8 +161,10 @@ def _assign(
         places = {member.name: name for name, residents in on_node.items() for member in residents}
         return tuple(Placed(member.name, places[member.name]) for group in members for member in group)
     placed = {}
-    for name, residents in on_node.items():
-        for member, slots in zip(residents, _cards(snapshot, name, residents), strict=True):
+    reserve = Budget(question.options.bound)
+    for number, (name, residents) in enumerate(on_node.items()):
+        share = budget.part(budget.left // (len(on_node) - number))
+        for member, slots in zip(residents, _cards(snapshot, name, residents, share, reserve), strict=True):
             placed[member.name] = Placed(member.name, name, slots)
     return tuple(placed[member.name] for group in members for member in group)
 
@@ -143,13 +174,21 @@ def _along(question: Question, snapshot: Snapshot, name: str) -> tuple[object, .
     return tuple(natural(part) for part in key)
 
 
-def _cards(snapshot: Snapshot, name: str, residents: Sequence[Member]) -> list[Slots]:
+class _CardsUndecided(Exception):
+    """Cards for pods that fit on a node were not found in the steps there are; its text names the node."""
+
+
+def _cards(
+    snapshot: Snapshot, name: str, residents: Sequence[Member], budget: Budget, reserve: Budget
+) -> list[Slots]:
     pods = [member.pod_class for member in residents]
     if not any(pod.wants_cards for pod in pods):
         return [()] * len(pods)
-    chosen = choose(snapshot.nodes[name].cards, pods).slots
+    cards = snapshot.nodes[name].cards
+    polish = min(POLISH, budget.left // (DESCENT * len(cards)))
+    before = reserve.spent
+    chosen = choose(cards, pods, polish, reserve).slots
+    budget.take(reserve.spent - before)
     if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
-        raise PlacementError(
-            f"cards of {name} for {len(pods)} of its pods were not found in the steps there are"
-        )
+        raise _CardsUndecided(f"cards of {name} for {len(pods)} of its pods")
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]

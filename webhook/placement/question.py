@@ -44,8 +44,11 @@ class Question:
         return self.confined[number] if self.confined else None
 
 
-ClassKey = tuple[PodClass, Path | None]
-"""A class of pods, and the domain that these of them must stay in."""
+ClassKey = tuple[PodClass, Path | None, bool]
+"""A class of pods, the domain that these of them must stay in, and whether they lead: no slice binds them."""
+
+BESIDE_SLICES = 8
+"""Pods of other classes, or leaders, that may stand beside workers in slices."""
 
 
 class Impossible(Exception):
@@ -84,7 +87,7 @@ def ask(
     places = _anchor_places(gang, snapshot)
     inside = _inside(gang, places, required)
     groups = _classes(gang, slices, places, near)
-    keys = sorted(groups, key=lambda key: -len(groups[key]))
+    keys = sorted(groups, key=lambda key: (key[2], -len(groups[key])))
     free = [key for key in keys if key[1] is None]
     unbound: tuple[int, ...] = ()
     if slices:
@@ -137,24 +140,39 @@ def _classes(
     gang: Gang, slices: tuple[tuple[int, int], ...], places: _Places, near: int | None
 ) -> dict[ClassKey, list[Member]]:
     groups: dict[ClassKey, list[Member]] = {}
-    known: dict[tuple[int, Path | None], list[Member]] = {}  # by identity: classes hash slowly
+    known: dict[tuple[int, Path | None, bool], list[Member]] = {}  # by identity: classes hash slowly
+    begun = _begun(slices, places)
     for member in by_rank(gang.members):
-        domain = _slice_domain(member, slices, places) if near is None else _neighbour(member, near, places)
-        group = known.get((id(member.pod_class), domain))
+        domain = _slice_domain(member, slices, begun) if near is None else _neighbour(member, near, places)
+        leads = bool(slices) and member.rank is not None and member.rank < 0
+        group = known.get((id(member.pod_class), domain, leads))
         if group is None:
-            group = known[id(member.pod_class), domain] = groups.setdefault((member.pod_class, domain), [])
+            group = groups.setdefault((member.pod_class, domain, leads), [])
+            known[id(member.pod_class), domain, leads] = group
         group.append(member)
     return groups
 
 
-def _slice_domain(member: Member, slices: tuple[tuple[int, int], ...], places: _Places) -> Path | None:
+_Begun = dict[tuple[int, int], Path]
+"""The domain of each slice that has a placed pod: by the slices' level and the slice's number."""
+
+
+def _begun(slices: tuple[tuple[int, int], ...], places: _Places) -> _Begun:
+    begun: _Begun = {}
+    for level, size in slices:
+        for key, rank in places:
+            if rank is not None and rank >= 0 and size > 0:
+                begun.setdefault((level, rank // size), key[: level + 2])
+    return begun
+
+
+def _slice_domain(member: Member, slices: tuple[tuple[int, int], ...], begun: _Begun) -> Path | None:
     """The domain of the innermost slice of this member that has a placed pod already."""
-    if member.rank is None or not places:
+    if member.rank is None or member.rank < 0:
         return None
     for level, size in reversed(slices):
-        for key, rank in places:
-            if rank is not None and rank // size == member.rank // size:
-                return key[: level + 2]
+        if size > 0 and (level, member.rank // size) in begun:
+            return begun[level, member.rank // size]
     return None
 
 
@@ -185,7 +203,7 @@ def _unbound(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, i
     """How many slices, from the coarsest, do not bind a class any more.
 
     Workers without a placed pod in any slice are bound by all of them, confined ones by those inside the
-    slice that confines them, and single pods of other classes by none.
+    slice that confines them, and leaders and pods of other classes by none.
     """
     if key[1] is None:
         return 0 if key == free[0] else len(slices)
@@ -199,9 +217,12 @@ def _check_sliced_classes(
     unbound: Sequence[int],
     slices: tuple[tuple[int, int], ...],
 ) -> None:
-    """Slices concern the workers: one class, beside which single pods of other classes may stand."""
-    if any(count > 1 for count in counts[1 : len(free)]):
-        raise PlacementError(f"gang {gang.name}: slices need workers that are alike")
+    """Slices concern the workers: one class, beside which a few pods may stand, leaders or of others."""
+    if sum(counts[1 : len(free)]) > BESIDE_SLICES:
+        raise PlacementError(
+            f"gang {gang.name}: slices need workers that are alike; "
+            f"at most {BESIDE_SLICES} other pods may stand beside them"
+        )
     for count, done in zip(counts, unbound, strict=True):
         if done < len(slices) and count % slices[done][1]:
             raise PlacementError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from webhook.placement import capacity
+from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.headroom import Score
 from webhook.placement.names import natural
@@ -100,11 +101,14 @@ class Tree(NamedTuple):
     exact: bool
 
 
-def build(question: Question, snapshot: Snapshot) -> Tree:
-    """The tree of everything the gang may use; its root stands for the cluster and costs nothing."""
+def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
+    """The tree of everything the gang may use; its root stands for the cluster and costs nothing.
+
+    budget: of what cards decide; rooms that are not decided by its end count as none.
+    """
     costs = Costs(question.levels)
     score = score_of(question, snapshot)
-    blocks = [_block_tree(question, block, costs, score) for block in snapshot.blocks.values()]
+    blocks = [_block_tree(question, block, costs, score, budget) for block in snapshot.blocks.values()]
     children = sorted(
         (vertex for vertex, _ in blocks if vertex is not None),
         key=lambda v: [natural(part) for part in v.key],
@@ -130,7 +134,7 @@ _BlockTree = tuple[Vertex | None, bool]
 """The vertex of a block with room for the gang, and whether the rooms of all its nodes were decided."""
 
 
-def _block_tree(question: Question, block: Block, costs: Costs, score: Score) -> _BlockTree:
+def _block_tree(question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> _BlockTree:
     """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
     if question.inside is not None and not _overlaps(question.inside, block.key):
         return None, True
@@ -148,12 +152,17 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score) ->
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
     )
     if not plain:
-        return _Builder(question, block, costs, score).tree()
+        return _Builder(question, block, costs, score, budget).tree()
     key = ("tree", question.classes, score.key)
-    if key not in block.cache:
-        block.cache[key] = _Builder(question, block, costs, score).tree()
-    known: _BlockTree = block.cache[key]
-    return known
+    known: tuple[_BlockTree, int] | None = block.cache.get(key)
+    if known is not None and known[1] <= budget.left:
+        budget.take(known[1])
+        return known[0]
+    before = budget.spent
+    tree = _Builder(question, block, costs, score, budget).tree()
+    if not budget.exhausted:
+        block.cache[key] = tree, budget.spent - before
+    return tree
 
 
 def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
@@ -164,22 +173,23 @@ def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
 class _Builder:
     """Turns a block's layout into vertices, leaving out what has no room for the gang."""
 
-    def __init__(self, question: Question, block: Block, costs: Costs, score: Score) -> None:
+    def __init__(self, question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> None:
         self.question = question
         self.block = block
         self.states = block.states
         self.costs = costs
         self.score = score
+        self.budget = budget
         self.exact = True
         self.rooms = [self._rooms(number) for number in range(len(question.classes))]
         self.reference = self.rooms[question.reference]
         if question.confined:
-            self.reference = capacity.rooms(question.classes[question.reference], block.states).counts
+            self.reference = capacity.rooms(question.classes[question.reference], block.states, budget).counts
 
     def _rooms(self, number: int) -> list[int]:
         """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
         question = self.question
-        rooms, undecided = capacity.rooms(question.classes[number], self.states)
+        rooms, undecided = capacity.rooms(question.classes[number], self.states, self.budget)
         domain = question.confinement(number)
         if question.excluded or question.inside is not None or domain is not None:
 

@@ -10,7 +10,7 @@ from webhook.placement.alike.layers import Ranges
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import priced, screen
 from webhook.placement.alike.rooms import Pick, census, child_rooms, penalties_of, shape
-from webhook.placement.bounds import rooms_below
+from webhook.placement.bounds import rooms_at
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
@@ -103,7 +103,7 @@ class CoveringDomain:
         if not self.vertex.parts or not {first, second} <= set(self.levels):
             return {}
         parts = [self.vertex.parts[number] for number in numbers]
-        rooms = [_rooms_at(part, second) for part in parts]
+        rooms = [rooms_at(part, second) for part in parts]
         largest = sorted(range(len(parts)), key=lambda n: -parts[n].room)
         fewest = bisect_left(list(accumulate(parts[n].room for n in largest)), self.pods) + 1
         pool = sorted((room for n in largest[:fewest] for room in rooms[n]), reverse=True)
@@ -172,11 +172,6 @@ class CoveringDomain:
         penalty = (100 * min(self.census[-1][0], self.wanted + self.slack)).bit_length()
         fields.append((0, SCORE_BITS, penalty))
         return PackedCost(fields), penalty if exact else 0
-
-
-def _rooms_at(vertex: Vertex, level: int) -> list[int]:
-    """Rooms of the domains of a level in a domain, or its own where it stands for the level."""
-    return [vertex.room] if vertex.bottom >= level else rooms_below(vertex)[level]
 
 
 def _one_penalty(vertex: Vertex, numbers: Sequence[int] | None) -> bool:

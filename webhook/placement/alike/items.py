@@ -238,6 +238,8 @@ def _items(
     most = terms.wanted + terms.slack
 
     def add(number: int, room: int, cost: int, top: int) -> None:
+        if not room:  # of use to other pods of the gang alone
+            return
         if (room, cost) not in alike:
             known = NodesItem(terms, min(room // terms.unit, most), cost, top, leaves or parts)
             alike[room, cost] = known
@@ -250,8 +252,8 @@ def _items(
         return items
     for number in range(len(parts)) if numbers is None else numbers:
         part = parts[number]
-        if part.state is None:
+        if part.state is None and part.room:
             items.append(DomainItem(terms, number, part, ranges.get(number, [])))
-        else:
+        elif part.state is not None:
             add(number, part.room, part.own >> SCORE_BITS << SCORE_BITS, part.top)
     return items

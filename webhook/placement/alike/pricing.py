@@ -10,11 +10,14 @@ import numpy as np
 from webhook.placement.alike.layers import Array, Ranges
 
 
-def priced(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) -> tuple[list[Ranges], int]:
+def priced(
+    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int, improve: bool = True
+) -> tuple[list[Ranges], int]:
     """What each domain holds at best in the solutions that use just `fewest` domains and the fewest parts.
 
     heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. most: number of parts that
-    suffice with so many domains. Returns ranges of amounts for each domain, and a better `most`.
+    suffice with so many domains, which is bettered if `improve`. Returns ranges of amounts for each domain,
+    and `most`.
 
     By pricing (Lagrangian relaxation): at a price of p pods for each part, domains are worth what they hold
     beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
@@ -33,7 +36,7 @@ def priced(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) 
         tables.append((price, worth, order))
         pool = np.diff(held[order[:fewest]], axis=1, prepend=0).ravel()
         sums = np.cumsum(-np.sort(-pool[pool > 0]))
-        if sums[-1] >= wanted:
+        if improve and sums[-1] >= wanted:
             most = min(most, int(np.searchsorted(sums, wanted)) + 1)
     for price, worth, order in tables:
         best = int(worth[order[:fewest]].sum())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from webhook.placement.budget import Budget
 from webhook.placement.cards import packing
 from webhook.placement.cards.search import POLISH, STEPS, CardSearch, first_the_hard_ones
 from webhook.placement.cards.state import CardState, Choice, Demand, demands_of, tile_run, usable, without
@@ -35,14 +36,19 @@ class Room(NamedTuple):
     exact: bool
 
 
-def choose(states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH) -> Chosen:
+def choose(
+    states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH, budget: Budget | None = None
+) -> Chosen:
     """Cards for all these pods together on one node, in the order of the pods.
 
-    polish: steps for the best choice, once there is one.
+    polish: descents for the best choice, once there is one. Nothing is decided once the budget is exhausted.
     """
-    ordered = sorted(states, key=lambda s: natural(s.card.name))
-    hand = _Hand(tuple(_signature(state) for state in ordered), tuple(ordered))
-    chosen, exact = _choose(hand, tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods), polish)
+    if budget is not None and budget.exhausted:
+        return Chosen(None, False)
+    alike = tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods)
+    chosen, exact, steps = _choose(_Hand.of(states), alike, polish)
+    if budget is not None:
+        budget.take(steps)
     return Chosen(None if chosen is None else list(chosen), exact)
 
 
@@ -56,66 +62,89 @@ class _Hand:
     signatures: tuple[object, ...]
     states: tuple[CardState, ...] = field(compare=False)
 
+    @staticmethod
+    def of(states: Sequence[CardState]) -> "_Hand":
+        ordered = sorted(states, key=lambda s: natural(s.card.name))
+        return _Hand(tuple(map(signature, ordered)), tuple(ordered))
 
-def _signature(state: CardState) -> object:
+
+def signature(state: CardState) -> object:
+    """All of a card that decides about pods: equal cards serve equal pods."""
     card = state.card
-    return (
-        card.name,
-        tuple(card.capacity.items()),
-        card.numa,
-        card.disabled,
-        card.links,
-        state.free,
-        state.tiles,
-    )
+    tiles = (state.tiles, card.tiles)
+    return card.name, tuple(card.capacity.items()), card.numa, card.disabled, card.links, state.free, tiles
 
 
 @lru_cache(maxsize=4096)
-def _choose(hand: _Hand, pods: tuple[PodClass, ...], polish: int) -> tuple[tuple[Slots, ...] | None, bool]:
-    """The cards and, when there are none, whether that is exact."""
+def _choose(
+    hand: _Hand, pods: tuple[PodClass, ...], polish: int
+) -> tuple[tuple[Slots, ...] | None, bool, int]:
+    """The cards, whether it is exact that there are none, and the steps that it takes."""
     demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
     demands.sort(key=first_the_hard_ones)
     searched = any(is_searched(pod) for pod in pods)
     packed = _Packed.of(hand.states, demands)
     answer = packed.answer()  # to a searched question, what there is at most
     if answer.takes is None and (answer.exact or not searched):
-        return None, answer.exact
+        return None, answer.exact, packing.EACH * answer.steps
     search = CardSearch(list(hand.states), demands, polish, STEPS if searched else polish)
     best = search.run()
+    steps = packing.EACH * answer.steps + search.steps
     if best is None and not searched:
         best = packed.choices(hand.states)
     if best is None:
-        return None, not search.cut
-    return tuple(search.slots(best, pods)), True
+        return None, not search.cut, steps
+    return tuple(search.slots(best, pods)), True, steps
 
 
-def fits(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool | None:
+def fits(states: Sequence[CardState], pods: Sequence[PodClass], budget: Budget | None = None) -> bool | None:
     """Whether all these pods find cards on the node together; None where that was not decided."""
+    if budget is not None and budget.exhausted:
+        return None
     if any(is_searched(pod) for pod in pods):
-        slots, exact = choose(states, pods, polish=0)
+        slots, exact = choose(states, pods, 0, budget)
         found = slots is not None
     else:
         demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
         answer = _Packed.of(states, demands).answer()
         found, exact = answer.takes is not None, answer.exact
+        if budget is not None:
+            budget.take(packing.EACH * answer.steps + len(demands))
     return found if found or exact else None
 
 
-def room(states: Sequence[CardState], pod: PodClass, most: int) -> Room:
+def room(states: Sequence[CardState], pod: PodClass, most: int, budget: Budget | None = None) -> Room:
     """How many such pods find cards on the node together, at most `most`."""
     if not is_hard(pod):
         wish = next((wish for wish in pod.cards if wish.count), CardWish())
         return Room(_room_of_one(states, pod, wish, most), True)
-    if not is_searched(pod):
+    if budget is not None and budget.exhausted:
+        return Room(0, False)
+    if is_searched(pod):
+        count, exact, steps = _searched_room(
+            _Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most
+        )
+    else:
         packed = _Packed.of(states, list(demands_of(0, pod)))
-        return Room(*packing.most(packed.bins, packed.kinds, most))
-    count = 0
+        count, exact, steps = packing.most(packed.bins, packed.kinds, most)
+    if budget is not None:
+        budget.take(steps)
+    return Room(count, exact)
+
+
+@lru_cache(maxsize=4096)
+def _searched_room(hand: _Hand, pod: PodClass, most: int) -> tuple[int, bool, int]:
+    """See packing.most."""
+    count = steps = 0
     while count < most:
-        more = fits(states, [pod] * (count + 1))
-        if not more:
-            return Room(count, more is not None)
+        chosen, exact, more = _choose(hand, (pod,) * (count + 1), 0)
+        steps += more
+        if chosen is None:
+            return count, exact, steps
         count += 1
-    return Room(count, True)
+        if steps > packing.LONGEST:
+            return count, count == most, steps
+    return count, True, steps
 
 
 def is_hard(pod: PodClass) -> bool:

@@ -21,7 +21,13 @@ from typing import Final
 from webhook.placement.budget import Budget, OutOfSteps
 
 STEPS: Final = 5000
-"""Steps for one question; a step is one kind on one card, or one state."""
+"""Looks for one question; one is at one kind on one card, or at one state."""
+
+EACH: Final = 3
+"""Steps of a budget that a look stands for."""
+
+LONGEST: Final = 60_000
+"""Steps of a budget after which no more pods are tried on one node."""
 
 LARGEST: Final = 150
 """Cards and kinds together up to which a question is looked into, as the search descends once for each."""
@@ -71,19 +77,22 @@ def pack(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int =
 
 
 @lru_cache(maxsize=4096)
-def most(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int) -> tuple[int, bool]:
-    """How many times all these demands fit, at most `limit`, and whether that is exact.
+def most(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int) -> tuple[int, bool, int]:
+    """How many times all these demands fit, at most `limit`, whether that is exact, and the steps it takes.
 
-    Every smaller number of times was found to fit as well, within the same steps.
+    Every smaller number of times was found to fit as well. Ends as not exact after LONGEST steps.
     """
-    count = 0
+    count = steps = 0
     while count < limit:
         more = tuple(DemandKind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
         answer = pack(bins, more)
+        steps += EACH * answer.steps
         if answer.takes is None:
-            return count, answer.exact
+            return count, answer.exact, steps
         count += 1
-    return count, True
+        if steps > LONGEST:
+            return count, count == limit, steps
+    return count, True, steps
 
 
 def _from_each(bins: Sequence[Bin], figures: Callable[[Bin], Amounts]) -> list[Amounts]:

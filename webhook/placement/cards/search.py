@@ -25,6 +25,15 @@ linked ones, that is tried."""
 _MOST_TRIED: Final = 20_000
 """The same once a feasible choice is known."""
 
+_LOOK: Final = 6
+"""Steps of a budget that a look at one card stands for."""
+
+_TRY: Final = 12
+"""Steps of a budget that a set of cards that is tried stands for."""
+
+DESCENT: Final = 20
+"""Steps of a budget that a descent takes for each card of the node, about."""
+
 _DEEPEST: Final = 300
 """Demands up to which the search goes, which descends once for each."""
 
@@ -46,6 +55,8 @@ class CardSearch:
         """most_steps: while no feasible choice is known."""
         self.states = states
         self.demands = demands
+        self.steps = 0
+        """Of a budget, what the search takes."""
         self.tries = Budget(most_steps)
         self.descents = Budget(polish)
         self.whole = [state.whole for state in states]
@@ -89,6 +100,10 @@ class CardSearch:
             self.dead.add(state_key)
         return found
 
+    def _try(self) -> None:
+        self.steps += _TRY
+        self.tries.spend()
+
     def _canonical(self, states: list[CardState]) -> object:
         if self.named:
             return tuple((state.free, state.tiles) for state in states)
@@ -97,6 +112,7 @@ class CardSearch:
     def _choices(self, demand: Demand, states: list[CardState]) -> Iterator[tuple[Choice, list[CardState]]]:
         wish = demand.wish
         after: dict[int, CardState] = {}
+        self.steps += _LOOK * len(states)
         for number, state in enumerate(states):
             if usable(state.card, demand.pod_class):
                 left = state.take(wish.per_card, wish.tiles)
@@ -108,7 +124,7 @@ class CardSearch:
         seen: set[object] = set()
         for group in self._groups(demand, states, order):
             for choice in combinations(group, wish.count):
-                self.tries.spend()
+                self._try()
                 signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in choice]))
                 if signature in seen:
                     continue
@@ -122,7 +138,7 @@ class CardSearch:
         tiles = demand.wish.tiles
         ways: Iterable[Mapping[int, tuple[int, ...]]]
         if demand.pod_class.linked:
-            ways = linkings(states, cards, tiles, lambda: self.tries.spend())
+            ways = linkings(states, cards, tiles, self._try)
             # Without tiles any way to pair the cards is as good as another.
             ways = ways if tiles else islice(ways, 1)
         else:

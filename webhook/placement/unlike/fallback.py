@@ -5,40 +5,43 @@ domain one class after the other is spread over the nodes, roomiest first or tig
 decreasing). Where no rule finds a place, fitting and filling search for one wherever the gang may be.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 from webhook.placement import capacity
-from webhook.placement.budget import OutOfSteps
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.tree import Vertex, domains_at, domains_from, nodes_of
-from webhook.placement.unlike import filling, fitting
 from webhook.placement.unlike.filling import Filling
 from webhook.placement.unlike.fitting import Fitting
 
 
-def first_found(question: Question, root: Vertex) -> Solution:
+def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
     """A feasible distribution, which is not proven to be the best, or none, and whether that is certain."""
     if question.slices:
         return Solution(None, False)
-    found = _by_rules(question, root)
-    if found is not None:
-        return Solution(found, False)
+    with contextlib.suppress(OutOfSteps):
+        found = _by_rules(question, root, budget.part(budget.left // 4))
+        if found is not None:
+            return Solution(found, False)
     certain = True
     domains = [list(nodes_of(domain)) for domain in domains_at(root, question.required)]
     starts = [nodes for nodes in domains if _enough(question, nodes)]
-    for nodes in starts:
-        packed = _packed(question, nodes, len(starts))
+    for number, nodes in enumerate(starts):
+        packed = _packed(question, nodes, budget.part(budget.left // (len(starts) - number)))
         if packed.counts is not None:
             return packed
         certain = certain and packed.proven
     return Solution(None, certain)
 
 
-def _packed(question: Question, nodes: Sequence[Vertex], parts: int) -> Solution:
-    """The same on some nodes, by the complete searches, with one of so many parts of their limits."""
-    first, second = -(-fitting.LIMIT // parts), -(-filling.LIMIT // parts)
-    for search in (Fitting(question, nodes, first), Filling(question, nodes, second)):
+def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solution:
+    """The same on some nodes, by the complete searches."""
+    for search in (
+        Fitting(question, nodes, budget.part(budget.left // 3)),
+        Filling(question, nodes, budget.part(budget.left)),
+    ):
         try:
             found = search.solve()
         except OutOfSteps:
@@ -55,15 +58,15 @@ def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:
     return all(sum(of_class) >= count for of_class, count in zip(rooms, question.counts, strict=True))
 
 
-def _by_rules(question: Question, root: Vertex) -> dict[str, Counts] | None:
-    """The first distribution that one of the rules finds."""
+def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Counts] | None:
+    """The first distribution that one of the rules finds. Raises OutOfSteps."""
     for domain in sorted(domains_from(root, question.required), key=lambda vertex: -vertex.bottom):
         nodes = list(nodes_of(domain))
         if _enough(question, nodes):
             for order in _orders(question):
                 for roomiest_first in (True, False):
                     nodes.sort(key=lambda node: node.room, reverse=roomiest_first)
-                    found = _fill(question, nodes, order)
+                    found = _fill(question, nodes, order, budget)
                     if found is not None:
                         return found
     return None
@@ -81,7 +84,9 @@ def _orders(question: Question) -> Iterator[list[int]]:
             yield order
 
 
-def _fill(question: Question, nodes: Sequence[Vertex], order: Sequence[int]) -> dict[str, Counts] | None:
+def _fill(
+    question: Question, nodes: Sequence[Vertex], order: Sequence[int], budget: Budget
+) -> dict[str, Counts] | None:
     """Spread class after class; nodes that are in use already come first."""
     taken: dict[int, list[int]] = {}
     for number in order:
@@ -90,7 +95,8 @@ def _fill(question: Question, nodes: Sequence[Vertex], order: Sequence[int]) -> 
             if not left:
                 break
             held = taken.get(position, [0] * len(question.counts))
-            more = _most(question, nodes[position], held, number, left)
+            budget.spend()
+            more = _most(question, nodes[position], held, number, left, budget)
             if more:
                 held[number] += more
                 taken[position] = held
@@ -105,7 +111,9 @@ def _name(node: Vertex) -> str:
     return node.state.name
 
 
-def _most(question: Question, node: Vertex, held: Sequence[int], number: int, left: int) -> int:
+def _most(
+    question: Question, node: Vertex, held: Sequence[int], number: int, left: int, budget: Budget
+) -> int:
     """How many more pods of a class fit on the node beside those it holds, at most `left`."""
     assert node.state is not None
     pods = [pod for pod, count in zip(question.classes, held, strict=True) for _ in range(count)]
@@ -114,7 +122,9 @@ def _most(question: Question, node: Vertex, held: Sequence[int], number: int, le
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        if capacity.fits_together([*pods, *[question.classes[number]] * middle], node.state):
+        together = [*pods, *[question.classes[number]] * middle]
+        budget.spend(5 + len(together))
+        if capacity.fits_together(together, node.state, budget):
             low = middle
         else:
             high = middle - 1

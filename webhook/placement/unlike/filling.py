@@ -1,29 +1,29 @@
 """Whether unlike pods fit on given nodes: node after node is filled, which suits places that are nearly full.
 
-Complete like fitting, and with a limit of its own. Nodes come in a fixed order, the smallest first, and each
+Complete like fitting, within its budget. Nodes come in a fixed order, the smallest first, and each
 takes a set of pods to which no other that is left could be added: such a set loses nothing, since pods that a
 solution puts on later nodes may be moved (bin completion; Korf, 2002, "A New Algorithm for Optimal Bin
 Fitting"). Sets that leave so much free that the later nodes cannot hold the rest are left out, the fullest
-sets come first, and what was left at a node without success is remembered. One step looks at one set.
+sets come first, and what was left at a node without success is remembered. One look is at one set.
 """
 
 from collections.abc import Iterator, Sequence
 
-from webhook.placement.budget import OutOfSteps
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.tree import Vertex
 from webhook.placement.unlike.node_kinds import DEEPEST, NodeKind, NodePacking
 
-LIMIT = 200_000
-"""Steps of one search, about a second."""
+_LOOK = 4
+"""Steps that a look at one set stands for."""
 
 
 class Filling(NodePacking):
     """One question on some nodes."""
 
-    def __init__(self, question: Question, nodes: Sequence[Vertex], steps: int) -> None:
-        """nodes: vertices of single nodes. steps: the most that may be taken."""
-        super().__init__(question, nodes, steps)
+    def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
+        """See NodePacking."""
+        super().__init__(question, nodes, budget)
         found = sorted(self.kinds, key=lambda kind: (self.share(kind.free), kind.number))
         self.nodes = [(kind, name) for kind in found for name in kind.names]
         sizes = [self.share(need) for need in self.needs]
@@ -98,7 +98,7 @@ class Filling(NodePacking):
         self, kind: NodeKind, order: Sequence[int], most: Sequence[int], at: int, counts: Counts, left: Counts
     ) -> Iterator[tuple[Counts, Counts]]:
         """The sets that begin with these counts and to which nothing can be added, and what they leave."""
-        self.budget.spend()
+        self.budget.spend(_LOOK)
         if at == len(order):
             if not any(
                 count < top and self._fits(kind, order, counts, n, left)

@@ -1,7 +1,7 @@
 """Whether unlike pods fit on given nodes at all: a complete search that remembers what led nowhere.
 
-The question is vector bin packing, NP-hard, so the search has a limit of its own, in steps; within it the
-answer is certain either way. The class with the least room to spare comes first
+The question is vector bin packing, NP-hard, so the search has a budget; within it the answer is certain
+either way. The class with the least room to spare comes first
 (the "fail first" rule of Haralick and Elliott, 1980), on the node that it fills best. Nodes that are alike
 and hold the same are one choice. A state (what is still to place, and what the nodes of each kind hold)
 that led nowhere is not entered again. A branch ends when a class has fewer places left than pods, or when the
@@ -12,13 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import sub
 
-from webhook.placement.budget import OutOfSteps
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.tree import Vertex
 from webhook.placement.unlike.node_kinds import DEEPEST, NodeKind, NodePacking
-
-LIMIT = 3_000
-"""Steps of one search, a fraction of a second."""
 
 _Load = tuple[int, Counts]
 """A kind's number and the pods of each class that such a node holds."""
@@ -27,9 +24,9 @@ _Load = tuple[int, Counts]
 class Fitting(NodePacking):
     """One question on some nodes."""
 
-    def __init__(self, question: Question, nodes: Sequence[Vertex], steps: int) -> None:
-        """nodes: vertices of single nodes. steps: the most that may be taken."""
-        super().__init__(question, nodes, steps)
+    def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
+        """See NodePacking."""
+        super().__init__(question, nodes, budget)
         self.left: dict[_Load, Counts] = {}
         self.places: dict[_Load, Counts] = {}
         self.dead: set[tuple[Counts, frozenset[tuple[_Load, int]]]] = set()
@@ -53,7 +50,7 @@ class Fitting(NodePacking):
         """Place what is left; on success `loads` holds all, otherwise it is as before."""
         if not any(rest):
             return True
-        self.budget.spend(1 + len(loads) // 16)  # each load is looked at
+        self.budget.spend(30 + 5 * len(loads))  # each load is looked at
         state = (rest, frozenset(loads.items()))
         if state in self.dead:
             return False

@@ -35,11 +35,11 @@ class NodePacking:
     fitting, and no answer is certain then.
     """
 
-    def __init__(self, question: Question, nodes: Sequence[Vertex], steps: int) -> None:
-        """nodes: vertices of single nodes. steps: the most that may be taken."""
+    def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
+        """nodes: vertices of single nodes. budget: of the steps that may be taken."""
         self.classes = question.classes
         self.counts = question.counts
-        self.budget = Budget(steps)
+        self.budget = budget
         self.exact = True
         resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         requests = [dict(pod.requests) for pod in question.classes]
@@ -62,7 +62,7 @@ class NodePacking:
 
     def fits_together(self, pods: Sequence[PodClass], kind: NodeKind) -> bool:
         """Whether these pods fit on such a node, as far as that was decided."""
-        fits = capacity.fits_together(pods, kind.node)
+        fits = capacity.fits_together(pods, kind.node, self.budget)
         self.exact = self.exact and fits is not None
         return bool(fits)
 

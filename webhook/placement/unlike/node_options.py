@@ -30,10 +30,10 @@ def node_options(
     most = tuple(map(min, vertex.rooms, question.counts))
     if len(most) == 1:
         return NodeOptions([(count,) for count in (range(1, most[0] + 1) if every else most)], True)
-    together = _Together(question.classes, most, vertex.state)
+    together = _Together(question.classes, most, vertex.state, budget)
     options = []
     for state in together.states((), ()):
-        budget.spend(each)
+        budget.spend(each * (5 + sum(state)))
         options.append(state)
     if every:
         return NodeOptions([state for state in options if any(state)], together.exact)
@@ -52,10 +52,11 @@ def _with_one(state: Counts) -> Iterator[Counts]:
 class _Together:
     """All the combinations that fit on a node; a combination that does not fit is not extended."""
 
-    def __init__(self, classes: Sequence[PodClass], most: Counts, node: NodeState) -> None:
+    def __init__(self, classes: Sequence[PodClass], most: Counts, node: NodeState, budget: Budget) -> None:
         self.classes = classes
         self.most = most
         self.node = node
+        self.budget = budget
         self.present = [number for number, top in enumerate(most) if top]
         self.exact = True
 
@@ -69,7 +70,7 @@ class _Together:
         for count in range(self.most[number] + 1):
             more = pods + (self.classes[number],) * count
             if count:
-                fits = capacity.fits_together(more, self.node)
+                fits = capacity.fits_together(more, self.node, self.budget)
                 self.exact = self.exact and fits is not None
                 if not fits:
                     return

@@ -3,22 +3,16 @@
 from webhook.placement.bounds import least_cost
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.costs import Costs
-from webhook.placement.model import Mode
 from webhook.placement.question import Question
 from webhook.placement.solution import Solution
 from webhook.placement.tree import Vertex
 from webhook.placement.unlike import fallback
 from webhook.placement.unlike.frontier import FrontierSearch
 
-UNBOUNDED = 10**18
-"""Steps for gangs that the search serves in polynomial time: identical pods in slices."""
 
-
-def solve(question: Question, root: Vertex) -> Solution:
+def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The best distribution that can be found, and whether nothing better (or nothing at all) exists."""
-    balanced = question.options.mode is Mode.BALANCED
-    bounded = balanced or len(question.counts) > 1
-    search = FrontierSearch(question, Budget(question.options.budget if bounded else UNBOUNDED))
+    search = FrontierSearch(question, budget.part(min(question.options.budget, budget.left // 2)))
     costs = Costs(question.levels)
 
     def bound(vertex: Vertex) -> int:
@@ -27,4 +21,4 @@ def solve(question: Question, root: Vertex) -> Solution:
     try:
         return Solution(search.solve(root, bound), search.exact)
     except OutOfSteps:
-        return fallback.first_found(question, root)
+        return fallback.first_found(question, root, budget)

@@ -1,0 +1,199 @@
+"""Workers in slices, or with a few odd pods beside them: the optimum, by trying everything and otherwise."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.placement.brute import agrees
+from tests.placement.small import gang_of, node, pod_class, snapshot_of
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    Gang,
+    Member,
+    Node,
+    NoFit,
+    Options,
+    PlacementError,
+    Rules,
+    Slice,
+    Snapshot,
+    Toleration,
+    Usage,
+    check,
+    mixed,
+    place,
+)
+from webhook.placement.bounds import least_cost
+from webhook.placement.budget import Budget
+from webhook.placement.costs import Costs
+from webhook.placement.evaluate import cost_of
+from webhook.placement.question import Impossible, ask
+from webhook.placement.snapshot import key_of
+from webhook.placement.tree import build
+from webhook.placement.unlike.frontier import FrontierSearch
+
+LEVELS = ("block", "subblock", "host", "node")
+WORKER = pod_class(1)
+
+
+def cluster(dice: random.Random, hosts: int, free: tuple[int, ...]) -> list[Node]:
+    made: list[Node] = []
+    for block in range(dice.randint(1, 3)):
+        for rack in range(dice.randint(1, 3)):
+            for host in range(dice.randint(1, hosts)):
+                for _ in range(dice.choice((1, 1, 2))):
+                    place = (f"b{block}", f"r{rack}", f"h{host}") if dice.random() > 0.04 else None
+                    made.append(node(f"n{len(made)}", place, dice.choice(free), memory=dice.randint(0, 9)))
+    return made
+
+
+def slices_of(dice: random.Random) -> tuple[Slice, ...]:
+    if dice.random() < 0.4:
+        return ()
+    size, (upper, lower) = dice.choice((1, 2, 2, 3)), sorted(dice.sample(range(4), 2))
+    if dice.random() < 0.6:
+        return (Slice(LEVELS[upper], size),)
+    return (Slice(LEVELS[upper], size * dice.choice((2, 3))), Slice(LEVELS[lower], size))
+
+
+def asked_of(dice: random.Random, most: int) -> Gang:
+    slices = slices_of(dice)
+    size = slices[0].size if slices else 1
+    worker = pod_class(dice.choice((1, 1, 2)), memory=dice.choice((0, 1, 1)))
+    kinds = []
+    for _ in range(dice.choice((0, 1, 1, 2))):
+        kind = pod_class(dice.choice((1, 2, 3)), memory=dice.randint(0, 4))
+        kinds += [kind] * (1 if slices else dice.choice((1, 1, 2)))
+    workers = size * dice.randint(1, max(1, most // size))
+    odd = [kind for kind in kinds if kind != worker][: workers - 1]
+    members = [Member(f"w{rank}", rank, worker) for rank in range(workers)]
+    members += [Member(f"o{rank}", workers + rank, kind) for rank, kind in enumerate(odd)]
+    above = LEVELS.index(slices[0].level) if slices else 3
+    required = dice.choice((None, None, *LEVELS[: above + 1][:2]))
+    return Gang("g", tuple(members), required_level=required, slices=slices)
+
+
+def snapshot_with(dice: random.Random, nodes: list[Node]) -> Snapshot:
+    busy = [each.name for each in nodes if dice.random() < 0.3]
+    usage = [(name, Usage({"memory": dice.randint(0, 3), "pods": 1})) for name in busy]
+    return Snapshot.build(nodes, usage)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_leaders_and_slices_get_the_optimum_of_trying_everything(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(3):
+        nodes = cluster(dice, 2, (0, 1, 2, 3))[:8]
+        asked = asked_of(dice, 4)
+        if len({member.pod_class for member in asked.members}) > 1 or asked.slices:
+            agrees(asked, snapshot_with(dice, nodes))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_leaders_and_slices_get_the_optimum_of_the_search_over_all_states(seed: int) -> None:
+    dice = random.Random(seed + 1000)
+    for _ in range(4):
+        nodes = cluster(dice, 4, (0, 1, 2, 4, 8))
+        snapshot, asked = snapshot_with(dice, nodes), asked_of(dice, 9)
+        if dice.random() < 0.2:
+            anchor = Anchor(dice.choice(nodes).name)
+            asked = Gang("g", asked.members, asked.required_level, slices=asked.slices, anchors=(anchor,))
+        try:
+            question, _ = ask(asked, snapshot, Options())
+        except Impossible:
+            continue
+        if not mixed.serves(question):
+            continue
+        root, costs = build(question, snapshot, Budget(10**9)).root, Costs(question.levels)
+
+        def bound(vertex, question=question, costs=costs):  # type: ignore[no-untyped-def]
+            return 0 if question.anchored else least_cost(vertex, question.counts[0], costs)
+
+        expected = FrontierSearch(question, Budget(10**9)).solve(root, bound)
+        found = place(asked, snapshot)
+        assert found.proven
+        if isinstance(found, NoFit):
+            assert expected is None
+            continue
+        assert expected is not None
+        assert check(found, asked, snapshot) == []
+        keys = [key_of(snapshot.nodes[name], question.levels) for name in expected]
+        assert found.objective == costs.objective(cost_of(root, keys))
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(st.integers(0, 10**9))
+def test_whatever_is_asked_what_is_found_keeps_every_rule(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot, asked = snapshot_with(dice, cluster(dice, 4, (0, 1, 2, 4, 8))), asked_of(dice, 12)
+    found = place(asked, snapshot)
+    if isinstance(found, Assignment):
+        assert check(found, asked, snapshot) == []
+
+
+def test_eight_odd_pods_of_three_classes_are_proven_beside_a_thousand_workers() -> None:
+    nodes = [node(f"n{i}", (f"b{i // 100}", f"r{i // 10}", f"h{i}"), 8, memory=64) for i in range(600)]
+    odd = [pod_class(1, memory=20)] * 3 + [pod_class(3)] * 3 + [pod_class(2, memory=1)] * 2
+    workers = [Member(f"w{rank}", rank, WORKER) for rank in range(1000)]
+    members = [*workers, *(Member(f"o{rank}", 1000 + rank, kind) for rank, kind in enumerate(odd))]
+    asked, snapshot = Gang("g", tuple(members)), Snapshot.build(nodes, [])
+    found = place(asked, snapshot)
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert check(found, asked, snapshot) == []
+    assert found.objective.domains == (2, 13, 127, 127)
+
+
+def test_a_leader_that_fits_beside_the_workers_takes_no_node_of_its_own() -> None:
+    tree = {"b1": {"r": {"a": 4, "b": 4}}, "b2": {"r": {"c": 4, "d": 1}}}
+    leader = Member("leader", 9, pod_class(2))
+    asked = Gang("g", (*gang_of(2).members, leader))
+    found = place(asked, snapshot_of(tree))
+    assert isinstance(found, Assignment)
+    assert len(set(found.nodes.values())) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_leader_like_its_workers_stands_beside_the_slices(seed: int) -> None:
+    """As a leader of another class that asks for the same amounts."""
+    dice = random.Random(seed)
+    snapshot = snapshot_with(dice, cluster(dice, 4, (0, 1, 2, 4, 8)))
+    size, worker = dice.choice((2, 3, 4)), pod_class(1, memory=dice.choice((0, 1)))
+    slices = (Slice(dice.choice(LEVELS), size),)
+    workers = [Member(f"w{rank}", rank, worker) for rank in range(size * dice.randint(1, 3))]
+    alike = Gang("g", (Member("leader", -1, worker), *workers), slices=slices)
+    other = replace(worker, rules=Rules(tolerations=(Toleration("unlike"),)))
+    unlike = Gang("g", (Member("leader", -1, other), *workers), slices=slices)
+    found, expected = place(alike, snapshot), place(unlike, snapshot)
+    assert found.proven
+    assert isinstance(found, NoFit) == isinstance(expected, NoFit)
+    if isinstance(found, Assignment) and isinstance(expected, Assignment):
+        assert found.objective == expected.objective
+        assert check(found, alike, snapshot) == []
+
+
+def test_more_than_a_few_other_pods_beside_slices_are_refused_by_name() -> None:
+    others = [Member(f"o{rank}", 10 + rank, pod_class(2)) for rank in range(9)]
+    asked = Gang("g", (*gang_of(10).members, *others), slices=(Slice("subblock", 2),))
+    with pytest.raises(PlacementError, match="at most 8 other pods may stand beside them"):
+        place(asked, snapshot_of({"b": {"r": {"a": 99}}}))
+
+
+def test_slices_of_thousands_of_pods_are_proven() -> None:
+    dice = random.Random(5)
+    nodes = [
+        node(f"n{i}", (f"b{i // 200}", f"r{i // 16}", f"h{i}"), dice.choice((0, 1, 3, 8, 8)))
+        for i in range(2000)
+    ]
+    asked, snapshot = (
+        gang_of(2000, slices=(Slice("subblock", 10), Slice("host", 2))),
+        Snapshot.build(nodes, []),
+    )
+    found = place(asked, snapshot)
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert check(found, asked, snapshot) == []

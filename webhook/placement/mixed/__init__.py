@@ -1,0 +1,30 @@
+"""Gangs of one large class of workers, in slices or with a few odd pods (a leader, a launcher) beside it."""
+
+from webhook.placement.budget import Budget
+from webhook.placement.model import Mode
+from webhook.placement.question import Question
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Vertex
+
+MOST_PODS = 8
+"""Odd pods up to which a gang is taken to be mostly alike."""
+
+MOST_CLASSES = 3
+"""Classes of such pods."""
+
+
+def serves(question: Question) -> bool:
+    """Whether `solve` serves the question."""
+    odd = question.counts[1:]
+    few = sum(odd) <= MOST_PODS and len(odd) <= MOST_CLASSES
+    bound = question.unbound_slices
+    whole = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
+    return few and whole and question.confinement(0) is None and question.options.mode is Mode.BEST_FIT
+
+
+def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """The optimum. Raises OutOfSteps."""
+    # Numpy takes a tenth of a second to load: not before a gang needs it.
+    from webhook.placement.mixed.search import solve as found
+
+    return found(question, root, budget)

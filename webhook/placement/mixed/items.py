@@ -1,0 +1,295 @@
+"""What shares the pods in a domain: nodes that are alike, domains below, and domains that hold whole slices.
+
+Between two levels of slices all rooms are counted in units of the next finer slice (a zone); inside the
+finest, and without slices, in pods. A domain that holds slices of s pods thus offers whole units of s to what
+is around it, and is itself a knapsack in the finer unit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from webhook.placement.alike.packed_cost import PackedCost
+from webhook.placement.budget import Budget
+from webhook.placement.costs import SCORE_BITS, Costs
+from webhook.placement.mixed.lattice import Lattice, Offer, RoomsAtCounts, State, rooms_at_counts
+from webhook.placement.mixed.odd import Odd
+from webhook.placement.question import Counts
+from webhook.placement.snapshot import NodeState
+from webhook.placement.tree import Vertex
+
+Slices = tuple[tuple[int, int], ...]
+"""(level, size), coarsest first."""
+
+
+@dataclass(slots=True, eq=False)
+class Terms:
+    """What all items of one covering domain have in common; counts, values: packed costs, see alike.items."""
+
+    costs: Costs
+    odd: Odd
+    slices: Slices
+    counts: PackedCost
+    values: PackedCost
+    budget: Budget
+    insides: dict[int, "Inside"] = field(default_factory=dict)
+
+    def unit(self, level: int) -> int:
+        """Pods in a unit of the rooms just below a level."""
+        return next((size for at, size in self.slices if at > level), 1)
+
+    def inside(self, vertex: Vertex, wanted: int) -> "Inside":
+        """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
+        if id(vertex) not in self.insides:
+            self.insides[id(vertex)] = Inside(self, vertex, wanted)
+        return self.insides[id(vertex)]
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was chosen: a node with its odd pods, or a domain. number: among its siblings. holds: workers, in
+    units of the zone around it; unit: pods in one. own: the cost of using it.
+    """
+
+    number: int
+    holds: int
+    unit: int
+    own: int
+    odd: int = 0
+    node: NodeState | None = None
+    parts: tuple["Filled", ...] = ()
+
+    @property
+    def cost(self) -> int:
+        """Of using it and all inside."""
+        return self.own + sum(part.cost for part in self.parts)
+
+    def deliver(self, units: int, found: dict[str, tuple[int, int]]) -> None:
+        """Give workers to the nodes, the first ones first: node name -> workers and state of odd pods."""
+        pods = units * self.unit
+        if self.node is not None:
+            if pods or self.odd:
+                found[self.node.name] = (pods, self.odd)
+            return
+        for part in self.parts:
+            given = min(pods // part.unit, part.holds)
+            part.deliver(given, found)
+            pods -= given * part.unit
+
+
+class Inside:
+    """The children of a domain as one knapsack."""
+
+    def __init__(
+        self, terms: Terms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
+    ) -> None:
+        """wanted: units. least: numbers of the children that matter, with the least units that each holds in
+        an optimal solution; None for all. Raises OutOfSteps.
+        """
+        self.terms = terms
+        self.unit = terms.unit(vertex.bottom)
+        self.wanted = wanted
+        self.items = list(_items(self, vertex, least))
+        offers = [item.offer() for item in self.items]
+        self.lattice = Lattice(offers, terms.odd, wanted, terms.counts.fits, terms.budget)
+
+    def solve(self, states: Sequence[State]) -> list[int | None]:
+        """The least value of each state."""
+        return self.lattice.solve(states, self.terms.values.fits)
+
+    def filled(self, state: State) -> tuple[Filled, ...]:
+        """The best solution of a state, in topology order."""
+        if state not in self.lattice.solved:
+            self.solve([state])
+        found: list[Filled] = []
+        for item, held in zip(self.items, self.lattice.taken(state), strict=True):
+            if held != (0, 0):
+                found += item.filled(held)
+        return tuple(sorted(found, key=lambda each: each.number))
+
+
+@dataclass(slots=True, eq=False)
+class NodesItem:
+    """Nodes of one domain with the same rooms (of each state of odd pods, in units) and the same cost but for
+    the headroom penalty.
+    """
+
+    around: Inside
+    rooms: tuple[int, ...]
+    cost: int
+    penalty: Callable[[int], int]
+    """Of a node, by its number among the children."""
+    nodes: list[tuple[int, NodeState]] = field(default_factory=list)
+    """By number; once values are asked for, the least penalty first."""
+    most: list[list[int]] = field(default_factory=list)
+    """For each number of nodes from 0 and each state of odd pods the most units that they hold; -1: none."""
+    ways: dict[tuple[int, int], int] = field(default_factory=dict)
+    """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
+    used: dict[State, int] = field(default_factory=dict)
+    """For what is offered, the nodes it takes."""
+    penalties: list[int] = field(default_factory=list)
+
+    def offer(self) -> Offer:
+        """See lattice.Offer."""
+        odd, wanted = self.around.terms.odd, self.around.wanted
+        room = max(self.rooms)
+        enough = (-(-wanted // room) if room > 0 else 0) + sum(odd.counts)
+        number = min(len(self.nodes), enough)
+        self._fill(number)
+        each = self.around.terms.counts.pack(self.cost)
+        held: dict[int, RoomsAtCounts] = {}
+        for state in range(len(odd.states)):
+            rooms, counts, best = [], [], 0 if not state else -1
+            for count in range(1, number + 1):
+                most = self.most[count][state]
+                if most > best:
+                    best = most
+                    rooms.append(most)
+                    counts.append(each * count)
+                    self.used[state, most] = count
+            if rooms:
+                held[state] = rooms_at_counts(rooms, counts, self.around.terms.counts.fits)
+        return Offer(held, self)
+
+    def _fill(self, number: int) -> None:
+        odd = self.around.terms.odd
+        self.around.terms.budget.spend(1 + number * sum(map(len, odd.sums)) // 4)
+        states = range(len(odd.states))
+        self.most = [[0, *(-1 for _ in states[1:])]]
+        for count in range(1, number + 1):
+            before, row = self.most[-1], [-1] * len(states)
+            for more in states:
+                if self.rooms[more] < 0:
+                    continue
+                for one, other in odd.sums[more]:
+                    if before[one] >= 0 and before[one] + self.rooms[more] > row[other]:
+                        row[other] = before[one] + self.rooms[more]
+                        self.ways[count, other] = more
+            self.most.append(row)
+
+    def values(self, states: Sequence[State]) -> list[int | None]:
+        """See lattice.Source."""
+        self._order()
+        each = self.around.terms.values.pack(self.cost)
+        return [each * self.used[state] + self.penalties[self.used[state]] for state in states]
+
+    def _order(self) -> None:
+        if not self.penalties:
+            ordered = sorted(
+                ((self.penalty(number), number, node) for number, node in self.nodes),
+                key=lambda each: each[:2],
+            )
+            self.nodes = [(number, node) for _, number, node in ordered]
+            self.penalties = [0, *accumulate(penalty for penalty, _, _ in ordered)]
+
+    def filled(self, held: State) -> list[Filled]:
+        """The nodes."""
+        self._order()
+        state, count = held[0], self.used[held]
+        odds = []
+        for left in range(count, 0, -1):
+            more = self.ways[left, state]
+            odds.append(more)
+            state = next(one for one, other in self.around.terms.odd.sums[more] if other == state)
+        unit = self.around.unit
+        return [
+            Filled(number, self.rooms[odd], unit, self.cost + self.penalty(number), odd, node)
+            for (number, node), odd in zip(self.nodes, odds, strict=False)
+        ]
+
+
+@dataclass(slots=True, eq=False)
+class DomainItem:
+    """A domain below. least: units that it holds in an optimal solution. ratio: of the inner units to one."""
+
+    around: Inside
+    number: int
+    vertex: Vertex
+    least: int
+
+    @property
+    def ratio(self) -> int:
+        """How many units inside make one around it."""
+        return self.around.unit // self.around.terms.unit(self.vertex.bottom)
+
+    @property
+    def inside(self) -> Inside:
+        """Its own knapsack."""
+        terms = self.around.terms
+        room = self.vertex.room // terms.unit(self.vertex.bottom)
+        return terms.inside(self.vertex, min(self.around.wanted * self.ratio, room))
+
+    def offer(self) -> Offer:
+        """See lattice.Offer."""
+        terms, inside = self.around.terms, self.inside
+        own = terms.counts.pack(self.vertex.own)
+        held: dict[int, RoomsAtCounts] = {}
+        for odd in range(len(terms.odd.states)):
+            first = max(self.least, 0 if odd else 1)
+            found = inside.lattice.offered(odd, self.ratio, first, own)
+            if found is not None:
+                held[odd] = found
+        return Offer(held, self)
+
+    def _inner(self, state: State) -> list[State]:
+        """The states inside that are just this state outside, at the same count cost."""
+        odd, units = state
+        inside = self.inside
+        first = units * self.ratio
+        row = inside.lattice.counts[odd]
+        last = min(first + self.ratio, inside.wanted + 1)
+        return [(odd, room) for room in range(first, last) if row[room] == row[first]]
+
+    def values(self, states: Sequence[State]) -> list[int | None]:
+        """See lattice.Source."""
+        own = self.around.terms.values.pack(self.vertex.own)
+        inner = [self._inner(state) for state in states]
+        asked = sorted({each for group in inner for each in group})
+        found = dict(zip(asked, self.inside.solve(asked), strict=True))
+        best = [min((v for each in group if (v := found[each]) is not None), default=None) for group in inner]
+        return [None if value is None else value + own for value in best]
+
+    def filled(self, held: State) -> list[Filled]:
+        """The domain."""
+        group = self._inner(held)
+        inside = self.inside
+        values = zip(inside.solve(group), group, strict=True)
+        _, best = min((value, state) for value, state in values if value is not None)
+        return [Filled(self.number, held[1], self.around.unit, self.vertex.own, parts=inside.filled(best))]
+
+
+def _items(
+    around: Inside, vertex: Vertex, least: Mapping[int, int] | None
+) -> Sequence[NodesItem | DomainItem]:
+    """The children of a domain; domains that have no room for any unit and no odd pod offer nothing."""
+    terms, alike = around.terms, dict[object, NodesItem]()
+    items: list[NodesItem | DomainItem] = []
+
+    def add(number: int, state: NodeState, cost: int, alone: Counts, penalty: Callable[[int], int]) -> None:
+        rooms = tuple(room // around.unit if room >= 0 else -1 for room in terms.odd.rooms(state, alone))
+        if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
+            return
+        if (rooms, cost) not in alike:
+            alike[rooms, cost] = NodesItem(around, rooms, cost, penalty)
+            items.append(alike[rooms, cost])
+        alike[rooms, cost].nodes.append((number, state))
+
+    leaves = vertex.leaves
+    if leaves is not None:
+        every = list(zip(*leaves.every, strict=True))
+        for number, state in enumerate(leaves.states):
+            cost = leaves.cost_without_penalty(leaves.rooms[number])
+            add(number, state, cost, every[number], lambda number: leaves.penalties[number])
+        return items
+    for number, part in enumerate(vertex.parts):
+        if least is not None and number not in least:
+            continue
+        if part.state is not None:
+            add(number, part.state, part.own >> SCORE_BITS << SCORE_BITS, part.rooms, _penalty_of(vertex))
+        else:
+            items.append(DomainItem(around, number, part, least[number] if least else 0))
+    return items
+
+
+def _penalty_of(vertex: Vertex) -> Callable[[int], int]:
+    return lambda number: vertex.parts[number].own & (1 << SCORE_BITS) - 1

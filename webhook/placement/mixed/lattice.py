@@ -1,0 +1,264 @@
+"""The vector operations for workers with odd pods: what items in a row hold together, at which cost.
+
+Theory. As in alike.layers, with one more coordinate. After the first i items a state (e, j) says that the
+odd pods of state e are placed, exactly, and that the nodes used have room for j workers beside them; j ends
+at the number wanted, which stands for all beyond it. Let P_i(e, j) be the least count cost (domains and nodes
+used) of placing e and room for at least j. Any optimal solution passes, after i items, some exact state at a
+count cost of P_i(e, j): a cheaper way to the same e with as much room could replace its beginning (exchange
+argument). So from the end backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of
+optimal solutions, and on them a forward pass finds the least value (leftover and headroom penalty).
+
+With E states of odd pods and K workers the counts take O(E^2 K) vector elements for each amount offered; for
+a single leader E is 2, without odd pods 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.placement.budget import Budget
+from webhook.placement.mixed.odd import Odd
+
+Array = NDArray[Any]
+State = tuple[int, int]
+"""A state of the odd pods, and room for workers."""
+
+ELEMENTS = 2_000
+"""Elements of a vector operation that a step of the budget stands for."""
+
+CHUNK = 1 << 20
+"""Elements that are compared at once."""
+
+OPERATION = 12
+"""Steps that a vector operation takes however short it is."""
+
+
+class Source(Protocol):
+    """What is behind an offer: it knows the values of what it can hold."""
+
+    def values(self, states: Sequence[State]) -> list[int | None]:
+        """The least value of each; None for what cannot be held at just its count cost."""
+
+
+RoomsAtCounts = tuple[Array, Array]
+"""Rooms, ascending, and the least count cost of each."""
+
+
+def rooms_at_counts(rooms: Sequence[int], counts: Sequence[int], narrow: bool) -> RoomsAtCounts:
+    """These rooms and count costs; narrow: whether the costs fit a machine word."""
+    return np.array(rooms, dtype=np.int64), np.array(counts, dtype=np.int64 if narrow else object)
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """What one item can hold, for each state of odd pods."""
+
+    held: Mapping[int, RoomsAtCounts]
+    source: Source
+
+
+@dataclass(slots=True, eq=False)
+class _Steps:
+    """Ways from states before an item to states after it, as flat numbers; what the item holds."""
+
+    before: Array
+    after: Array
+    odd: Array
+    room: Array
+
+
+_Found = tuple[Array, Array, Array, Array]
+"""The fields of _Steps."""
+
+
+class Lattice:
+    """Items in a row, and room for `wanted` workers."""
+
+    def __init__(self, offers: Sequence[Offer], odd: Odd, wanted: int, narrow: bool, budget: Budget) -> None:
+        """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
+        self.offers = offers
+        self.odd = odd
+        self.wanted = wanted
+        self.width = wanted + 1
+        self.budget = budget
+        self.unreachable: int = never(narrow)
+        """As a count cost."""
+        dtype: Any = np.int64 if narrow else object
+        first = np.full((len(odd.states), self.width), self.unreachable, dtype=dtype)
+        first[0, 0] = 0
+        self.rows = [first]
+        for offer in offers:
+            self.rows.append(self._merged(self.rows[-1], offer))
+        self.steps: list[_Steps] = []
+        self.best: list[Array] = []
+        self.known: list[dict[State, int]] = []
+        self.solved: frozenset[State] = frozenset()
+
+    @property
+    def counts(self) -> Array:
+        """Least count cost of each state of odd pods, with room for at least 0, 1, 2, ... workers."""
+        return self.rows[-1]
+
+    def offered(self, odd: int, ratio: int, first: int, own: int) -> RoomsAtCounts | None:
+        """What all items hold with a state of odd pods, in units of `ratio` rooms, from `first` units up.
+
+        own: what using them costs besides. None: nothing.
+        """
+        counts = self.counts[odd][::ratio][first:]
+        there = np.flatnonzero(counts < self.unreachable)
+        return (there + first, counts[there] + own) if len(there) else None
+
+    def _merged(self, row: Array, offer: Offer) -> Array:
+        merged = row.copy()
+        for odd, (rooms, counts) in offer.held.items():
+            pairs = np.array(self.odd.sums[odd])
+            before, after = pairs[:, 0], pairs[:, 1]
+            ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
+            self.budget.spend(len(ends) * (OPERATION + len(pairs) * self.width // ELEMENTS))
+            for room, count in zip(rooms[ends].tolist(), counts[ends].tolist(), strict=True):
+                from_here = self.width - min(room, self.wanted)
+                target = merged[:, self.width - from_here :]
+                more = row[:, :from_here] + count
+                if len(pairs) == len(row):
+                    np.minimum(target, more, out=target)
+                else:
+                    target[after] = np.minimum(target[after], more[before])
+        merged = np.minimum(merged, self.unreachable)
+        return np.minimum.accumulate(merged[:, ::-1], axis=1)[:, ::-1]
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def solve(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
+        """The least value of just these states at their least count cost, None for never.
+
+        narrow: whether values fit a machine word. Raises OutOfSteps.
+        """
+        self.dtype: Any = np.int64 if narrow else object
+        self.never = never(narrow)
+        self.solved = frozenset(targets)
+        wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
+        for odd, room in targets:
+            wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
+        self.known = [{(0, 0): 0} for _ in self.offers]
+        self.steps = self._optimal(wanted)
+        while not self._ask():
+            for number, known in enumerate(self.known):
+                each = self.steps[number]
+                values = self._values(each, known)
+                self.steps[number] = _only(each, values < self.never)
+        self._forward()
+        found = [int(self.best[-1][odd * self.width + room]) for odd, room in targets]
+        return [None if value >= self.never else value for value in found]
+
+    def _optimal(self, wanted: Array) -> list[_Steps]:
+        """For each item the steps of least count cost that lead to a wanted state."""
+        steps: list[_Steps] = []
+        for number in range(len(self.offers), 0, -1):
+            found = self._steps_into(wanted, number)
+            steps.append(found)
+            wanted = np.zeros(wanted.shape, dtype=np.bool_)
+            wanted.ravel()[found.before] = True
+        steps.reverse()
+        return steps
+
+    def _steps_into(self, wanted: Array, number: int) -> _Steps:
+        before, after = self.rows[number - 1], self.rows[number]
+        same = np.flatnonzero(wanted & (before == after))
+        found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
+        for odd, (rooms, _) in self.offers[number - 1].held.items():
+            for one, other in self.odd.sums[odd]:
+                every = np.flatnonzero(wanted[other])
+                chunk = max(1, CHUNK // len(rooms))
+                for targets in np.split(every, range(chunk, len(every), chunk)) if len(every) else ():
+                    self.budget.spend(OPERATION + len(targets) * len(rooms) // ELEMENTS)
+                    found += self._steps_of(number, odd, one, other, targets)
+        return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+    def _steps_of(self, number: int, odd: int, one: int, other: int, targets: Array) -> list[_Found]:
+        """The steps into these rooms of one state of odd pods from another."""
+        before, after = self.rows[number - 1][one], self.rows[number][other]
+        rooms, counts = self.offers[number - 1].held[odd]
+        come = targets[:, None] - rooms
+        equal = before[np.maximum(come, 0)] + counts == after[targets][:, None]
+        row, column = np.nonzero(equal & ((come >= 0) | (targets == self.wanted)[:, None]))
+        if not len(row):
+            return []
+        start = np.maximum(come[row, column], 0)
+        found = [self._flat(one, start, other, targets[row], odd, rooms[column])]
+        full = targets[row] == self.wanted
+        if full.any():
+            found += self._beyond(before, one, other, odd, start[full], rooms[column[full]])
+        return found
+
+    def _beyond(self, row: Array, one: int, other: int, odd: int, start: Array, rooms: Array) -> list[_Found]:
+        """Steps to the full room from states that hold more than they would need to, at the same cost."""
+        found = []
+        for first, room in zip(start.tolist(), rooms.tolist(), strict=True):
+            last = int(np.searchsorted(row, row[first], side="right"))
+            if last > first + 1:
+                more = np.arange(first + 1, last)
+                full = np.full(len(more), self.wanted)
+                found.append(self._flat(one, more, other, full, odd, np.full(len(more), room)))
+        return found
+
+    def _flat(self, one: int, before: Array, other: int, after: Array, odd: int, rooms: Array) -> _Found:
+        width = self.width
+        return one * width + before, other * width + after, np.full(len(before), odd), rooms
+
+    def _values(self, steps: _Steps, known: Mapping[State, int]) -> Array:
+        pairs = zip(steps.odd.tolist(), steps.room.tolist(), strict=True)
+        return np.array([known[pair] for pair in pairs], dtype=self.dtype)
+
+    def _ask(self) -> bool:
+        """Ask the items for the values of what steps take; whether all of that can be held."""
+        possible = True
+        for offer, steps, known in zip(self.offers, self.steps, self.known, strict=True):
+            taken = set(zip(steps.odd.tolist(), steps.room.tolist(), strict=True))
+            missing = sorted(taken - known.keys())
+            self.budget.spend(len(taken))
+            for state, value in zip(missing, offer.source.values(missing) if missing else (), strict=True):
+                known[state] = self.never if value is None else value
+                possible = possible and value is not None
+        return possible
+
+    def _forward(self) -> None:
+        """The least value of each state after each item."""
+        row = np.full(self.rows[0].size, self.never, dtype=self.dtype)
+        row[0] = 0
+        self.best = [row]
+        for steps, known in zip(self.steps, self.known, strict=True):
+            self.budget.spend(OPERATION + (row.size + 20 * len(steps.after)) // ELEMENTS)
+            row = np.full(row.size, self.never, dtype=self.dtype)
+            if len(steps.after):
+                values = np.minimum(self.best[-1][steps.before] + self._values(steps, known), self.never)
+                np.minimum.at(row, steps.after, values)
+            self.best.append(row)
+
+    def taken(self, target: State) -> list[State]:
+        """What each item holds in the best solution of a state; of equals the first items hold most."""
+        at = target[0] * self.width + target[1]
+        taken: list[State] = []
+        for number in range(len(self.offers) - 1, -1, -1):
+            steps, known = self.steps[number], self.known[number]
+            for choice in np.flatnonzero(steps.after == at).tolist():
+                held = int(steps.odd[choice]), int(steps.room[choice])
+                before = int(steps.before[choice])
+                if self.best[number][before] + known[held] == self.best[number + 1][at]:
+                    taken.append(held)
+                    at = before
+                    break
+        taken.reverse()
+        return taken
+
+
+def never(narrow: bool) -> int:
+    """More than any cost, and twice that still fits a machine word where costs do."""
+    return 1 << 62 if narrow else 1 << 4096
+
+
+def _only(steps: _Steps, keep: Array) -> _Steps:
+    keep = keep.astype(np.bool_)
+    return _Steps(steps.before[keep], steps.after[keep], steps.odd[keep], steps.room[keep])

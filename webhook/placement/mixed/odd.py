@@ -1,0 +1,92 @@
+"""The odd pods of a gang: which of them are placed so far, as one number, and what they leave of a node."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+
+from webhook.placement import capacity
+from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import NodeState
+
+
+@dataclass(frozen=True)
+class Odd:
+    """The classes of a question but for the first, the workers. states: the vectors of pods placed so far,
+    none first and all last; a state's number is its place there.
+    """
+
+    question: Question
+    budget: Budget
+    rooms_of: dict[object, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> Counts:
+        """How many odd pods there are of each class."""
+        return self.question.counts[1:]
+
+    @cached_property
+    def states(self) -> tuple[Counts, ...]:
+        """See the class."""
+        return tuple(product(*(range(count + 1) for count in self.counts)))
+
+    @cached_property
+    def sums(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each state added: the pairs of states before and after."""
+        numbers = {state: number for number, state in enumerate(self.states)}
+        return tuple(
+            tuple(
+                (number, numbers[after])
+                for number, before in enumerate(self.states)
+                if (after := tuple(map(int.__add__, before, more))) in numbers
+            )
+            for more in self.states
+        )
+
+    def rooms(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
+        """How many workers a node takes beside each state of odd pods; -1 where these do not fit.
+
+        alone: its room for each class alone.
+        """
+        if not any(alone[1:]):
+            return (alone[0], *(-1 for _ in self.states[1:]))
+        free = tuple(node.free.get(resource, 0) for resource in self._resources)
+        alike = (alone, free, id(node) if node.cards and self._carded else 0)
+        if alike not in self.rooms_of:
+            self.budget.spend(2 * len(self.states))
+            self.rooms_of[alike] = tuple(self._room(node, alone, state) for state in self.states)
+        return self.rooms_of[alike]
+
+    @cached_property
+    def _resources(self) -> tuple[str, ...]:
+        return tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
+
+    @cached_property
+    def _carded(self) -> bool:
+        return any(pod.wants_cards for pod in self.question.classes)
+
+    def _room(self, node: NodeState, alone: Counts, state: Counts) -> int:
+        if any(map(int.__gt__, state, alone[1:])):
+            return -1
+        worker, *others = self.question.classes
+        left = dict(node.free)
+        for pod, count in zip(others, state, strict=True):
+            for resource, amount in pod.requests:
+                left[resource] = left.get(resource, 0) - count * amount
+        asked = [pod for pod, count in zip(others, state, strict=True) if count]
+        if any(left[resource] < 0 for pod in asked for resource, amount in pod.requests if amount):
+            return -1
+        room = min([alone[0], *(max(0, left.get(r, 0)) // amount for r, amount in worker.requests if amount)])
+        return self._with_cards(node, state, room) if node.cards and self._carded else room
+
+    def _with_cards(self, node: NodeState, state: Counts, most: int) -> int:
+        """The same where cards may leave less room than the sums do. Raises OutOfSteps if not decided."""
+        worker, *others = self.question.classes
+        pods = [pod for pod, count in zip(others, state, strict=True) for _ in range(count)]
+        for room in range(min(most, self.question.counts[0]), -1, -1):
+            fits = capacity.fits_together([*pods, *[worker] * room], node, self.budget)
+            if fits is None:
+                raise OutOfSteps
+            if fits:
+                return room
+        return -1

@@ -1,0 +1,213 @@
+"""The optimum for workers in slices, or with a few odd pods beside them: a covering knapsack over the tree.
+
+Theory. Slices change only in which units a domain holds pods (see items), and a few odd pods change the rooms
+of few nodes: the knapsack gets a second coordinate for which of them are placed (see lattice). Two arguments
+keep it small in large clusters, as they do for identical pods (see alike.knapsack):
+
+* A domain that holds the whole gang alone beats any two of its level. Domains that may (by room, an upper
+  bound) are tried best bound first, each before what is around it; a domain that turns out too small for the
+  odd pods as well leaves the question to the one around it.
+* In a domain whose children share the gang, no fewer children can do than the workers alone need, and in a
+  solution with just so many each child used holds what the others cannot (by pricing, see alike.pricing). If
+  the knapsack over such children finds a solution with so few, it is the optimum; else all are taken.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from webhook.placement.alike.packed_cost import PackedCost
+from webhook.placement.alike.pricing import priced
+from webhook.placement.alike.rooms import census, child_rooms
+from webhook.placement.bounds import least_cost, rooms_at
+from webhook.placement.budget import Budget
+from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.mixed import surrogate
+from webhook.placement.mixed.items import Filled, Inside, Terms
+from webhook.placement.mixed.odd import Odd
+from webhook.placement.question import Counts, Question
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Vertex
+
+_Found = tuple[int, Filled]
+"""Cost, and what was chosen."""
+
+
+def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """The optimum, in mode best-fit. Raises OutOfSteps."""
+    search = _Search(question, budget)
+    if len(question.counts) > 1 and not question.slices:
+        search.least = surrogate.workers_for(search.odd, root)
+        counts = surrogate.solve(question, root, search.odd, search.least)
+        if counts is not None:
+            return Solution(counts, True)
+    best: _Found | None = None
+    for base, domain in search.roots(root, 0):
+        found = search.inside(domain, None if best is None else best[0] - base)
+        if found is not None:
+            best = (base + found[0], found[1])
+    return Solution(None if best is None else search.counts(best[1]), True)
+
+
+class _Search:
+    """One question."""
+
+    def __init__(self, question: Question, budget: Budget) -> None:
+        self.question = question
+        self.costs = Costs(question.levels)
+        self.budget = budget
+        self.odd = Odd(question, budget)
+        self.workers = question.counts[0]
+        self.least = self.workers
+        """Room for workers of the nodes of any solution, at least."""
+        self.everybody = len(self.odd.states) - 1
+
+    def roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
+        """The domains of the required level, or the cluster, and the cost of using them and those around."""
+        if self.question.required is None or vertex.bottom >= self.question.required:
+            yield base + (0 if vertex.state is not None else vertex.own), vertex
+            return
+        for child in vertex.children:
+            yield from self.roots(child, base + vertex.own)
+
+    def counts(self, filled: Filled) -> dict[str, Counts]:
+        """Node name -> pods of each class."""
+        found: dict[str, tuple[int, int]] = {}
+        filled.deliver(self.workers, found)
+        return {name: (pods, *self.odd.states[state]) for name, (pods, state) in found.items()}
+
+    def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        """The best in a domain, the cost of using it left out; None if nothing costs less than the limit."""
+        if vertex.room < self.least:
+            return None
+        if vertex.state is not None:
+            return self._alone(vertex, limit)
+        best: _Found | None = None
+        if not self.question.anchored:
+            for least, child in self._by_bound(vertex):
+                if limit is not None and least >= limit:
+                    break
+                own = 0 if child.state is not None else child.own
+                found = self.inside(child, None if limit is None else limit - own)
+                if found is not None:
+                    limit = own + found[0]
+                    best = limit, found[1]
+        return best if best is not None else self._together(vertex, limit)
+
+    def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        """A node that holds all."""
+        assert vertex.state is not None
+        rooms = self.odd.rooms(vertex.state, vertex.rooms)
+        if rooms[self.everybody] < self.workers or (limit is not None and vertex.own >= limit):
+            return None
+        return vertex.own, Filled(0, self.workers, 1, vertex.own, self.everybody, vertex.state)
+
+    def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
+        """The children that may hold the gang, and at least what using them costs, the cheapest first."""
+        rooms = child_rooms(vertex)
+        enough = [number for number, room in enumerate(rooms) if room >= self.least]
+        if not enough:
+            return []
+        self.budget.spend(len(enough))
+        found = [(self._bound(vertex.children[number]), number) for number in enough]
+        return [(least, vertex.children[number]) for least, number in sorted(found)]
+
+    def _bound(self, child: Vertex) -> int:
+        return child.own + (0 if child.state is not None else least_cost(child, self.least, self.costs))
+
+    # --- a domain whose children share the gang -----------------------------------------------------
+
+    def _together(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        if limit is not None and not self.question.anchored and self._bound(vertex) - vertex.own >= limit:
+            return None
+        levels = self._levels(vertex)
+        terms = self._terms(vertex, levels)
+        wanted = self.workers // terms.unit(vertex.bottom)
+        screened = self._screened(vertex, levels, terms.unit(vertex.bottom), wanted)
+        inside = None
+        if screened is not None:
+            least, first, second = screened
+            inside = Inside(terms, vertex, wanted, least)
+            counts = self._fewest(inside, terms)
+            if counts is None or counts[vertex.bottom + 1] > first or counts[vertex.bottom + 2] > second:
+                inside = None
+        if inside is None:
+            terms = self._terms(vertex, levels)
+            inside = Inside(terms, vertex, wanted)
+        fewest = self._fewest(inside, terms)
+        if fewest is None:
+            return None
+        terms.values = self._values(vertex, levels, fewest)
+        state = (self.everybody, wanted)
+        (value,) = inside.solve([state])
+        if value is None:
+            return None
+        filled = Filled(0, wanted, terms.unit(vertex.bottom), 0, parts=inside.filled(state))
+        cost = filled.cost
+        if limit is not None and cost >= limit:
+            return None
+        return cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
+
+    def _levels(self, vertex: Vertex) -> list[int]:
+        """The levels at which the number of domains has to be searched for; see alike.covering."""
+        found, depth = census(vertex), self.costs.depth
+        return [
+            level
+            for level in range(depth)
+            if found[level][0]
+            and (self.question.anchored or level + 1 == depth or found[level + 1][0] != found[level][0])
+        ]
+
+    def _terms(self, vertex: Vertex, levels: Sequence[int]) -> Terms:
+        numbers, most = census(vertex), sum(self.question.counts)
+        fields = [
+            (self.costs.domains[level], COUNT_BITS, min(most, numbers[level][0]).bit_length())
+            for level in levels
+        ]
+        slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
+        counts = PackedCost(fields)
+        return Terms(self.costs, self.odd, slices, counts, counts, self.budget)
+
+    def _fewest(self, inside: Inside, terms: Terms) -> list[int] | None:
+        """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
+        packed = inside.lattice.counts[self.everybody, inside.wanted]
+        if packed >= inside.lattice.unreachable:
+            return None
+        cost = terms.counts.unpack(int(packed))
+        return [cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.costs.domains]
+
+    def _values(self, vertex: Vertex, levels: Sequence[int], fewest: Sequence[int]) -> PackedCost:
+        found = census(vertex)
+        fields = [
+            (self.costs.leftover[level], ROOM_BITS, (fewest[level] * found[level][1]).bit_length())
+            for level in levels
+        ]
+        penalty = (100 * min(found[-1][0], sum(self.question.counts))).bit_length()
+        return PackedCost([*fields, (0, SCORE_BITS, penalty)])
+
+    def _screened(
+        self, vertex: Vertex, levels: Sequence[int], unit: int, wanted: int
+    ) -> tuple[dict[int, int], int, int] | None:
+        """The children that can be part of a solution with the fewest children, with the least units of each;
+        that number of children, and the number of domains below for which it holds. None: all may be.
+        """
+        first, second = vertex.bottom + 1, vertex.bottom + 2
+        if self.question.anchored or not vertex.parts or not {first, second} <= set(levels):
+            return None
+        if any(level == first for level, _ in self.question.slices):
+            return None  # what so many domains below hold is not the sum of what each of them holds
+        rooms = [[room // unit for room in rooms_at(part, second)] for part in vertex.parts]
+        held = [sum(of_part) for of_part in rooms]
+        sums = list(accumulate(sorted(held, reverse=True)))
+        fewest = bisect_left(sums, wanted) + 1
+        if fewest > len(held):
+            return {}, fewest, 0
+        needed = wanted - (sums[fewest - 2] if fewest > 1 else 0)
+        numbers = [number for number, room in enumerate(held) if room >= needed]
+        largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
+        pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
+        most = bisect_left(list(accumulate(pool)), wanted) + 1 + sum(self.odd.counts)
+        heads = [list(accumulate(sorted(rooms[number], reverse=True))) for number in numbers]
+        ranges, _ = priced(heads, wanted, fewest, most, improve=False)
+        least = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
+        return least, fewest, most

@@ -1,0 +1,114 @@
+"""A few odd pods beside workers without slices: the workers' own knapsack for somewhat more of them.
+
+Theory (a surrogate relaxation). If on every node each odd pod of a class takes away room for at least w
+workers, the nodes of any solution have room for K + w o workers together, for K workers and o such pods. So
+the optimum for that many workers alone costs no more than the gang; and where the odd pods find places on its
+nodes that leave room for K, it is the gang's optimum, in every field of the objective.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from webhook.placement.alike.knapsack import Knapsack
+from webhook.placement.alike.rooms import Pick
+from webhook.placement.mixed.odd import Odd
+from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import NodeState
+from webhook.placement.tree import Vertex
+
+
+def workers_for(odd: Odd, root: Vertex) -> int:
+    """Room for how many workers the nodes of any solution have at least. Raises OutOfSteps."""
+    losses = {
+        tuple(rooms[0] - room if room >= 0 else -1 for room in rooms)
+        for rooms in {odd.rooms(state, alone) for state, alone in _nodes(root)}
+    }
+    weights = [
+        min(
+            (loss[odd.states.index(state)] for loss in losses if loss[odd.states.index(state)] >= 0),
+            default=0,
+        )
+        for state in _units(len(odd.counts))
+    ]
+    needed = [sum(map(int.__mul__, weights, state)) for state in odd.states]
+    if any(0 <= loss < need for each in losses for loss, need in zip(each, needed, strict=True)):
+        return odd.question.counts[0]  # two of them together take less than they do apart
+    return odd.question.counts[0] + needed[-1]
+
+
+def _units(classes: int) -> list[Counts]:
+    return [tuple(int(number == at) for number in range(classes)) for at in range(classes)]
+
+
+def _nodes(vertex: Vertex) -> Iterator[tuple[NodeState, Counts]]:
+    """The nodes of a domain, and their rooms for each class alone."""
+    if vertex.leaves is not None:
+        yield from zip(vertex.leaves.states, zip(*vertex.leaves.every, strict=True), strict=True)
+    elif vertex.state is not None:
+        yield vertex.state, vertex.rooms
+    for part in vertex.parts:
+        yield from _nodes(part)
+
+
+def solve(question: Question, root: Vertex, odd: Odd, workers: int) -> dict[str, Counts] | None:
+    """The optimum, if the nodes that `workers` alone would use have places for the odd pods; else None."""
+    alone = replace(question, classes=question.classes[:1], counts=(workers,))
+    cover = Knapsack(alone).solve(root)
+    if cover is None:
+        return None
+    alone_on = dict(_rooms_of(root, {state.name for state, _, _ in cover.picks}))
+    return _shared(question, odd, cover.picks, [odd.rooms(s, alone_on[s.name]) for s, _, _ in cover.picks])
+
+
+def _rooms_of(root: Vertex, names: set[str]) -> Iterator[tuple[str, Counts]]:
+    return ((state.name, alone) for state, alone in _nodes(root) if state.name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """For each state of odd pods what the node takes of them to get there."""
+
+    node: int
+    more: dict[int, int]
+
+
+def _shared(
+    question: Question, odd: Odd, picks: Sequence[Pick], rooms: Sequence[tuple[int, ...]]
+) -> dict[str, Counts] | None:
+    """All pods on these nodes, or None: the odd ones where they take least room, then the workers."""
+    least: dict[int, int] = {0: 0}
+    steps: list[_Step] = []
+    carriers: dict[tuple[int, ...], int] = {}
+    for number, profile in enumerate(rooms):
+        carriers[profile] = carriers.get(profile, 0) + 1
+        if carriers[profile] > sum(odd.counts):  # more nodes of this kind than there are odd pods
+            continue
+        odd.budget.spend(1 + sum(map(len, odd.sums)) // 4)
+        after, step = dict(least), _Step(number, {})
+        for more in range(1, len(profile)):
+            if profile[more] < 0:
+                continue
+            for one, other in odd.sums[more]:
+                loss = least.get(one, -1) + profile[0] - profile[more]
+                if one in least and loss < after.get(other, loss + 1):
+                    after[other] = loss
+                    step.more[other] = more
+        least = after
+        steps.append(step)
+    everybody = len(odd.states) - 1
+    if sum(profile[0] for profile in rooms) - least.get(everybody, 1 << 60) < question.counts[0]:
+        return None
+    carried = [0] * len(rooms)
+    state = everybody
+    for step in reversed(steps):
+        if state in step.more and state:
+            carried[step.node] = step.more[state]
+            state = next(one for one, other in odd.sums[step.more[state]] if other == state)
+    found: dict[str, Counts] = {}
+    left = question.counts[0]
+    for (node, _, _), profile, more in zip(picks, rooms, carried, strict=True):
+        pods = min(left, profile[more])
+        if pods or more:
+            found[node.name] = (pods, *odd.states[more])
+        left -= pods
+    return found
