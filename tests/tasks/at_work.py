@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,9 +12,9 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
-from tests.sweeper.mortal import Killed, MortalApi
+from tests.sweeper.mortal import Death, Killed, MortalApi
 from tests.tasks.builders import policy
-from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.informer import Informer
 from webhook.policy.values import Policy
 from webhook.tasks import objects
@@ -34,7 +35,12 @@ def install(cluster: Cluster) -> None:
 
 
 class MortalController(MortalApi):
-    """Names writes by what they change, without the namespace and what the API server makes up."""
+    """Names writes by what they change, without the namespace and what the API server makes up.
+
+    The controller writes in one thread, so the last write is the one that is under way.
+    """
+
+    _last: str
 
     def _note(self, method: str, path: str, body: Any) -> str:
         if method == "GET":
@@ -45,10 +51,21 @@ class MortalController(MortalApi):
         if "suspend" in (body.get("spec") or {}) and method == "PATCH":
             name += f" suspend={body['spec']['suspend']}"
         with self._lock:
-            self._seen[f"{method} {name}"] += 1
-            name = f"{method} {name} #{self._seen[f'{method} {name}']}"
-            self.writes.append(name)
-        return name
+            self._last = f"{method} {name}"
+            self._seen[self._last] += 1
+            self.writes.append(f"{self._last} #{self._seen[self._last]}")
+            return self.writes[-1]
+
+    def request(self, method: str, path: str, **options: Any) -> bytes:
+        """As MortalApi.request. A write that was refused changed nothing, so it does not count."""
+        try:
+            return super().request(method, path, **options)
+        except ApiError:
+            if method != "GET":
+                with self._lock:
+                    self._seen[self._last] -= 1
+                    self.writes.pop()
+            raise
 
 
 @contextlib.contextmanager
@@ -201,6 +218,14 @@ class Team:
             jobs.stop()
 
 
+def mortal(cluster: Cluster, death: Death | None = None, agent: str = "controller") -> MortalController:
+    """A controller that has not begun to live."""
+    api = MortalController.connect(cluster.kubeconfig, user_agent=agent)
+    assert isinstance(api, MortalController)
+    api.prepare(death)
+    return api
+
+
 @dataclass
 class Lives:
     """Controllers one after the other: when one dies, the next begins with empty memory."""
@@ -208,6 +233,7 @@ class Lives:
     team: Team
     first: MortalController
     died: bool = False
+    current: MortalController | None = None
     _step: Callable[[], None] | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -224,13 +250,19 @@ class Lives:
                 raise TimeoutError(f"{what}: not after {seconds:.0f} s; tasks: {self.team.tasks()}")
             try:
                 if self._step is None:
-                    api: Api = self.first if not self.died else self.team.cluster.api()
-                    self._step = self._stack.enter_context(living(api, self.team.rules, self.team.namespace))
+                    self.current = self.first if not self.died else mortal(self.team.cluster)
+                    begun = living(self.current, self.team.rules, self.team.namespace)
+                    self._step = self._stack.enter_context(begun)
                 self._step()
             except Killed:
                 self.died = True
                 self._stack.close()
                 self._step = None
+
+    def strike(self, seconds: float) -> None:
+        """Let the controller that lives die after so long, wherever it is then."""
+        if self.current is not None:
+            threading.Timer(seconds, self.current.dead.set).start()
 
     def close(self) -> None:
         self._stack.close()

@@ -9,7 +9,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
-from tests.tasks.at_work import RUN_FOR, Lives, MortalController, Team, install, living
+from tests.tasks.at_work import RUN_FOR, Lives, Team, install, living, mortal
 
 
 @pytest.fixture
@@ -24,10 +24,7 @@ def team(cluster: Cluster) -> Iterator[Team]:
 
 @pytest.fixture
 def lives(team: Team) -> Iterator[Lives]:
-    api = MortalController.connect(team.cluster.kubeconfig, user_agent="controller")
-    assert isinstance(api, MortalController)
-    api.prepare(None)
-    made = Lives(team, api)
+    made = Lives(team, mortal(team.cluster))
     yield made
     made.close()
 

@@ -13,7 +13,7 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.mortal import AFTER, BEFORE, Death
-from tests.tasks.at_work import RUN_FOR, Lives, MortalController, Team, install
+from tests.tasks.at_work import RUN_FOR, Lives, Team, install, mortal
 from webhook.tasks import objects
 
 PARALLEL: Final = 6
@@ -24,10 +24,7 @@ def run_case(cluster: Cluster, death: Death | None) -> tuple[Team, Lives, list[s
     """One run of the scenario; returns what was wrong at its end."""
     team = Team(cluster, create_namespace(cluster))
     team.set_up()
-    api = MortalController.connect(cluster.kubeconfig, user_agent=f"controller-of-{team.namespace}")
-    assert isinstance(api, MortalController)
-    api.prepare(death)
-    lives = Lives(team, api)
+    lives = Lives(team, mortal(cluster, death))
     try:
         with team.watched() as overlaps:
             play(team, lives)
