@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
+from tests.sweeper.cluster import Nodes
 from tests.sweeper.pods import decode, gather_all, pod_json
 from webhook import logs
 from webhook.kube.objects import Metadata, Pod
@@ -14,7 +15,9 @@ from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.sweeper.apply.patches import release_patch
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.pins import pinned_node
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GPU = "nvidia.com/gpu"
@@ -81,17 +84,13 @@ def test_a_pod_whose_author_names_other_nodes_in_other_terms_counts_where_it_was
     assert pinned_node(decode(body)) == "n1"
 
 
-@pytest.mark.parametrize(("namespace", "is_ours"), [("ns", True), ("another", False)])
-def test_a_plan_of_another_namespace_makes_no_pod_one_of_ours(namespace: str, is_ours: bool) -> None:
-    from tests.sweeper.test_view import Cluster
-    from webhook.sweeper.observe.snapshotter import Snapshotter
-    from webhook.sweeper.settings import Settings
-
+@pytest.mark.parametrize(("where", "is_ours"), [("ns", True), ("another", False)])
+def test_a_plan_of_another_namespace_makes_no_pod_one_of_ours(where: str, is_ours: bool) -> None:
     pod = decode(pod_json("a", schedulingGates=[]))
-    cluster = Cluster(pod)
+    cluster = Nodes(2, pod)
     entry = PlannedPod("a", "uid-a", "n1")
     cluster.placements = {
-        "p": Placement(metadata=Metadata(name="p", namespace=namespace), spec=PlacementSpec(pods=[entry]))
+        "p": Placement(metadata=Metadata(name="p", namespace=where), spec=PlacementSpec(pods=[entry]))
     }
     view: View = Snapshotter(cluster, Settings()).view()
     assert view.is_ours(pod) is is_ours

@@ -6,7 +6,7 @@ what is not written has not happened.
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -59,13 +59,24 @@ class Applier:
 
     def apply(self, orders: Orders, view: View) -> Done:
         """Do all of it, several plans at once; returns what became of it."""
-        done = [self._evict(each) for each in orders.evictions]
+        done = self._evict_all(orders.evictions)
         if orders.releases:
             done.append(self._release(orders.releases))
         done += self._pool.map(lambda each: self._carry_out(each, view), orders.plans)
         return Done.together(done)
 
     # --- deletions ------------------------------------------------------------------------------
+
+    def _evict_all(self, orders: Sequence[Eviction]) -> list[Done]:
+        """One after the other for as long as a pass may last; what is left is judged anew by the next."""
+        deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        done: list[Done] = []
+        for order in orders:
+            if self._pass.clock() >= deadline:
+                return [*done, Done(failed=True)]
+            self._pass.beat()
+            done.append(self._evict(order))
+        return done
 
     def _evict(self, order: Eviction) -> Done:
         pod = order.pod
@@ -84,6 +95,7 @@ class Applier:
     def _carry_out(self, order: NewPlan, view: View) -> Done:
         gang = order.gang
         try:
+            self._pass.beat()
             if not self._pass.may_act():
                 return Done()
             if fault := self._write_if_it_holds(order, view):

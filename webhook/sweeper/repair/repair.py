@@ -40,7 +40,7 @@ class Repair:
         self.stuck: frozenset[str] = frozenset()
         """uids of released pods that will not be bound and that nobody makes again, by the last pass."""
         self.blocked: frozenset[str] = frozenset()
-        """The nodes of those: cards there are handed out of turn once one of them is bound after all."""
+        """Their nodes, and those of pods whose scheduler is away: elsewhere cards come sooner, in order."""
 
     @property
     def evicted(self) -> Set[PodId]:
@@ -55,12 +55,13 @@ class Repair:
         away = away_schedulers(released) & self._settings.schedulers
         warnings: list[Warn] = []
         stuck: list[Lost] = []
+        untried: list[Lost] = []
         found: dict[str, Lost] = {}
         for lost in self._lost.find(released, view.nodes, emptying):
             if lost.cause == UNTRIED:
                 warnings.append(Warn(lost.pod, "NotScheduled", lost.reason))
-                if scheduler_of(lost.pod) not in away:
-                    stuck.append(lost)
+                # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
+                (untried if scheduler_of(lost.pod) in away else stuck).append(lost)
                 continue
             if lost.cause == NOT_BOUND:
                 self._avoided.add(key_of(lost.pod), lost.node)
@@ -76,7 +77,7 @@ class Repair:
                 warnings += [_not_repaired(lost, why) for lost in together]
                 stuck += together
         self.stuck = frozenset(lost.pod.metadata.uid for lost in stuck)
-        self.blocked = frozenset(lost.node for lost in stuck)
+        self.blocked = frozenset(lost.node for lost in (*stuck, *untried))
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
     def _are_abandoned(self, together: Sequence[Lost], view: View) -> bool:

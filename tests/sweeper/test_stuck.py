@@ -1,0 +1,142 @@
+"""Released pods that will not run and that nobody makes again: what they keep from others, and how long."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import msgspec
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.allowance import JobBudgets
+from webhook.sweeper.repair.repair import Repair
+from webhook.sweeper.settings import Settings
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+BIND, ABANDON = 100.0, 1000.0
+SETTINGS = Settings(bind_seconds=BIND, abandon_seconds=ABANDON, rollback_seconds=50)
+GANG = {"annotations": {"topogate.io/gang": "g"}}
+
+
+def released(name: str, *, tried: bool = True, scheduler: str = "default-scheduler", gang: str = "") -> Pod:
+    """A bare pod that was sent to n1 and is not bound."""
+    metadata = {"annotations": {"topogate.io/gang": gang}} if gang else {}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    body = pod_json(name, schedulingGates=[], affinity=affinity, schedulerName=scheduler, metadata=metadata)
+    reason = "Unschedulable" if tried else ""
+    body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": reason}]
+    return decode(body)
+
+
+NODE = msgspec.convert(
+    {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}, Node
+)
+
+
+def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
+    """What is made of these pods, all of them released by us, when nothing has changed for so long."""
+    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+    clock = Clock()
+    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+    view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
+    repair.lost(view)
+    clock.now = seconds
+    return repair, repair.lost(view)
+
+
+@pytest.mark.parametrize(
+    ("pods", "stuck"),
+    [
+        ([released("a", tried=False)], False),
+        ([released("a", tried=False), released("b", tried=False)], False),
+        ([released("a", tried=False), released("b")], True),
+        ([released("a", tried=False, scheduler="nobody")], True),
+    ],
+    ids=[
+        "alone",
+        "its scheduler is away",
+        "its scheduler has tried another",
+        "its scheduler is none of ours",
+    ],
+)
+def test_a_pod_that_no_scheduler_tries_gives_its_turn_away_unless_all_wait_for_that_scheduler(
+    pods: list[Pod], stuck: bool
+) -> None:
+    repair, _ = after(BIND, *pods)
+    assert ("uid-a" in repair.stuck) is stuck
+    assert repair.blocked == {"n1"}, "others go elsewhere in any case"
+
+
+def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_nobody_makes_it_again() -> None:
+    before, orders = after(ABANDON - 1, released("a"))
+    assert not orders.evictions
+    assert before.stuck == {"uid-a"}
+    _, orders = after(ABANDON, released("a"))
+    assert [(each.pod.metadata.name, each.cause) for each in orders.evictions] == [("a", "abandoned")]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [gpu_pod("running", node="n1", metadata=GANG)],
+        [released("untried", tried=False, gang="g")],
+    ],
+    ids=["one of its gang runs", "it is the scheduler that is away"],
+)
+def test_nothing_that_may_still_help_a_running_gang_is_deleted_that_way(others: list[Pod]) -> None:
+    tried = [released("a", gang="g")] if others[0].status.phase == "Running" else []
+    _, orders = after(ABANDON, *tried, *others)
+    assert not orders.evictions
+
+
+# --- going back as a whole ---------------------------------------------------------------------------
+
+
+def rolled_back(anew: str) -> Orders:
+    """What is ordered for a gang of a Job of which one pod runs and one has waited for too long."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    metadata = {**GANG, "ownerReferences": [owner]}
+    running = gpu_pod("a", node="n1", metadata=metadata)
+    waiting = gpu_pod("b", metadata=metadata)
+    (gang,) = gather([waiting], [running], lambda _: OwnerSays(2))
+    placement = Placement(
+        metadata=Metadata(namespace="ns", name=gang.key.placement_name),
+        spec=PlacementSpec(size=2, pods=[PlannedPod("a", "uid-a", "n1")]),
+    )
+    view = View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement})
+    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+    clock = Clock()
+    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+    repair.roll_back(view, [gang], lambda *_: anew)
+    clock.now = 50
+    return repair.roll_back(view, [gang], lambda *_: anew)
+
+
+@pytest.mark.parametrize(("anew", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
+def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
+    anew: str, gone: list[str]
+) -> None:
+    assert [each.pod.metadata.name for each in rolled_back(anew).evictions] == gone
+
+
+# --- who is never preempted --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "goes"), [("ns", True), ("topogate-system", False), ("kube-system", False)]
+)
+def test_a_pod_of_a_protected_namespace_is_nobody_s_victim_whatever_its_class(where: str, goes: bool) -> None:
+    standing = gpu_pod("low", node="n0", metadata={"namespace": where}, priority=1)
+    case = Placing(
+        Nodes(1, standing, gpu_pod("high", priority=100)),
+        Settings(ignored_namespaces=frozenset({"topogate-system"})),
+    )
+    assert places(case.one()) == ({"high": "n0"} if goes else {})
