@@ -51,7 +51,12 @@ def create_job(api: Api, namespace: str, name: str, count: int, body: dict[str, 
 
 
 def sweep(
-    cluster: Cluster, namespace: str, settings: Settings, until: Callable[[Pods], bool], what: str
+    cluster: Cluster,
+    namespace: str,
+    settings: Settings,
+    until: Callable[[Pods], bool],
+    what: str,
+    seconds: float = 40,
 ) -> Pods:
     """Let a sweeper work until the pods of the namespace are as wanted."""
     api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
@@ -66,7 +71,7 @@ def sweep(
             pods[:] = cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
             return until(pods)
 
-        cluster.wait_for(what, holds, 40)
+        cluster.wait_for(what, holds, seconds)
     return pods
 
 

@@ -14,7 +14,7 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.turns import Turns
-from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -69,6 +69,11 @@ class Placing:
 
     def view(self) -> View:
         return self.snapshotter.view()
+
+    def gangs(self) -> list[PodGang]:
+        """The gangs that have a gated pod."""
+        view = self.view()
+        return gather(view.gated, view.others, lambda _: OwnerSays())
 
     def one(self, blocked: frozenset[str] = frozenset()) -> Orders:
         """One pass; what is around has changed since the one before."""

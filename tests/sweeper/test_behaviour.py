@@ -4,6 +4,7 @@ In this process, against the real API server with kube-scheduler and controllers
 """
 
 import time
+from typing import Any
 
 import pytest
 
@@ -112,30 +113,74 @@ def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
     assert pods[0]["spec"]["nodeName"] != node
 
 
-def test_a_gang_whose_rest_finds_no_place_is_taken_back_whole(two_nodes: Cluster, namespace: str) -> None:
-    api = two_nodes.api()
-    settings = Settings(rollback_seconds=0.5)
+def half_of(cluster: Cluster, namespace: str, job: str, settings: Settings) -> tuple[dict[str, Any], str]:
+    """Let the gang of a Job be released and one of its nodes go; returns a pod of it, and that node."""
     # Started anew: one that was only held still would bind by what it had seen, to a node that is gone.
-    two_nodes.stop("kube-scheduler")
+    cluster.stop("kube-scheduler")
     try:
-        create_job(api, namespace, "pair", 2, template(8))
         pods = sweep(
-            two_nodes,
+            cluster,
             namespace,
             settings,
-            lambda pods: len(pods) == 2 and not any(map(is_gated, pods)),
+            lambda pods: bool(named(pods, job)) and not any(map(is_gated, named(pods, job))),
             "release",
         )
-        delete(api, "/api/v1/nodes/node-b0-s0-h01")
+        gone = pinned_to(named(pods, job)[-1])
+        delete(cluster.api(), f"/api/v1/nodes/{gone}")
     finally:
-        two_nodes.start("kube-scheduler")
-    before = {pod["metadata"]["uid"] for pod in pods}
+        cluster.start("kube-scheduler")
+    (first, *_) = wait_for_pods(
+        cluster,
+        namespace,
+        lambda pods: any(pod["status"]["phase"] == "Running" for pod in named(pods, job)),
+        "the rest to run",
+    )
+    return first, gone
 
-    def is_taken_back(pods: Pods) -> bool:
-        # The Job makes them again in its own time, ten seconds and more after a failure.
-        return not before & {pod["metadata"]["uid"] for pod in pods}
 
-    sweep(two_nodes, namespace, settings, is_taken_back, "both pods to go")
+def pinned_to(pod: dict[str, Any]) -> str:
+    """The node that a released pod was sent to."""
+    (term,) = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    name: str = term["matchFields"][-1]["values"][0]
+    return name
+
+
+def test_a_gang_whose_rest_finds_no_place_beside_it_goes_as_a_whole_to_where_all_of_it_fits(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    settings = Settings(rollback_seconds=0.5)
+    together = template(8, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
+    create_job(two_subblocks.api(), namespace, "three", 3, together)
+    _, gone = half_of(two_subblocks, namespace, "three", settings)
+
+    def runs_elsewhere(pods: Pods) -> bool:
+        blocks = {str(pod["spec"].get("nodeName")).rpartition("-")[0] for pod in pods}
+        return run_all(pods, "three", 3) and blocks == {{"s0": "node-b0-s1", "s1": "node-b0-s0"}[gone[8:10]]}
+
+    # The Job makes them again in its own time, ten seconds and more after a failure.
+    sweep(two_subblocks, namespace, settings, runs_elsewhere, "all of it to run in the other subblock", 90)
+
+
+def test_a_running_part_stays_where_deleting_it_would_not_lead_to_the_gang_s_size(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    settings = Settings(rollback_seconds=0.1)
+    create_job(two_nodes.api(), namespace, "pair", 2, template(8))
+    half_of(two_nodes, namespace, "pair", settings)
+    before = {
+        pod["metadata"]["uid"]
+        for pod in two_nodes.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        if pod["status"]["phase"] == "Running"
+    }
+    waits: list[bool] = []
+
+    def rest_waits_for_long(pods: Pods) -> bool:
+        waits.append(any(map(is_gated, pods)))
+        return sum(waits) > 15
+
+    pods = sweep(two_nodes, namespace, settings, rest_waits_for_long, "passes with a rest that waits", 90)
+    assert before
+    assert before <= {pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] == "Running"}
 
 
 def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
@@ -151,7 +196,7 @@ def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
     assert is_gated(named(pods, "theirs")[0])
 
 
-def test_a_member_that_never_went_through_us_is_not_taken_back(two_nodes: Cluster, namespace: str) -> None:
+def test_a_member_that_never_went_through_us_is_not_deleted(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     gang = {keys.GANG_ANNOTATION: "mpi", keys.GANG_SIZE_ANNOTATION: "4"}
     launcher = template(0, gated=False, annotations=gang)

@@ -1,0 +1,74 @@
+"""Whether all of a gang would fit once its released part is gone, whose pin and room then do not count."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.sweeper.decide.anew import unpinned
+from webhook.sweeper.settings import Settings
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def member(name: str, node: str = "") -> Pod:
+    """A pod of a gang of two that wants one subblock, gated or running where it was pinned to."""
+    annotations = {"topogate.io/gang": "g", "topogate.io/required-topology": "subblock"}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}} if node else {}
+    return gpu_pod(name, node=node, metadata={"annotations": annotations}, affinity=affinity)
+
+
+def subblocks(*sizes: int) -> Nodes:
+    """Nodes of one GPU in subblocks of these sizes, n0 in the first. a of the gang is on n0, and b waits."""
+    cluster = Nodes(sum(sizes), member("a", "n0"), member("b"))
+    numbers = [number for number, size in enumerate(sizes) for _ in range(size)]
+    for name, number in zip(list(cluster.nodes), numbers, strict=True):
+        body = msgspec.to_builtins(cluster.nodes[name])
+        body["metadata"]["labels"] = {
+            "topology.gke.io/cluster": "b",
+            "topology.gke.io/rack": f"s{number}",
+            "topology.gke.io/host": name,
+        }
+        cluster.nodes[name] = msgspec.convert(body, Node)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spread"),
+    [((1, 2), "1 block, 1 subblock, 2 hosts, 2 nodes"), ((1, 1), ""), ((1,), "")],
+    ids=["another subblock has room for both", "no subblock has", "there is no other node"],
+)
+def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], spread: str) -> None:
+    case = Placing(subblocks(*sizes), Settings(reserve_share=1.0, patience_seconds=0))
+    case.cluster.placements["ns/p"] = Placement(
+        metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=[PlannedPod("a", "uid-a", "n0")])
+    )
+    orders = case.one()
+    assert not orders.plans, "the rest finds no place beside the part"
+    (gang,) = case.gangs()
+    assert case.placer.place_anew(gang, gang.released) == spread
+
+
+TERMS: list[list[dict[str, Any]]] = [
+    [],
+    [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}],
+    [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]}],
+]
+
+
+@pytest.mark.parametrize("terms", TERMS, ids=["none", "an expression", "a field"])
+def test_a_pod_without_our_pin_asks_for_what_its_author_wrote(terms: list[dict[str, Any]]) -> None:
+    pin = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    pinned = [{**term, "matchFields": [*term.get("matchFields", ()), pin]} for term in terms or [{}]]
+    affinity = unpinned(with_terms(pinned), "n1").spec.affinity
+    assert affinity is not None
+    assert affinity.node_affinity == with_terms(terms).spec.affinity.node_affinity  # type: ignore[union-attr]
+
+
+def with_terms(terms: list[dict[str, Any]]) -> Pod:
+    required = {REQUIRED: {"nodeSelectorTerms": terms}} if terms else {}
+    return gpu_pod("a", affinity={"nodeAffinity": required})
