@@ -25,12 +25,13 @@ def real_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 @pytest.fixture
 def real_cluster(real_control_plane: Cluster) -> Iterator[Cluster]:
     """The same without what other tests have left: no pods, no containers, no labels on the real node."""
-    _clean(real_control_plane)
+    clean_real(real_control_plane)
     yield real_control_plane
-    _clean(real_control_plane)
+    clean_real(real_control_plane)
 
 
-def _clean(cluster: Cluster) -> None:
+def clean_real(cluster: Cluster) -> None:
+    """Remove what tests have left, on the real node too."""
     clean(cluster)
     found = cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")["metadata"]
     kept = ("kubernetes.io/", "beta.kubernetes.io/", "node.alpha.kubernetes.io/", "local.topogate.io/")
