@@ -40,8 +40,9 @@ def planned_shares(
         return own
     if size <= len(own):
         return own[:size]
-    if len(_own_shares(pod, Kind.SIDECAR, container, resource, cards)) == 1:
-        return own * size
+    every = _own_shares(pod, Kind.SIDECAR, container, resource, cards)
+    if len(every) == 1:
+        return every * size
     reason = (
         "the kubelet hands its devices on to the next containers as chance will have it"
         if kind is Kind.INIT
@@ -65,7 +66,9 @@ def confirmed_shares(
         planned = planned_shares(pod, kind, container, resource, cards)
         check_devices([cards[share.card].label for share in planned], devices)
         return planned
-    own = {cards[share.card].label: share for share in _own_shares(pod, kind, container, resource, cards)}
+    every = _own_shares(pod, Kind.SIDECAR, container, resource, cards)
+    shares = every if len(every) == 1 else _own_shares(pod, kind, container, resource, cards)
+    own = {cards[share.card].label: share for share in shares}
     given = {card_of(device) for device in devices}
     if not given <= own.keys() or (len(given) < len(devices) and len(own) > 1):
         check_devices(sorted(own), devices)

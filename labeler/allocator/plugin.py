@@ -167,17 +167,17 @@ class CardsPlugin(Plugin):
         if self._resolver is None:
             devices, grant = default({}), Grant(DEFAULT)
         else:
+            every = self._inventory.cards()  # a plan may name cards of other resources beside
             devices, grant = self._resolver.prefer(
-                self.resource, size, available, must_include, cards, default
+                self.resource, size, available, must_include, every, default
             )
         self._answered = _Answered(frozenset(devices), grant, time.monotonic())
         return devices
 
     def allocate(self, devices: Sequence[str]) -> Edits:
         """Device files and environment of just these devices, once it is certain that they are right."""
-        cards = self._cards()
-        grant = self._grant(devices, cards)
-        given = self._given(grant, devices, cards)
+        grant = self._grant(devices)
+        given = self._given(grant, devices)
         visible = self._also_visible(grant)
         edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
         self._check_alone(grant, edits)
@@ -196,7 +196,7 @@ class CardsPlugin(Plugin):
     def _cards(self) -> Mapping[int, Card]:
         return self._inventory.cards(self.resource)
 
-    def _grant(self, devices: Sequence[str], cards: Mapping[int, Card]) -> Grant:
+    def _grant(self, devices: Sequence[str]) -> Grant:
         """What was answered a moment ago if the kubelet took it, else what is found out anew."""
         answered, self._answered = self._answered, None
         if (
@@ -207,12 +207,10 @@ class CardsPlugin(Plugin):
             return answered.grant
         if self._resolver is None:
             return Grant(DEFAULT)
-        return self._resolver.confirm(self.resource, devices, cards)
+        return self._resolver.confirm(self.resource, devices, self._inventory.cards())
 
-    def _given(
-        self, grant: Grant, devices: Sequence[str], cards: Mapping[int, Card]
-    ) -> dict[Card, tuple[int, ...]]:
-        by_label = {card.label: card for card in cards.values()}
+    def _given(self, grant: Grant, devices: Sequence[str]) -> dict[Card, tuple[int, ...]]:
+        by_label = {card.label: card for card in self._cards().values()}
         unknown = sorted({card_of(device) for device in devices} - by_label.keys())
         if unknown:
             raise Refusal(f"the kubelet asks for devices of {', '.join(unknown)}, which this node has not")

@@ -154,6 +154,14 @@ def test_an_init_container_larger_than_its_heir_is_refused_unless_all_is_one_car
     assert planned_shares(same, Kind.INIT, same.init[0], I915, cards(1, 2)) == (SlotCard(1), SlotCard(1))
 
 
+def test_an_init_container_without_heir_never_gets_an_empty_answer() -> None:
+    pod = planned("card1", 0, init=2)
+    shares = planned_shares(pod, Kind.INIT, pod.init[0], I915, cards(1))
+    assert shares == (SlotCard(1), SlotCard(1))
+    devices = ["card1-0", "card1-1"]
+    assert confirmed_shares(pod, Kind.INIT, pod.init[0], I915, cards(1), devices) == (SlotCard(1),)
+
+
 def test_a_sidecar_gets_cards_of_its_own_pod() -> None:
     pod = planned("card1|card1,card3", 1, 2, sidecar=2)
     assert planned_shares(pod, Kind.SIDECAR, pod.sidecars[0], I915, cards(1, 2, 3)) == (

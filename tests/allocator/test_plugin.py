@@ -174,6 +174,17 @@ def test_a_container_that_also_monitors_is_masked_to_its_own_card(site: Site) ->
     assert dict(site.allocate("card2-0").envs)["ZE_AFFINITY_MASK"] == "4,5"
 
 
+def test_a_plan_may_name_cards_of_another_resource_for_another_container(kubelet: Kubelet) -> None:
+    containers = (Container("c", {I915: 1}), Container("d", {XE: 1}))
+    site = Site(kubelet, Pod("ns", "p", "uid", {"gas-container-cards": "card1|card5"}, containers))
+    site.cards.append(Card(5, XE, ("/dev/dri/card5",), tiles=2))
+    site.inventory.look()
+    site.register()
+    assert site.prefer("card0-0", "card1-0") == ["card1-0"]
+    assert [spec.host_path for spec in site.allocate("card1-0").devices] == list(card(1).nodes)
+    site.registration.close()
+
+
 def test_a_monitor_does_not_count_a_card_that_it_is_not_shown(kubelet: Kubelet) -> None:
     site = Site(kubelet, planned("card2", monitoring=1))
     site.cards[0] = card(0, problem="dead")
