@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
@@ -162,3 +163,29 @@ def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
     assert len(reason.encode()) <= 4096
     assert reason.endswith("№…")
+
+
+class Slow(Answers):
+    """Takes a second for each request."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def request(self, method: str, path: str, *, body: Any = None, **more: Any) -> bytes:
+        self.clock.now += 1
+        return super().request(method, path, body=body, **more)
+
+
+def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
+    clock, gangs = Clock(), gangs_of("a", "b", "c")
+    api, cache = Slow(clock), Copy()
+    reporter = Reporter(Pass(api, cache, Settings(pass_seconds=2), clock=clock))  # type: ignore[arg-type]
+    written = []
+    for _ in range(3):
+        for gang in gangs:
+            reporter.waits(gang, f"no room at {clock.now:.0f} s")  # each time there is news of each
+        api.bodies.clear()
+        assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
+        written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]
+    assert written == ["Job/a", "Job/b", "Job/c"]
