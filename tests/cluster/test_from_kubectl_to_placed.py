@@ -10,8 +10,9 @@ import pytest
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, facts_of, system_node
+from hack.local.install import Installation
 from labeler.contract import keys
+from tests.installation import installed_on
 from tests.support import create_namespace, wait_for_pods
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
@@ -22,15 +23,8 @@ SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
 @pytest.fixture(scope="module")
 def installed(module_cluster: Cluster) -> Iterator[Installation]:
     """topogate as its manifests say, on eight labelled nodes."""
-    grid = nodes.grid(SHAPE)
-    installation = Installation(module_cluster)
-    nodes.register(module_cluster.api(), [system_node()], labelled=False)
-    installation.apply(facts_of(grid))
-    installation.start()
-    nodes.register(module_cluster.api(), grid, labelled=False)
-    installation.label(grid)
-    yield installation
-    installation.stop()
+    with installed_on(module_cluster, SHAPE) as installation:
+        yield installation
 
 
 def create_job(api: Api, namespace: str, name: str, pods: int, limits: dict[str, Any], **spec: Any) -> None:

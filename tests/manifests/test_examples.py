@@ -14,9 +14,10 @@ import yaml
 from hack.local import nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, facts_of, system_node
+from hack.local.install import Installation
 from labeler.contract import keys
 from tests.definitions import define, wait_gone, wait_served
+from tests.installation import installed_on
 from tests.manifests import controllers
 from tests.support import delete, wait_for_pods
 from webhook.workloads import marks
@@ -47,15 +48,8 @@ def kinds(module_cluster: Cluster) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def installed(module_cluster: Cluster, kinds: None) -> Iterator[Installation]:
     """topogate as its manifests say, on sixteen labelled nodes."""
-    grid = nodes.grid(SHAPE)
-    installation = Installation(module_cluster)
-    nodes.register(module_cluster.api(), [system_node()], labelled=False)
-    installation.apply(facts_of(grid))
-    installation.start()
-    nodes.register(module_cluster.api(), grid, labelled=False)
-    installation.label(grid)
-    yield installation
-    installation.stop()
+    with installed_on(module_cluster, SHAPE) as installation:
+        yield installation
 
 
 def applied(installed: Installation, namespace: str, file: str, count: int) -> Pods:

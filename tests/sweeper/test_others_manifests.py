@@ -13,8 +13,9 @@ import pytest
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, facts_of, system_node
+from hack.local.install import Installation
 from labeler.contract import keys
+from tests.installation import installed_for
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 
 SHAPE = nodes.Shape(nodes=12, blocks=2, subblocks=2, gpus=8, intel=2)
@@ -95,19 +96,14 @@ spec:
 def installed(module_cluster: Cluster) -> Iterator[Installation]:
     """topogate on twelve nodes: GPU nodes labelled as GKE labels them, Intel nodes by the labeler."""
     grid = nodes.grid(SHAPE)
-    api = module_cluster.api()
-    installation = Installation(module_cluster)
-    nodes.register(api, [system_node()], labelled=False)
-    installation.apply(facts_of(grid))
-    installation.start()
-    for node in grid:
-        labels = dict(zip(keys.GCE_TOPOLOGY, node.place, strict=True))
-        if not node.intel:
-            labels["cloud.google.com/gke-accelerator"] = "nvidia-h100-mega-80gb"
-        api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
-    installation.label([node for node in grid if node.intel])
-    yield installation
-    installation.stop()
+    with installed_for(module_cluster, grid) as installation:
+        for node in grid:
+            labels = dict(zip(keys.GCE_TOPOLOGY, node.place, strict=True))
+            if not node.intel:
+                labels["cloud.google.com/gke-accelerator"] = "nvidia-h100-mega-80gb"
+            installation.api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+        installation.label([node for node in grid if node.intel])
+        yield installation
 
 
 @pytest.fixture
