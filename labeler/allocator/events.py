@@ -3,17 +3,19 @@
 Sent from a thread of its own, so that no container waits for the API server to take them.
 """
 
+import contextlib
 import json
 import logging
 import queue
 import secrets
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from labeler.allocator.metrics import EVENTS_DROPPED
-from labeler.allocator.values import Pod
+from labeler.allocator.values import Pod, Refusal
 from labeler.api import ApiClient, NodeApiError
 
 log: Final = logging.getLogger(__name__)
@@ -24,6 +26,23 @@ GUESSED: Final = "CardsGuessed"
 
 _WAITING: Final = 200
 _LONGEST_NOTE: Final = 1000
+
+
+class Warns(Protocol):
+    """Somewhere to tell a pod's owner."""
+
+    def warn(self, pod: Pod, reason: str, text: str) -> None:
+        """Returns at once."""
+
+
+@contextlib.contextmanager
+def telling(warner: Warns, pod: Pod) -> Iterator[None]:
+    """Names the pod in a refusal that is raised meanwhile, and tells its owner."""
+    try:
+        yield
+    except Refusal as refusal:
+        warner.warn(pod, REFUSED, str(refusal))
+        raise Refusal(f"pod {pod}: {refusal}") from refusal
 
 
 @dataclass(frozen=True)

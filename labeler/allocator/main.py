@@ -17,7 +17,8 @@ from labeler.allocator import cdi
 from labeler.allocator.devices import Inventory
 from labeler.allocator.events import Events
 from labeler.allocator.listing import PodResources
-from labeler.allocator.plugin import CardsPlugin, MonitoringPlugin, Plugin
+from labeler.allocator.monitoring import MonitoringPlugin
+from labeler.allocator.plugin import CardsPlugin, Plugin
 from labeler.allocator.pods import NodePods
 from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
 from labeler.allocator.resolve import Patience, Resolver

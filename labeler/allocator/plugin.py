@@ -18,7 +18,7 @@ import grpc
 from labeler.allocator import metrics
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
-from labeler.allocator.values import MONITORING_ID, Card, Edits, Refusal, card_of, device_id
+from labeler.allocator.values import Card, Edits, Refusal, card_of, device_id
 from labeler.allocator.vendors import Vendor
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 
@@ -251,34 +251,6 @@ class CardsPlugin(Plugin):
                 f"container {grant.container.name} asks for {self.resource} and {', '.join(others)}, so a "
                 "mask of tiles could mean others than were chosen; let it ask for one of them"
             )
-
-
-class MonitoringPlugin(Plugin):
-    """A resource with one device, which shows every card of another resource and takes none."""
-
-    def __init__(
-        self, resource: str, shown: str, vendor: Vendor, inventory: Inventory, use_cdi: bool = False
-    ) -> None:
-        """shown: the resource whose cards are shown."""
-        super().__init__(resource, inventory)
-        self._shown = shown
-        self._use_cdi = use_cdi
-        self._vendor = vendor
-
-    def devices(self) -> list[wire.Device]:
-        """One, healthy while any card is."""
-        cards = self._inventory.cards(self._shown).values()
-        if not cards:
-            return []
-        ill = all(card.problem for card in cards)
-        return [wire.Device(ID=MONITORING_ID, health=UNHEALTHY if ill else HEALTHY)]
-
-    def allocate(self, devices: Sequence[str]) -> Edits:
-        """The device files of every healthy card; no mask, since a monitor looks at all of them."""
-        cards = {card: () for card in self._inventory.cards(self._shown).values() if not card.problem}
-        edits = self._vendor.edits(cards, (), None, self._use_cdi)
-        metrics.ALLOCATIONS.labels(self.resource, DEFAULT).inc()
-        return edits
 
 
 def _only(requests: Sequence[Any]) -> Any:

@@ -56,13 +56,6 @@ class KnowsPods(Protocol):
         """The pods of this node. Raises NodeApiError."""
 
 
-class Warns(Protocol):
-    """Somewhere to tell a pod's owner."""
-
-    def warn(self, pod: Pod, reason: str, text: str) -> None:
-        """Returns at once."""
-
-
 @dataclass(frozen=True)
 class Patience:
     """How long the kubelet is kept waiting, in seconds.
@@ -110,7 +103,7 @@ class Resolver:
         self,
         listing: ListsPods,
         pods: KnowsPods,
-        warner: Warns,
+        warner: events.Warns,
         patience: Patience | None = None,
         default_when_unsure: bool = False,
         sleep: Callable[[float], None] = time.sleep,
@@ -145,7 +138,7 @@ class Resolver:
         if found.served is None or found.how == DEFAULT:
             return default(promised(found.pods.values(), found.listing, cards, resource)), _by_default(found)
         pod = found.served.pod
-        with _Telling(self._warner, pod):
+        with events.telling(self._warner, pod):
             options = [
                 (container, planned_shares(pod, kind, container, resource, cards))
                 for kind, container in found.served.containers
@@ -164,7 +157,7 @@ class Resolver:
         if found.served is None or found.how == DEFAULT:
             return _by_default(found)
         pod = found.served.pod
-        with _Telling(self._warner, pod):
+        with events.telling(self._warner, pod):
             first: Refusal | None = None
             for kind, container in found.served.containers:
                 try:
@@ -288,19 +281,3 @@ def _by_default(found: _Found) -> Grant:
     if found.served is None:
         return Grant(DEFAULT)
     return Grant(DEFAULT, found.served.pod, found.served.containers[0][1])
-
-
-class _Telling:
-    """Names the pod in a refusal, and tells its owner by an Event."""
-
-    def __init__(self, warner: Warns, pod: Pod) -> None:
-        self._warner = warner
-        self._pod = pod
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Refusal):
-            self._warner.warn(self._pod, events.REFUSED, str(error))
-            raise Refusal(f"pod {self._pod}: {error}") from error

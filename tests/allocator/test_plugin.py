@@ -10,7 +10,8 @@ import pytest
 
 from labeler.allocator import cdi
 from labeler.allocator.devices import Inventory
-from labeler.allocator.plugin import CardsPlugin, MonitoringPlugin
+from labeler.allocator.monitoring import MonitoringPlugin
+from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.register import Registration
 from labeler.allocator.resolve import Resolver
 from labeler.allocator.values import Card, Container, Listing, Pod

@@ -9,7 +9,7 @@ import pytest
 
 from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
-from labeler.allocator.plugin import MonitoringPlugin
+from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
 from labeler.allocator.values import Card
 from labeler.allocator.vendors import Places
