@@ -6,7 +6,7 @@ before. The field selector makes it one indexed read of the server's cache (a co
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -31,7 +31,7 @@ class _Resources(_Struct):
 class _Variable(_Struct):
     name: str
     value: str | None = None
-    value_from: msgspec.Raw | None = None
+    value_from: Any = None
 
 
 class _Container(_Struct):
