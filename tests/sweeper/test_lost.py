@@ -177,6 +177,14 @@ def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: bool) -> None
     assert api.body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
+def test_a_pod_of_a_gang_that_goes_back_whole_is_deleted_though_its_status_has_changed_since() -> None:
+    api = OneDelete(200)
+    assert evict(
+        cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"})), may_run=True
+    )
+    assert api.body["preconditions"] == {"uid": "u"}
+
+
 def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None:
     body = msgspec.to_builtins(released())
     said = {

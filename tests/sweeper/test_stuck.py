@@ -124,7 +124,9 @@ def rolled_back(anew: str) -> Orders:
 def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
     anew: str, gone: list[str]
 ) -> None:
-    assert [each.pod.metadata.name for each in rolled_back(anew).evictions] == gone
+    evictions = rolled_back(anew).evictions
+    assert [each.pod.metadata.name for each in evictions] == gone
+    assert all(each.may_run for each in evictions)
 
 
 # --- who is never preempted --------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Applier:
 
     def _evict(self, order: Eviction) -> Done:
         pod = order.pod
-        if not self._pass.may_act() or not evict(self._pass.api, pod):
+        if not self._pass.may_act() or not evict(self._pass.api, pod, may_run=order.may_run):
             return Done()
         self._pass.metrics.repairs.labels(order.cause).inc()
         logger.info(

@@ -41,11 +41,15 @@ class NewPlan:
 
 @dataclass(frozen=True)
 class Eviction:
-    """A released pod to delete, so that its controller makes it again. cause: a word; reason: a sentence."""
+    """A released pod to delete, so that its controller makes it again. cause: a word; reason: a sentence.
+
+    may_run: whether it is to go also if it runs.
+    """
 
     pod: Pod
     cause: str
     reason: str
+    may_run: bool = False
 
 
 @dataclass(frozen=True)

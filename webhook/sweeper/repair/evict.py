@@ -8,12 +8,17 @@ from webhook.kube.objects import Pod
 logger = logging.getLogger(__name__)
 
 
-def evict(api: Api, pod: Pod) -> bool:
+def evict(api: Api, pod: Pod, *, may_run: bool = False) -> bool:
     """Delete a pod if it is still as it was judged; returns whether it is (or was) gone.
 
-    The version guards a pod that has been bound since, and may run: our copy may be behind.
+    may_run: whether it was judged as one that may run. Else its version guards a pod that has been bound
+    since: our copy may be behind. Of one that runs the version changes at any moment, and of a gang that goes
+    back as a whole none may be left behind for that: there the uid is enough.
     """
     metadata = pod.metadata
+    guard = {"uid": metadata.uid}
+    if not may_run:
+        guard["resourceVersion"] = metadata.resource_version
     try:
         api.request(
             "DELETE",
@@ -21,7 +26,7 @@ def evict(api: Api, pod: Pod) -> bool:
             body={
                 "apiVersion": "v1",
                 "kind": "DeleteOptions",
-                "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+                "preconditions": guard,
             },
         )
     except ApiError as error:

@@ -108,7 +108,7 @@ class Repair:
                 warnings.append(Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}"))
             elif place := anew(gang, released):
                 said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
-                evictions += [Eviction(pod, "rolled-back", said) for pod in released]
+                evictions += [Eviction(pod, "rolled-back", said, may_run=True) for pod in released]
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
     def note(self, evicted: Iterable[Eviction]) -> None:
