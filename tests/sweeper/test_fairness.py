@@ -20,10 +20,10 @@ class Asked:
         self.names: list[str] = []
         self.advance: Any = lambda: None
 
-    def __call__(self, gang: Any, snapshot: Snapshot, options: Any) -> Any:
+    def __call__(self, gang: Any, snapshot: Snapshot, options: Any, budget: Any) -> Any:
         self.names.append(gang.name.rpartition("/")[2])
         self.advance()
-        return place_for_real(gang, snapshot, options)
+        return place_for_real(gang, snapshot, options, budget)
 
 
 @pytest.fixture

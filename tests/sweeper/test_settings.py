@@ -47,6 +47,8 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         ("weights: {cpu: 0.5}", "weights: must map resource names to whole numbers"),
         ("weights: {cpu: -1}", "weights: must map resource names to whole numbers"),
         ("weights: cpu", "weights: must map resource names to whole numbers"),
+        ("bound: fast", "bound: 'fast' is not a whole number of steps"),
+        ("bound: 10", "bound: 10 is not a whole number of steps"),
         ("most_allocated: fully", "most_allocated: 'fully' is not true or false"),
         ("levels: {a: [x, y], b: [z]}", "levels: each level needs one label key for each family"),
         ("- a", "must be a mapping of settings"),

@@ -1,5 +1,6 @@
 """Slices: consecutive ranks in one domain, also when some of them are lost, finished or not made yet."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -219,6 +220,26 @@ def test_a_replaced_worker_returns_to_its_slice_as_counted_without_the_leader(lo
     seats = {0: "a1", 1: "b1", 2: "b1", 3: "c1", 4: "c1"}
     del seats[lost]
     assert subblocks(placed(gang_of(*LED), cluster(a1=3, b1=2, c1=2, d1=3), seats)) == {f"p{lost}": home}
+
+
+def like_led() -> PodGang:
+    gang = gang_of(*(worker(rank, PAIRS) for rank in range(5)), size=5)
+    return replace(gang, key=replace(gang.key, kind="LeaderWorkerSet"))
+
+
+def test_a_leader_that_asks_for_what_its_workers_ask_stands_beside_the_slices() -> None:
+    found = subblocks(placed(like_led(), cluster(a1=1, b1=2, c1=2)))
+    assert found["p1"] == found["p2"]
+    assert found["p3"] == found["p4"]
+    assert found["p0"] == "a"
+
+
+@pytest.mark.parametrize(("lost", "home"), [(0, "d"), (1, "b"), (2, "b"), (3, "c"), (4, "c")])
+def test_a_replaced_pod_of_such_a_gang_returns_to_its_slice(lost: int, home: str) -> None:
+    seats = {0: "a1", 1: "b1", 2: "b1", 3: "c1", 4: "c1"}
+    del seats[lost]
+    nodes = cluster(a1=1, b1=2, c1=2, d1=1) if lost else cluster(b1=2, c1=2, d1=1)
+    assert subblocks(placed(like_led(), nodes, seats)) == {f"p{lost}": home}
 
 
 def test_a_replaced_leader_goes_anywhere() -> None:

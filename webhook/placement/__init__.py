@@ -1,5 +1,6 @@
 """The pure placement core: a snapshot of the cluster and a gang in, the best assignment or the reason out."""
 
+from webhook.placement.budget import Budget
 from webhook.placement.check import check
 from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
 from webhook.placement.model import (
@@ -29,7 +30,7 @@ from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot
 
 __all__ = [
-    "Anchor", "Assignment", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest",
+    "Anchor", "Assignment", "Budget", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest",
     "NoFit", "Node", "Objective", "Options", "Placed", "PlacementError", "PodClass",
     "Requirement", "Rules", "Slice", "Slots", "Snapshot", "Taint", "Term", "Toleration", "Topology",
     "Usage", "check", "place", "vector",

@@ -63,6 +63,7 @@ def place(
     if not gang.members:
         nothing = Costs(question.levels).objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
+    budget.take(len(snapshot.nodes) + len(gang.members))
     tree = build(question, snapshot, budget.part(budget.left // 2))
     solved = _solve(question, tree, budget)
     if solved.counts is None:

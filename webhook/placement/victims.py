@@ -11,6 +11,7 @@ Pods of one gang (Usage.gang) go together or not at all.
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
+from webhook.placement.budget import Budget
 from webhook.placement.check import faults_on
 from webhook.placement.model import Assignment, Gang, NoFit, Options, Placed, Usage
 from webhook.placement.place import place
@@ -43,12 +44,21 @@ class _Unit:
     pods: tuple[_Pod, ...]
 
 
-def find(gang: Gang, snapshot: Snapshot, options: Options, may_go: Callable[[Usage], bool]) -> Victims | None:
+def find(
+    gang: Gang,
+    snapshot: Snapshot,
+    options: Options,
+    may_go: Callable[[Usage], bool],
+    budget: Budget | None = None,
+) -> Victims | None:
     """The gang's place for which the least important and the fewest pods have to go; none of them if it fits.
 
     may_go: whether a pod may be a victim; of a gang all pods must be. None if there is no place even without
-    all that may go. Raises PlacementError as place does.
+    all that may go, or if none was found within the budget (which is exhausted then): by default four times
+    what one question may take. What was found by its end may have more victims than needed.
+    Raises PlacementError as place does.
     """
+    budget = budget or Budget(4 * options.bound)
     on_node: dict[str, list[_Unit]] = {}
     for unit in _units(snapshot, may_go):
         for node in {node for node, _ in unit.pods}:
@@ -63,16 +73,20 @@ def find(gang: Gang, snapshot: Snapshot, options: Options, may_go: Callable[[Usa
     def placed(count: int) -> Assignment | NoFit:
         pods = {pod for unit in gone(count) for pod in unit.pods}
         left = {node: _others(snapshot, node, pods) for node, _ in pods}
-        return place(gang, snapshot.with_usages(left), options)
+        return place(gang, snapshot.with_usages(left), options, budget)
 
-    if isinstance(placed(len(order)), NoFit):
+    found = {len(order): placed(len(order))}
+    if isinstance(found[len(order)], NoFit):
         return None
-    count = _least(len(order), lambda count: not isinstance(placed(count), NoFit))
-    answer = placed(count)
-    if isinstance(answer, NoFit):  # room does not grow with every node emptied; then all of them
-        count, answer = len(order), placed(len(order))
-        if isinstance(answer, NoFit):
-            return None
+
+    def is_enough(count: int) -> bool:
+        if budget.exhausted:
+            return False
+        found[count] = placed(count)
+        return not isinstance(found[count], NoFit)
+
+    _least(len(order), is_enough)
+    count, answer = min((n, each) for n, each in found.items() if not isinstance(each, NoFit))
     needed = _needed(answer, gang, snapshot, gone(count))
     return Victims(answer, tuple(sorted(filter(None, (_use(snapshot, pod).name for pod in needed)))))
 

@@ -57,7 +57,7 @@ class Settings:
     schedulers: pods are released to these alone (spec.schedulerName); another may never bind them.
     preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
-    a file `mode`, `weights` and `most_allocated`; see placement.Options.
+    a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options.
     """
 
     gate_prefix: str = keys.GATE_PREFIX
@@ -163,10 +163,18 @@ def _most_allocated(path: Path, value: Any) -> bool:
     return value
 
 
+def _bound(path: Path, value: Any) -> int:
+    """bound: steps, about a microsecond each, that one question to the placement core may take."""
+    if type(value) is not int or not 10_000 <= value <= 60_000_000:
+        raise SettingsError(f"{path}: bound: {value!r} is not a whole number of steps from 10000 to 60000000")
+    return value
+
+
 _OPTIONS: Final[dict[str, Callable[[Path, Any], Any]]] = {
     "mode": _mode,
     "weights": _weights,
     "most_allocated": _most_allocated,
+    "bound": _bound,
 }
 """What the placement core can be told, and how each is read."""
 

@@ -25,10 +25,10 @@ linked ones, that is tried."""
 _MOST_TRIED: Final = 20_000
 """The same once a feasible choice is known."""
 
-_LOOK: Final = 6
+_LOOK: Final = 9
 """Steps of a budget that a look at one card stands for."""
 
-_TRY: Final = 12
+_TRY: Final = 18
 """Steps of a budget that a set of cards that is tried stands for."""
 
 DESCENT: Final = 20

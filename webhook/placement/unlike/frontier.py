@@ -24,6 +24,9 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.tree import Vertex
 from webhook.placement.unlike.node_options import node_options
 
+_MERGE: Final = 4
+"""Steps that a merged pair of states stands for, for every two classes."""
+
 _DOMINANCE: Final = 64
 """Above so many states of several classes, looking for dominated ones costs more than it saves."""
 
@@ -47,7 +50,7 @@ Frontier = dict[Counts, tuple[int, Trail | None]]
 
 
 class FrontierSearch:
-    """One search; a step is a merged pair of states, and counts once for every two classes.
+    """One search.
 
     exact: whether each question about cards was decided; if not, what is found holds but is not proven.
     """
@@ -58,7 +61,7 @@ class FrontierSearch:
         self.costs = Costs(question.levels)
         self.budget = budget
         self.exact = True
-        self.weight = max(1, len(question.counts) // 2)
+        self.weight = _MERGE * max(1, len(question.counts) // 2)
         self.balanced = question.options.mode is Mode.BALANCED
         self.rooms: dict[int, tuple[int, ...]] = {}
         self.total: tuple[int, ...] = ()
@@ -187,7 +190,9 @@ class FrontierSearch:
         if sum(map(bool, vertex.rooms)) > _CLASSES:
             raise OutOfSteps
         if id(vertex) not in self.options:
-            states, exact = node_options(self.question, vertex, self.budget, self.weight, self.balanced)
+            states, exact = node_options(
+                self.question, vertex, self.budget, self.weight // _MERGE, self.balanced
+            )
             self.exact = self.exact and exact
             self.options[id(vertex)] = tuple(states)
         return self.options[id(vertex)]

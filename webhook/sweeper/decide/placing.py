@@ -9,9 +9,10 @@ What is remembered of a gang between passes only saves work: losing it delays.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, NoFit, place
+from webhook.placement import Assignment, Budget, NoFit, place
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.avoided import Avoided
@@ -20,13 +21,15 @@ from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.orders import OWN_ERROR, NewPlan, Orders, Verdict
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, Reservations, told
-from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round
+from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.decide.urgency import held_by_others, lowest_priority, may_preempt, preemption, replaces
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+
+CUT: Final = "what else could make room for it was not decided within the bound of steps"
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +182,7 @@ class Placer:
             now.waits(gang, sentence.replace(name, str(gang.key), 1))
             memory.no_fit = failure
             return None
+        now.budget = Budget(QUESTIONS * self._settings.options.bound)
         answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)
@@ -191,8 +195,9 @@ class Placer:
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
             return self._plan(gang, asked, found.assignment, now, preempts=True)
-        self._reservations.hold(gang, asked, now.snapshot, view)
-        sentence = "; ".join(filter(None, (answer.sentence, _later(gang), told(holders))))
+        self._reservations.hold(gang, asked, now.snapshot, view, now.budget)
+        cut = "" if not now.budget.exhausted else CUT
+        sentence = "; ".join(filter(None, (answer.sentence, cut, _later(gang), told(holders))))
         now.waits(gang, sentence)
         now.no_fit[shape] = asked.gang.name, sentence
         memory.no_fit = failure
@@ -204,17 +209,17 @@ class Placer:
         if placement is None or not placement.spec.kept:
             return None
         others = now.snapshot.nodes.keys() - set(placement.spec.kept)
-        answer = place(asked.without(others).gang, now.snapshot, self._settings.options)
+        answer = place(asked.without(others).gang, now.snapshot, self._settings.options, now.budget)
         return None if isinstance(answer, NoFit) else answer
 
     def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
         """The best place; with cards, beside a pod that is stuck only where there is no other."""
         options, blocked = self._settings.options, now.ground.blocked
         if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
-            answer = place(asked.without(blocked).gang, now.snapshot, options)
+            answer = place(asked.without(blocked).gang, now.snapshot, options, now.budget)
             if not isinstance(answer, NoFit):
                 return answer
-        return place(asked.gang, now.snapshot, options)
+        return place(asked.gang, now.snapshot, options, now.budget)
 
     def _plan(
         self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round, *, preempts: bool = False

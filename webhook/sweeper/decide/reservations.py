@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot, victims
+from webhook.placement import Budget, Snapshot, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, is_usable
@@ -87,7 +87,14 @@ class Reservations:
         logger.info("lets_go gang=%s nodes=%d", key, len(held.nodes))
         self._resting.update((name, 2 * now - held.since) for name in held.nodes)
 
-    def hold(self, gang: PodGang, asked: GangQuestion, snapshot: Snapshot, view: View) -> None:
+    def hold(
+        self,
+        gang: PodGang,
+        asked: GangQuestion,
+        snapshot: Snapshot,
+        view: View,
+        budget: Budget | None = None,
+    ) -> None:
         """The gang does not fit now: give it the nodes that are easiest to become free for it, in time."""
         held = self._held.get(gang.key)
         if held is not None:
@@ -102,7 +109,11 @@ class Reservations:
         stays = view.lasting | view.endless
         closed = taken | self._resting.keys()
         found = victims.find(
-            asked.without(closed).gang, snapshot, self._settings.options, lambda use: use.name not in stays
+            asked.without(closed).gang,
+            snapshot,
+            self._settings.options,
+            lambda use: use.name not in stays,
+            budget,
         )
         if found is not None:
             pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}

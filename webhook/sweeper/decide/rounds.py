@@ -4,11 +4,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.placement import Snapshot
+from webhook.placement import Budget, Snapshot
 from webhook.sweeper.decide.orders import NewPlan, Verdict
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
+
+QUESTIONS: Final = 4
+"""What one question to the placement core may take, times this, is what a gang may take of a pass."""
 
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
@@ -56,7 +59,7 @@ class Round:
     """How far a pass has come.
 
     rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
-    assumed: uids placed so far.
+    assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
     """
 
     ground: Ground
@@ -64,6 +67,7 @@ class Round:
     rank: Mapping[GangKey, int]
     due_seconds: float
     assumed: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=lambda: Budget(0))
     no_fit: dict[Hashable, tuple[str, str]] = field(default_factory=dict)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)

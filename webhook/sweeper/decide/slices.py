@@ -8,10 +8,14 @@ not wait for ever for mates that do not come. Pure.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from webhook.placement import Gang, Member, Slice
 from webhook.scheduling import convert
 from webhook.sweeper.observe.gangs import PodGang
+
+LEADS: Final = "LeaderWorkerSet"
+"""The kind of gangs whose pod of rank 0 leads the others."""
 
 
 def asked_for(asked: Gang, gang: PodGang) -> Gang:
@@ -24,7 +28,7 @@ def asked_for(asked: Gang, gang: PodGang) -> Gang:
     if not gang.slices or not asked.members:
         return asked
     (wish,) = gang.slices
-    counted = _counted_from(asked, _first_worker(gang))
+    counted = _counted_from(asked, _first_worker(gang) or _like_leaders(gang, wish.size))
     placed = {anchor.rank // wish.size for anchor in counted.anchors if anchor.rank is not None}
     loose = [each for each in counted.members if _slice_of(each, wish.size) not in placed]
     if _makes_whole_slices(loose, wish.size, is_new=not asked.anchors):
@@ -51,6 +55,15 @@ def _first_worker(gang: PodGang) -> int:
     return max((rank + 1 for rank in gang.ranks.values() if rank < lowest), default=0)
 
 
+def _like_leaders(gang: PodGang, size: int) -> int:
+    """1 where a leader that asks for what its workers ask is one more than their slices, else 0.
+
+    A LeaderWorkerSet says that its first pod leads; a Job's first pod is a worker like the others.
+    """
+    leads = gang.key.kind == LEADS and gang.size is not None and size > 1 and gang.size % size == 1
+    return int(leads and bool(gang.ranks))
+
+
 def _counted_from(asked: Gang, first: int) -> Gang:
     """The same with rank `first` as rank 0."""
     if not first:
@@ -72,6 +85,7 @@ def _makes_whole_slices(loose: Sequence[Member], size: int, *, is_new: bool) -> 
     """
     numbers = [_slice_of(each, size) for each in loose]
     if is_new or None in numbers:
-        return not loose or max(Counter(each.pod_class for each in loose).values()) % size == 0
+        workers_of = Counter(e.pod_class for e, n in zip(loose, numbers, strict=True) if n is None or n >= 0)
+        return not loose or max(workers_of.values(), default=0) % size == 0
     workers = Counter(number for number in numbers if number is not None and number >= 0)
     return all(count == size for count in workers.values()) and (bool(workers) or not loose)

@@ -26,7 +26,7 @@ def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Setting
     def may_go(use: Usage) -> bool:
         return use.priority < lowest and use.name not in staying
 
-    return victims.find(asked.gang, now.snapshot, settings.options, may_go)
+    return victims.find(asked.gang, now.snapshot, settings.options, may_go, now.budget)
 
 
 def lowest_priority(gang: PodGang) -> int:
