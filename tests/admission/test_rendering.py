@@ -206,9 +206,10 @@ class Ruled:
 
     def decided(self, pod: dict[str, Any], namespace: str) -> Decision:
         """What `decide` makes of a pod as the API server would send it."""
-        return decide(
-            msgspec.convert(dry(self.api, self.plain, pod), NewPod), namespace, self.policy, classes()
-        )
+        sent = dry(self.api, self.plain, pod)
+        if "schedulingGroup" in pod["spec"]:  # forgotten at storage, where the feature is off
+            sent["spec"]["schedulingGroup"] = pod["spec"]["schedulingGroup"]
+        return decide(msgspec.convert(sent, NewPod), namespace, self.policy, classes())
 
 
 @pytest.fixture(scope="module", params=["names", "patterns"])
@@ -264,60 +265,14 @@ def test_the_gate_in_process_keeps_off_the_namespaces_that_are_never_touched(
         assert gates(dry(api, namespace, gpu_pod())) == []
 
 
-# --- the webhook is asked only where it has something to say ---------------------------------------------
+# --- tiers -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def asked(ruled: Ruled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ruled, Webhook]]:
-    """A webhook beside it, called as rendered."""
-    folder = tmp_path_factory.mktemp("webhook")
-    (rendered,) = [each for each in ruled.objects if each["kind"] == "MutatingWebhookConfiguration"]
-    (folder / "policy.yaml").write_text(ruled.policy_text)
-    with running(folder, ruled.cluster) as webhook:
-        made = configuration(webhook, failurePolicy="Fail", timeoutSeconds=10)
-        made["webhooks"][0]["matchConditions"] = rendered["webhooks"][0]["matchConditions"]
-        path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-        ruled.api.request("POST", path, body=made)
-        tier = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
-
-        def is_called() -> bool:
-            return bool(dry(ruled.api, ruled.spaces["open"], tier)["spec"]["priority"] == 100)
-
-        ruled.cluster.wait_for("the webhook to be called", is_called, 30)
-        yield ruled, webhook
-        ruled.api.request("DELETE", f"{path}/topogate")
-
-
-def test_a_pod_about_which_the_webhook_has_nothing_to_say_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
-    ruled, webhook = asked
-    called = {True: 0, False: 0}
-    for pod in PODS:
-        before = webhook.metric("topogate_admission_seconds_count")
-        decision = ruled.decided(pod, ruled.spaces["open"])
-        with pytest.raises(ApiError) if decision.outcome == DENIED else contextlib.nullcontext():
-            dry(ruled.api, ruled.spaces["open"], pod)
-        was_called = webhook.metric("topogate_admission_seconds_count") > before
-        has_a_word = bool(decision.operations or decision.warnings or decision.denial)
-        assert was_called or not has_a_word, json.dumps(pod)
-        called[was_called] += 1
-    assert min(called.values()) > 60, called
-
-
+OPTED_OUT: Final = {keys.INJECT_ANNOTATION: keys.INJECT_NO}
 CPU: Final[dict[str, Any]] = {
     "metadata": {"generateName": "cpu-"},
     "spec": {"containers": [{"name": "c", "image": "x"}]},
 }
-
-
-def test_a_pod_without_gpus_and_wishes_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
-    ruled, webhook = asked
-    before = webhook.metric("topogate_admission_seconds_count")
-    for _ in range(10):
-        dry(ruled.api, ruled.spaces["open"], CPU)
-    assert webhook.metric("topogate_admission_seconds_count") == before
-
-
-# --- tiers -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +283,7 @@ def capped(ruled: Ruled) -> Ruled:
 
     def is_enforced() -> bool:
         try:
-            dry(ruled.api, ruled.spaces["capped"], above())
+            dry(ruled.api, ruled.spaces["capped"], above(**OPTED_OUT))
         except ApiError:
             return True
         return False
@@ -343,7 +298,6 @@ def above(class_name: str = "gpu-high-priority", **annotations: str) -> dict[str
     return pod
 
 
-OPTED_OUT: Final = {keys.INJECT_ANNOTATION: keys.INJECT_NO}
 EVASIONS: Final = {
     "opted out": above(**OPTED_OUT),
     "a class of the cluster's own": above("system-cluster-critical"),
@@ -392,3 +346,50 @@ ALLOWED: Final = {
 @pytest.mark.parametrize("case", ALLOWED)
 def test_what_is_not_above_the_maximum_is_created(capped: Ruled, case: str) -> None:
     dry(capped.api, capped.spaces["capped"], ALLOWED[case])
+
+
+# --- the webhook is asked only where it has something to say ---------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asked(ruled: Ruled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ruled, Webhook]]:
+    """A webhook beside it, called as rendered."""
+    folder = tmp_path_factory.mktemp("webhook")
+    (rendered,) = [each for each in ruled.objects if each["kind"] == "MutatingWebhookConfiguration"]
+    (folder / "policy.yaml").write_text(ruled.policy_text)
+    with running(folder, ruled.cluster) as webhook:
+        made = configuration(webhook, failurePolicy="Fail", timeoutSeconds=10)
+        made["webhooks"][0]["matchConditions"] = rendered["webhooks"][0]["matchConditions"]
+        path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        ruled.api.request("POST", path, body=made)
+        tier = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
+
+        def is_called() -> bool:
+            return bool(dry(ruled.api, ruled.spaces["open"], tier)["spec"]["priority"] == 100)
+
+        ruled.cluster.wait_for("the webhook to be called", is_called, 30)
+        yield ruled, webhook
+        ruled.api.request("DELETE", f"{path}/topogate")
+
+
+def test_a_pod_about_which_the_webhook_has_nothing_to_say_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
+    ruled, webhook = asked
+    called = {True: 0, False: 0}
+    for pod in PODS:
+        before = webhook.metric("topogate_admission_seconds_count")
+        decision = ruled.decided(pod, ruled.spaces["open"])
+        with pytest.raises(ApiError) if decision.outcome == DENIED else contextlib.nullcontext():
+            dry(ruled.api, ruled.spaces["open"], pod)
+        was_called = webhook.metric("topogate_admission_seconds_count") > before
+        has_a_word = bool(decision.operations or decision.warnings or decision.denial)
+        assert was_called or not has_a_word, json.dumps(pod)
+        called[was_called] += 1
+    assert min(called.values()) > 60, called
+
+
+def test_a_pod_without_gpus_and_wishes_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
+    ruled, webhook = asked
+    before = webhook.metric("topogate_admission_seconds_count")
+    for _ in range(10):
+        dry(ruled.api, ruled.spaces["open"], CPU)
+    assert webhook.metric("topogate_admission_seconds_count") == before
