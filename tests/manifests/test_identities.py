@@ -1,0 +1,371 @@
+"""The worst that each identity's token can do: refused by the API server, or told in SECURITY.md.
+
+What is allowed here is named there in the words of the table: whoever gives a program another right must
+write down what a thief can do with it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import Installation
+from labeler.contract import keys
+from tests.admission.harness import manifest
+from tests.support import create_namespace
+from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
+
+SYSTEM: Final = "/api/v1/namespaces/topogate-system"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+JOBS: Final = "/apis/batch/v1/namespaces/{tenant}/jobs"
+POD: Final = {"containers": [{"name": "c", "image": "x"}]}
+PIN: Final = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+            ]
+        }
+    }
+}
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One request. path: {tenant} is the tenant's namespace."""
+
+    what: str
+    method: str
+    path: str
+    body: Any = None
+    content_type: str = "application/json"
+    query: dict[str, str] = field(default_factory=lambda: {"dryRun": "All"})
+
+
+def change(path: str, value: Any) -> list[dict[str, Any]]:
+    return [{"op": "add", "path": path, "value": value}]
+
+
+def secret(name: str, kind: str = "kubernetes.io/tls", **metadata: Any) -> dict[str, Any]:
+    data = {"tls.crt": "", "tls.key": ""} if kind == "kubernetes.io/tls" else {}
+    return {"metadata": {"name": name, **metadata}, "type": kind, "data": data}
+
+
+def lease(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"holderIdentity": "thief"}}
+
+
+TOKEN_OF_SWEEPER: Final = secret(
+    "topogate-webhook-tls-next",
+    "kubernetes.io/service-account-token",
+    annotations={"kubernetes.io/service-account.name": "sweeper"},
+)
+BINDING: Final = {
+    "metadata": {"name": "thief"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+}
+_POD: Final = "/api/v1/namespaces/{tenant}/pods"
+_READS: Final = [
+    Deed("reads the Secrets of all namespaces", "GET", "/api/v1/secrets", query={}),
+    Deed("gives itself another role", "POST", f"{RBAC}/clusterrolebindings", BINDING),
+    Deed("takes a token of another account", "POST", f"{SYSTEM}/serviceaccounts/certs/token", {}),
+    Deed("runs a pod", "POST", _POD, {"metadata": {"name": "p"}, "spec": POD}),
+    Deed("runs a command in a pod", "POST", f"{_POD}/running/exec", query={"command": "x"}),
+    Deed("deletes a pod that was never held", "DELETE", f"{_POD}/running"),
+    Deed("deletes all pods of a namespace", "DELETE", _POD),
+    Deed("redirects the webhook of another", "PATCH", f"{HOOKS}/other", {}, MERGE_PATCH),
+]
+
+_HOOK: Final = "/webhooks/0"
+SELECTOR: Final = {"matchLabels": {"a": "b"}}
+SECOND: Final = manifest("webhook-configuration.yaml")["webhooks"][0] | {"name": "second.topogate.io"}
+TURNED: Final = {
+    "the address": {
+        "op": "replace",
+        "path": f"{_HOOK}/clientConfig",
+        "value": {"url": "https://127.0.0.1:1/"},
+    },
+    "the service": {"op": "replace", "path": f"{_HOOK}/clientConfig/service/name", "value": "other"},
+    "the path": {"op": "replace", "path": f"{_HOOK}/clientConfig/service/path", "value": "/other"},
+    "the objects": {"op": "replace", "path": f"{_HOOK}/rules/0/resources", "value": ["*"]},
+    "the operations": {"op": "replace", "path": f"{_HOOK}/rules/0/operations", "value": ["*"]},
+    "the namespaces": {"op": "remove", "path": f"{_HOOK}/namespaceSelector"},
+    "the labels that select": {
+        "op": "add",
+        "path": f"{_HOOK}/objectSelector",
+        "value": {"matchLabels": {"a": "b"}},
+    },
+    "the conditions": {"op": "remove", "path": f"{_HOOK}/matchConditions"},
+    "what happens without an answer": {"op": "replace", "path": f"{_HOOK}/failurePolicy", "value": "Fail"},
+    "the time": {"op": "replace", "path": f"{_HOOK}/timeoutSeconds", "value": 30},
+    "the reinvocation": {"op": "replace", "path": f"{_HOOK}/reinvocationPolicy", "value": "Never"},
+    "the equivalence": {"op": "replace", "path": f"{_HOOK}/matchPolicy", "value": "Exact"},
+    "the number": {
+        "op": "add",
+        "path": "/webhooks/-",
+        "value": SECOND,
+    },
+    "the labels": {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},
+    "the finalizers": {"op": "add", "path": "/metadata/finalizers", "value": ["a.io/b"]},
+}
+"""Every field of a webhook configuration but the caBundle."""
+
+REFUSED: Final = {
+    "sweeper": [
+        *_READS,
+        Deed("deletes a pod that waits", "DELETE", f"{_POD}/waiting"),
+        Deed("deletes a pod of the cluster", "DELETE", "/api/v1/namespaces/kube-system/pods/system"),
+        Deed(
+            "changes an image",
+            "PATCH",
+            f"{_POD}/running",
+            change("/spec/containers/0/image", "evil"),
+            JSON_PATCH,
+        ),
+        Deed(
+            "changes a label",
+            "PATCH",
+            f"{_POD}/running",
+            change("/metadata/labels", {"app": "x"}),
+            JSON_PATCH,
+        ),
+        Deed("binds a pod", "POST", f"{_POD}/waiting/binding", {"target": {"kind": "Node", "name": "n"}}),
+        Deed("changes a node", "PATCH", "/api/v1/nodes/n", {"spec": {"unschedulable": True}}, MERGE_PATCH),
+        Deed(
+            "takes the lease of kube-scheduler",
+            "POST",
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+            lease("kube-scheduler"),
+        ),
+        Deed("deletes a Job", "DELETE", f"{JOBS}/j"),
+        Deed("rewrites the policy", "PATCH", f"{SYSTEM}/configmaps/topogate-policy", {}, MERGE_PATCH),
+    ],
+    "certs": [
+        *_READS,
+        Deed("has the sweeper's token written into a Secret", "POST", f"{SYSTEM}/secrets", TOKEN_OF_SWEEPER),
+        Deed("writes a Secret of another name", "POST", f"{SYSTEM}/secrets", secret("another")),
+        Deed(
+            "writes a Secret of a name to be made up",
+            "POST",
+            f"{SYSTEM}/secrets",
+            {
+                "metadata": {"generateName": "topogate-webhook-tls"},
+                "type": "kubernetes.io/tls",
+                "data": {"tls.crt": "", "tls.key": ""},
+            },
+        ),
+        Deed(
+            "writes a Secret of another type",
+            "POST",
+            f"{SYSTEM}/secrets",
+            secret("topogate-webhook-tls-next", "Opaque"),
+        ),
+        Deed(
+            "writes a Secret elsewhere",
+            "POST",
+            "/api/v1/namespaces/{tenant}/secrets",
+            secret("topogate-webhook-tls"),
+        ),
+        Deed("reads a Secret of another name", "GET", f"{SYSTEM}/secrets/another", query={}),
+        *(
+            Deed(
+                f"changes {what} of the webhook configuration",
+                "PATCH",
+                f"{HOOKS}/topogate",
+                [patch],
+                JSON_PATCH,
+            )
+            for what, patch in TURNED.items()
+        ),
+    ],
+    "webhook": [
+        *_READS,
+        Deed("reads the pods of all namespaces", "GET", "/api/v1/pods", query={}),
+        Deed("reads a Secret", "GET", f"{SYSTEM}/secrets/topogate-webhook-tls", query={}),
+        Deed("changes a PriorityClass", "DELETE", f"{CLASSES}/gpu-low-priority"),
+    ],
+    "tasks": [
+        *_READS,
+        Deed("deletes a Job that belongs to no GPUTask", "DELETE", f"{JOBS}/j"),
+    ],
+}
+
+ALLOWED: Final = {
+    "sweeper": [
+        Deed("deletes a pod that was released", "DELETE", f"{_POD}/released"),
+        Deed(
+            "releases a waiting pod to any node",
+            "PATCH",
+            f"{_POD}/waiting",
+            [{"op": "remove", "path": "/spec/schedulingGates"}, *change("/spec/affinity", PIN)],
+            JSON_PATCH,
+        ),
+        Deed(
+            "says of any pod which cards it was given",
+            "PATCH",
+            f"{_POD}/running",
+            change("/metadata/annotations", {keys.GAS_CARDS_ANNOTATION: "card0"}),
+            JSON_PATCH,
+        ),
+        Deed(
+            "writes a Placement in any namespace",
+            "POST",
+            "/apis/topogate.io/v1alpha1/namespaces/{tenant}/placements",
+            {
+                "apiVersion": "topogate.io/v1alpha1",
+                "kind": "Placement",
+                "metadata": {"name": "x"},
+                "spec": {},
+            },
+        ),
+        Deed("reads the pods of all namespaces", "GET", "/api/v1/pods", query={}),
+        Deed(
+            "makes a lease in the namespace topogate-system",
+            "POST",
+            "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases",
+            lease("other"),
+        ),
+    ],
+    "certs": [
+        Deed(
+            "writes another caBundle into the webhook configuration",
+            "PATCH",
+            f"{HOOKS}/topogate",
+            change("/webhooks/0/clientConfig/caBundle", ""),
+            JSON_PATCH,
+        ),
+        Deed(
+            "replaces the webhook's certificate and key",
+            "POST",
+            f"{SYSTEM}/secrets",
+            secret("topogate-webhook-tls"),
+        ),
+    ],
+    "webhook": [Deed("reads the PriorityClasses", "GET", CLASSES, query={})],
+    "tasks": [
+        Deed(
+            "makes a Job in any namespace under any ServiceAccount",
+            "POST",
+            JOBS,
+            {
+                "metadata": {
+                    "name": "t",
+                    "ownerReferences": [
+                        {
+                            "apiVersion": "falldio.com/v1",
+                            "kind": "GPUTask",
+                            "name": "t",
+                            "uid": "0",
+                            "controller": True,
+                        }
+                    ],
+                },
+                "spec": {
+                    "template": {"spec": {**POD, "restartPolicy": "Never", "serviceAccountName": "admin"}}
+                },
+            },
+        )
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def tenant(module_cluster: Cluster) -> Iterator[str]:
+    """The manifests, and a tenant's pods: one that runs, one that waits, one that was released."""
+    Installation(module_cluster).apply()
+    api = module_cluster.api()
+    name = create_namespace(module_cluster)
+    pods = f"/api/v1/namespaces/{name}/pods"
+    gates = [{"name": keys.GATE}]
+    job = {"template": {"spec": {**POD, "restartPolicy": "Never"}}, "suspend": True}
+    api.request(
+        "POST", f"/apis/batch/v1/namespaces/{name}/jobs", body={"metadata": {"name": "j"}, "spec": job}
+    )
+    api.request("POST", "/api/v1/nodes", body={"metadata": {"name": "n"}})
+    for pod, spec in (
+        ("running", {**POD, "nodeName": "n"}),
+        ("waiting", {**POD, "schedulingGates": gates}),
+        ("released", {**POD, "affinity": PIN}),
+    ):
+        api.request("POST", pods, body={"metadata": {"name": pod}, "spec": spec})
+    body = {"metadata": {"name": "system"}, "spec": {**POD, "schedulerName": "none"}}
+    api.request("POST", "/api/v1/namespaces/kube-system/pods", body=body)
+    waiting = Deed("", "DELETE", f"{pods}/waiting")
+
+    def is_guarded() -> bool:
+        try:
+            as_(module_cluster, "sweeper").request("DELETE", waiting.path, query=waiting.query)
+        except ApiError:
+            return True
+        return False
+
+    module_cluster.wait_for("the guards to be enforced", is_guarded, 30)
+    yield name
+    api.request("DELETE", "/api/v1/namespaces/kube-system/pods/system", query={"gracePeriodSeconds": "0"})
+
+
+_clients: dict[tuple[Path, str], Api] = {}
+
+
+def as_(cluster: Cluster, account: str) -> Api:
+    """A client with a token of one of our accounts, as a thief would use it."""
+    key = (cluster.folder, account)
+    if key not in _clients:
+        path = f"{SYSTEM}/serviceaccounts/{account}/token"
+        answer = cluster.api().json("POST", path, body={"spec": {"expirationSeconds": 3600}})
+        token = cluster.folder / f"stolen-{account}"
+        token.touch(mode=0o600)
+        token.write_text(answer["status"]["token"])
+        kubeconfig = cluster.folder / f"stolen-{account}.kubeconfig"
+        cluster.write_token_kubeconfig(kubeconfig, token)
+        _clients[key] = Api.connect(kubeconfig, user_agent="thief")
+    return _clients[key]
+
+
+def tried(table: dict[str, list[Deed]]) -> pytest.MarkDecorator:
+    cases = [(account, deed) for account, deeds in table.items() for deed in deeds]
+    return pytest.mark.parametrize(
+        ("account", "deed"), cases, ids=[f"{account} {deed.what}" for account, deed in cases]
+    )
+
+
+def do(cluster: Cluster, account: str, deed: Deed, tenant: str) -> None:
+    as_(cluster, account).request(
+        deed.method,
+        deed.path.format(tenant=tenant),
+        body=deed.body,
+        content_type=deed.content_type,
+        query=deed.query,
+    )
+
+
+@tried(REFUSED)
+def test_with_a_stolen_token_nobody(module_cluster: Cluster, tenant: str, account: str, deed: Deed) -> None:
+    with pytest.raises(ApiError) as caught:
+        do(module_cluster, account, deed, tenant)
+    assert caught.value.status == 403, caught.value
+
+
+@tried(ALLOWED)
+def test_what_cannot_be_refused_is_told(
+    module_cluster: Cluster, tenant: str, account: str, deed: Deed
+) -> None:
+    do(module_cluster, account, deed, tenant)
+    text = (ROOT / "SECURITY.md").read_text()
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| `topogate-system/{account}` |")]
+    assert deed.what in row, f"SECURITY.md does not say that it {deed.what}"
+
+
+def test_every_account_of_the_manifests_is_tried() -> None:
+    texts = (path.read_text() for path in (ROOT / "manifests" / "base").glob("*.yaml"))
+    named = {
+        found for text in texts for found in re.findall(r"^ +serviceAccountName: (\S+)$", text, re.MULTILINE)
+    }
+    assert named == {*REFUSED, "labeler"}, "the labeler's is tried in tests/labeler/test_policy.py"
