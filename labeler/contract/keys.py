@@ -15,6 +15,8 @@ GPU_MODEL_ANNOTATION: Final = "topogate.io/gpu-model"
 PRIORITY_ANNOTATION: Final = "topogate.io/priority"
 GANG_ANNOTATION: Final = "topogate.io/gang"
 GANG_SIZE_ANNOTATION: Final = "topogate.io/gang-size"
+GANG_MIN_SIZE_ANNOTATION: Final = "topogate.io/gang-min-size"
+"""How many pods of an elastic gang are enough to run; the others join as room comes."""
 REQUIRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/required-topology"
 PREFERRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/preferred-topology"
 SLICE_TOPOLOGY_ANNOTATION: Final = "topogate.io/slice-topology"
@@ -28,6 +30,7 @@ WISH_ANNOTATIONS: Final = frozenset(
         PRIORITY_ANNOTATION,
         GANG_ANNOTATION,
         GANG_SIZE_ANNOTATION,
+        GANG_MIN_SIZE_ANNOTATION,
         REQUIRED_TOPOLOGY_ANNOTATION,
         PREFERRED_TOPOLOGY_ANNOTATION,
         SLICE_TOPOLOGY_ANNOTATION,

@@ -92,6 +92,14 @@ WARNED = {
     ),
     "gang size negative": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "-3"}), ['"-3" is no positive']),
     "gang size with a line break": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "3\n"}), ['"3\\x0a" is no']),
+    "gang minimum no number": (
+        pod(annotations={keys.GANG_MIN_SIZE_ANNOTATION: "half"}),
+        [f'{keys.GANG_MIN_SIZE_ANNOTATION}: "half" is no positive whole number'],
+    ),
+    "gang minimum above its size": (
+        pod(annotations={keys.GANG_MIN_SIZE_ANNOTATION: "9", keys.GANG_SIZE_ANNOTATION: "8"}),
+        [f"{keys.GANG_MIN_SIZE_ANNOTATION} 9 is more than {keys.GANG_SIZE_ANNOTATION} 8"],
+    ),
     "gang without a name": (pod(annotations={keys.GANG_ANNOTATION: ""}), ["is empty: name the gang"]),
     "required level unknown": (
         pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}),

@@ -82,9 +82,15 @@ def _inject(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
-    size = annotations.get(keys.GANG_SIZE_ANNOTATION)
-    if size is not None and not _POSITIVE.fullmatch(size):
-        yield f"{keys.GANG_SIZE_ANNOTATION}: {quote(size)} is no positive whole number"
+    for key in (keys.GANG_SIZE_ANNOTATION, keys.GANG_MIN_SIZE_ANNOTATION):
+        size = annotations.get(key)
+        if size is not None and not _POSITIVE.fullmatch(size):
+            yield f"{key}: {quote(size)} is no positive whole number"
+    least, most = (
+        annotations.get(key, "") for key in (keys.GANG_MIN_SIZE_ANNOTATION, keys.GANG_SIZE_ANNOTATION)
+    )
+    if _POSITIVE.fullmatch(least) and _POSITIVE.fullmatch(most) and int(least) > int(most):
+        yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least} is more than {keys.GANG_SIZE_ANNOTATION} {most}"
     if annotations.get(keys.GANG_ANNOTATION) == "":
         yield f"{keys.GANG_ANNOTATION} is empty: name the gang"
 

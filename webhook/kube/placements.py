@@ -38,6 +38,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     size: how many pods were expected, 0 where nobody said. proven: nothing better existed by the objective.
     preempts: pods of lower priority stand in the way of the plan, and kube-scheduler is to preempt them.
     attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
+    minimum: how many pods are enough to run, 0 where all are needed.
     kept: nodes for pods of the gang that are made only once those of the plan run.
     """
 
@@ -49,6 +50,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
     kept: list[str] = msgspec.field(default_factory=list)
+    minimum: int = 0
 
 
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):

@@ -179,7 +179,9 @@ class Reporter:
         released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
         bound = sum(bool(pod.spec.node_name) for pod in released)
         count = max(len(members), len(gang.pods) if gang else 0)
-        if bound == count:
+        least = placement.spec.minimum
+        runs = bool(least) and bound == len(members) and bound + others >= least
+        if bound == count or runs:
             state = placements.BOUND
         elif len(released) == count:
             state = placements.RELEASED
@@ -192,7 +194,7 @@ class Reporter:
             len(released),
             bound,
             plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
-            placement.is_complete or (bound == count and bound + others >= placement.spec.size),
+            placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
             self._reasons.get(gang.key, "") if gang else "",
         )

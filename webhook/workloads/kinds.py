@@ -21,6 +21,10 @@ def _never(owner: Any) -> bool:
     return False
 
 
+def _unsaid(owner: Any) -> int | None:
+    return None
+
+
 def _untold(owner: Any) -> Shape:
     return ()
 
@@ -29,7 +33,8 @@ def _untold(owner: Any) -> Shape:
 class Workload(Generic[T]):
     """A kind of owner. kind: of the gang, as pods show it; group, versions, resource: where it is served.
 
-    versions: those that we can read, the best first. by_uid: whether pods name the owner's uid, so that
+    versions: those that we can read, the best first. minimum: how many pods are enough, None where all are
+    needed. by_uid: whether pods name the owner's uid, so that
     a later owner of the same name is told apart.
     """
 
@@ -42,6 +47,7 @@ class Workload(Generic[T]):
     is_staged: Callable[[T], bool] = _never
     shape: Callable[[T], Shape] = _untold
     by_uid: bool = False
+    minimum: Callable[[T], int | None] = _unsaid
 
     @property
     def name(self) -> str:
@@ -97,10 +103,22 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.leader_worker_set_shape,
     ),
     Workload(
-        "PodGroup", "scheduling.x-k8s.io", ("v1alpha1",), "podgroups", sets.PodGroup, sets.pod_group_size
+        "PodGroup",
+        "scheduling.x-k8s.io",
+        ("v1alpha1",),
+        "podgroups",
+        sets.PodGroup,
+        sets.pod_group_size,
+        minimum=sets.pod_group_size,
     ),
     Workload(
-        "PodGroup", "scheduling.volcano.sh", ("v1beta1",), "podgroups", sets.PodGroup, sets.pod_group_size
+        "PodGroup",
+        "scheduling.volcano.sh",
+        ("v1beta1",),
+        "podgroups",
+        sets.PodGroup,
+        sets.pod_group_size,
+        minimum=sets.pod_group_size,
     ),
     _training("pytorchjobs"),
     _training("tfjobs"),

@@ -17,6 +17,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.decide.elastic import fewer, has_enough, needed
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.orders import OWN_ERROR, NewPlan, Orders, Verdict
 from webhook.sweeper.decide.question import GangQuestion, question
@@ -176,7 +177,7 @@ class Placer:
             return None
         view = now.view
         asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
-        shape = asked.shape, lowest_priority(gang), may_preempt(gang)
+        shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
         if shape in now.no_fit:
             name, sentence = now.no_fit[shape]
             now.waits(gang, sentence.replace(name, str(gang.key), 1))
@@ -184,24 +185,35 @@ class Placer:
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
         answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
+        if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
+            asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
         if not isinstance(answer, NoFit):
             self._reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
             return self._plan(gang, asked, answer, now)
-        found = preemption(gang, asked, now, self._settings)
+        found = None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings)
         if found is not None:
             if memory.victims != found.names:  # told once, also while the plan cannot be written
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
             return self._plan(gang, asked, found.assignment, now, preempts=True)
-        self._reservations.hold(gang, asked, now.snapshot, view, now.budget)
+        if not has_enough(gang, waiting):
+            self._reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
-        sentence = "; ".join(filter(None, (answer.sentence, cut, _later(gang), told(holders))))
+        parts = _elastic(gang, waiting), answer.sentence, cut, _later(gang), told(holders)
+        sentence = "; ".join(filter(None, parts))
         now.waits(gang, sentence)
         now.no_fit[shape] = asked.gang.name, sentence
         memory.no_fit = failure
         return None
+
+    def _try(
+        self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round
+    ) -> tuple[GangQuestion, Assignment | NoFit]:
+        view = now.view
+        asked = question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
+        return asked, self._ask(asked, now)
 
     def _on_kept_nodes(self, gang: PodGang, asked: GangQuestion, now: Round) -> Assignment | None:
         """Where the gang goes if all of it fits where its plan has kept room."""
@@ -232,6 +244,13 @@ class Placer:
         kept = tuple(plan.kept_nodes(asked, answer))
         version = now.ground.usage_version
         return NewPlan(gang, asked, answer, tuple(entries), first, preempts, version, spread, kept)
+
+
+def _elastic(gang: PodGang, waiting: Sequence[Pod]) -> str:
+    if gang.minimum is None:
+        return ""
+    placed, all_ = len(gang.pods) - len(waiting), len(gang.pods)
+    return f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as room comes"
 
 
 def _later(gang: PodGang) -> str:

@@ -58,12 +58,13 @@ def plan_spec(
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
-        size=min(gang.size or 0, len(gang.pods) + len(gang.later)),
+        size=min(gang.minimum or gang.size or 0, len(gang.pods) + len(gang.later)),
         proven=proven,
         preempts=preempts or bool(there and earlier.preempts),
         attempt=earlier.attempt + bool(earlier.pods and not there),
         pods=there + added,
         kept=list(kept),
+        minimum=gang.minimum or 0,
     )
 
 

@@ -159,7 +159,9 @@ class ClusterCache:
 def owner_says(owners: Owners, key: GangKey) -> OwnerSays:
     """What a gang's controller, as far as the cluster serves it, says of the gang's size."""
     named = (key.kind, key.namespace, key.name, key.id)
-    return OwnerSays(owners.size(*named), owners.is_staged(*named), owners.shape(*named))
+    return OwnerSays(
+        owners.size(*named), owners.is_staged(*named), owners.shape(*named), owners.minimum(*named)
+    )
 
 
 def _key(placement: Placement) -> str:

@@ -64,6 +64,7 @@ class OwnerSays:
     size: int | None = None
     staged: bool = False
     shape: Shape = ()
+    minimum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class PodGang:
     them before some run; ranks maps a pod's uid to its rank where every pod has one; slices has one entry at
     most; problems are sentences for the user; fault says why the gang cannot be placed as it is written, ""
     if it can. later: pods of a staged gang that are made once its present ones run, as they will be;
-    stage_is_whole: no more pods come before these run.
+    stage_is_whole: no more pods come before these run. minimum: how many are enough to run, the others
+    joining as room comes; None where all are needed.
     """
 
     key: GangKey
@@ -90,6 +92,7 @@ class PodGang:
     fault: str = ""
     later: tuple[Pod, ...] = ()
     stage_is_whole: bool = False
+    minimum: int | None = None
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -176,11 +179,13 @@ def _gang(
     def order(pod: Pod) -> tuple[int, str, str]:
         return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
 
+    size = _size(key, pods, owner, problems)
+    minimum = _minimum(pods, size, owner, problems)
     return PodGang(
         key,
         tuple(sorted(gated, key=order)),
         tuple(sorted(released, key=order)),
-        size=_size(key, pods, owner, problems),
+        size=size,
         staged=owner.staged,
         ranks=ranks,
         required_level=_common(all_pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
@@ -190,6 +195,7 @@ def _gang(
         fault=printable(fault),
         later=later,
         stage_is_whole=missing.stage_is_whole,
+        minimum=minimum,
     )
 
 
@@ -209,6 +215,18 @@ def _size(
     if key.kind == "Pod":
         return 1
     return owner.size
+
+
+def _minimum(pods: list[Pod], size: int | None, owner: OwnerSays, problems: list[str]) -> int | None:
+    """No more than the size: a minimum above it would never be reached."""
+    value = _common(pods, keys.GANG_MIN_SIZE_ANNOTATION, problems)
+    least = owner.minimum
+    if value is not None and COUNT.fullmatch(value) and int(value) > 0:
+        least = int(value)
+    elif value is not None:
+        said = f"{value[:_QUOTED]!r} is no positive integer, so it is not believed"
+        problems.append(f"{keys.GANG_MIN_SIZE_ANNOTATION}: {said}")
+    return least if least is None or size is None else min(least, size)
 
 
 def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:

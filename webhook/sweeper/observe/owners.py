@@ -112,6 +112,11 @@ class Owners:
         """Whether the controller makes some pods only after others run: then nobody may wait for all."""
         return any(workload.is_staged(owner) for workload, owner in self._find(kind, namespace, name, uid))
 
+    def minimum(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int | None:
+        """How many pods of the gang are enough to run, None where all are needed."""
+        found = {workload.minimum(owner) for workload, owner in self._find(kind, namespace, name, uid)}
+        return found.pop() if len(found) == 1 else None
+
     def shape(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Shape:
         """All pods that the controller makes, and in which stages; () where it makes them all at once."""
         shapes = [workload.shape(owner) for workload, owner in self._find(kind, namespace, name, uid)]
@@ -245,4 +250,5 @@ _KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:
     if owner is None:
         return None
-    return owner.metadata.uid, workload.size(owner), workload.is_staged(owner), workload.shape(owner)
+    size, minimum = workload.size(owner), workload.minimum(owner)
+    return owner.metadata.uid, size, minimum, workload.is_staged(owner), workload.shape(owner)

@@ -53,6 +53,8 @@ def _released_part(gang: PodGang, view: View) -> list[Pod]:
     placement = view.placements.get(gang.key.placement_key)
     if placement is None or placement.is_complete:
         return []
+    if gang.minimum is not None and len(gang.released) >= gang.minimum:
+        return []  # enough to run: the others join as room comes
     ours = {planned.uid for planned in placement.spec.pods}
     # A member that never went through us (a launcher without GPU, say) is not ours to delete.
     return [pod for pod in gang.released if pod.metadata.uid in ours]

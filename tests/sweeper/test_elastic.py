@@ -1,0 +1,158 @@
+"""Gangs of which a minimum is enough: how many of their pods are placed at a time."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from tests.sweeper.pods import gather_all, job_pod, no_size
+from webhook.kube.objects import Pod
+from webhook.placement import Assignment, NoFit
+from webhook.placement.model import Objective
+from webhook.sweeper.decide.elastic import fewer, has_enough, needed
+from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.settings import Settings
+
+MIN = keys.GANG_MIN_SIZE_ANNOTATION
+SLICED = {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}
+
+
+def elastic(count: int, minimum: int, more: dict[str, str] | None = None) -> PodGang:
+    texts = {MIN: str(minimum), **(more or {})}
+    (gang,) = gather_all(*(job_pod(number, annotations=texts) for number in range(count)))
+    return gang
+
+
+class Room:
+    """A cluster in which so many pods of a gang fit."""
+
+    def __init__(self, gang: PodGang, pods: int) -> None:
+        self.gang = gang
+        self.pods = pods
+        self.asked = 0
+
+    def ask(self, pods: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
+        self.asked += 1
+        made = question(self.gang, pods, {})
+        if len(pods) > self.pods:
+            return made, NoFit("no room", len(pods), self.pods, 0, {})
+        return made, Assignment((), Objective((), 0, (), 0), True, "")
+
+
+@given(st.integers(2, 60), st.data())
+def test_as_many_as_fit_are_placed_and_never_fewer_than_the_minimum(count: int, data: st.DataObject) -> None:
+    minimum = data.draw(st.integers(1, count - 1))
+    room = Room(elastic(count, minimum), data.draw(st.integers(0, count - 1)))
+    asked, answer = fewer(room.gang, room.gang.gated, room.ask)
+    if room.pods < minimum:
+        assert isinstance(answer, NoFit)
+        assert len(asked.pods) == minimum, "the sentence is about what is needed"
+    else:
+        assert not isinstance(answer, NoFit)
+        first = [pod.metadata.uid for pod in room.gang.gated[: room.pods]]
+        assert list(asked.pods) == first, "in the order of rank"
+    assert room.asked <= 8
+
+
+@pytest.mark.parametrize(("room", "expected"), [(3, None), (4, 4), (5, 4), (7, 6)])
+def test_slices_stay_whole(room: int, expected: int | None) -> None:
+    cluster = Room(elastic(10, 3, SLICED), room)
+    asked, answer = fewer(cluster.gang, cluster.gang.gated, cluster.ask)
+    assert (None if isinstance(answer, NoFit) else len(asked.pods)) == expected
+
+
+def test_a_gang_without_a_minimum_needs_all_of_its_pods() -> None:
+    (gang,) = gather_all(*(job_pod(number) for number in range(4)))
+    assert gang.minimum is None
+    assert needed(gang, gang.gated) == 4
+    assert not has_enough(gang, gang.gated[1:])
+
+
+def test_a_gang_that_has_its_minimum_grows_by_one_at_least() -> None:
+    gang = elastic(10, 4)
+    assert (needed(gang, gang.gated), has_enough(gang, gang.gated)) == (4, False)
+    assert (needed(gang, gang.gated[3:]), has_enough(gang, gang.gated[3:])) == (1, False)
+    assert (needed(gang, gang.gated[8:]), has_enough(gang, gang.gated[8:])) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "owner", "expected"),
+    [
+        ({}, OwnerSays(4, minimum=4), 4),
+        ({MIN: "3"}, OwnerSays(8), 3),
+        ({MIN: "3"}, OwnerSays(8, minimum=5), 3),
+        ({MIN: "9"}, OwnerSays(8), 8),
+        ({MIN: "0"}, OwnerSays(8), None),
+        ({MIN: "half"}, OwnerSays(8, minimum=5), 5),
+    ],
+    ids=["the owner's", "the user's", "the user's first", "no more than the size", "none", "unreadable"],
+)
+def test_the_minimum_is_the_users_or_the_owners(
+    texts: dict[str, str], owner: OwnerSays, expected: int | None
+) -> None:
+    (gang,) = gather([job_pod(0, annotations=texts)], [], lambda _: owner)
+    assert gang.minimum == expected
+    assert any(MIN in problem for problem in gang.problems) == (texts.get(MIN) in ("0", "half"))
+
+
+def test_without_a_word_all_are_needed() -> None:
+    (gang,) = gather([job_pod(0)], [], no_size)
+    assert gang.minimum is None
+
+
+def member(number: int, minimum: int, *, node: str = "", priority: int = 0) -> Pod:
+    texts = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "6", MIN: str(minimum)}
+    return gpu_pod(f"p{number}", node=node, priority=priority, metadata={"annotations": texts})
+
+
+def test_a_gang_takes_the_room_there_is_and_says_how_it_stands() -> None:
+    orders = Placing(Nodes(4, *(member(number, 3) for number in range(6))), Settings()).one()
+    assert [sorted(entry.node for entry in plan.entries) for plan in orders.plans] == [
+        ["n0", "n1", "n2", "n3"]
+    ]
+    running = [member(number, 3, node=f"n{number}") for number in range(4)]
+    waiting = [member(number, 3) for number in (4, 5)]
+    orders = Placing(Nodes(4, *running, *waiting), Settings()).one()
+    assert orders.plans == ()
+    (verdict,) = orders.verdicts
+    assert verdict.reason.startswith(
+        "4 of 6 pods have a place, 3 are enough, the others join as room comes; "
+    )
+
+
+def test_a_gang_whose_minimum_does_not_fit_is_not_placed_in_part() -> None:
+    orders = Placing(Nodes(4, *(member(number, 5) for number in range(6))), Settings()).one()
+    assert orders.plans == ()
+    assert "room for 5 pods" in orders.verdicts[0].reason
+
+
+def test_a_gang_grows_by_what_comes_free() -> None:
+    running = [member(number, 3, node=f"n{number}") for number in range(4)]
+    orders = Placing(Nodes(5, *running, member(4, 3), member(5, 3)), Settings()).one()
+    ((entry,),) = (plan.entries for plan in orders.plans)
+    assert (entry.name, entry.node) == ("p4", "n4")
+
+
+@pytest.mark.parametrize(("minimum", "preempts"), [(5, True), (4, False)], ids=["below", "at"])
+def test_growth_beyond_the_minimum_preempts_nobody(minimum: int, preempts: bool) -> None:
+    running = [member(number, minimum, node=f"n{number}", priority=10) for number in range(4)]
+    lesser = gpu_pod("lesser", node="n4", priority=1)
+    waiting = [member(number, minimum, priority=10) for number in (4, 5)]
+    orders = Placing(Nodes(5, *running, lesser, *waiting), Settings()).one()
+    assert [plan.preempts for plan in orders.plans] == ([True] if preempts else [])
+
+
+@pytest.mark.parametrize(("minimum", "holds"), [(5, True), (4, False)], ids=["below", "at"])
+def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> None:
+    """A node that becomes free goes to whoever asks, unless the gang does not run yet."""
+    running = [member(number, minimum, node=f"n{number}") for number in range(4)]
+    other = gpu_pod("other", node="n4")
+    waiting = [member(number, minimum) for number in (4, 5)]
+    placing = Placing(Nodes(5, *running, other, *waiting), Settings(reserve_seconds=0, preempt=False))
+    placing.one()
+    held = placing.placer._reservations._taken()
+    assert bool(held) == holds
