@@ -1,20 +1,29 @@
 """Gangs of which a minimum is enough: how many of their pods are placed at a time."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from labeler.contract import keys
+from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import gather_all, job_pod, no_size
-from webhook.kube.objects import Pod
+from tests.sweeper.test_report import Answers, Copy
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, NoFit
 from webhook.placement.model import Objective
+from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed
 from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.rollback import HalfReleased
+from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 MIN = keys.GANG_MIN_SIZE_ANNOTATION
@@ -156,3 +165,44 @@ def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> N
     placing.one()
     held = placing.placer._reservations._taken()
     assert bool(held) == holds
+
+
+@pytest.mark.parametrize(("minimum", "is_undone"), [(3, False), (4, False), (5, True), (0, True)])
+def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: int, is_undone: bool) -> None:
+    running = [member(number, minimum, node=f"n{number}") for number in range(4)]
+    waiting = [member(number, minimum) for number in (4, 5)]
+    (gang,) = gather(waiting, running, no_size)
+    planned = [PlannedPod(pod.metadata.name, pod.metadata.uid, pod.spec.node_name) for pod in running]
+    placement = Placement(metadata=Metadata(name="g"), spec=PlacementSpec(pods=planned))
+    view = View(waiting, running, {}, {gang.key.placement_key: placement})
+    clock = Clock()
+    halves = HalfReleased(Settings(rollback_seconds=10), clock)
+    halves.due(view, [gang])
+    clock.now += 10
+    assert bool(halves.due(view, [gang])) == is_undone
+
+
+@pytest.mark.parametrize(
+    ("minimum", "bound", "expected"),
+    [
+        (3, 4, ("Bound", True)),
+        (5, 4, ("Releasing", False)),
+        (0, 4, ("Releasing", False)),
+        (3, 3, ("Releasing", False)),
+    ],
+    ids=["above", "below", "all are needed", "one is under way"],
+)
+def test_a_gang_at_its_minimum_is_told_as_bound(minimum: int, bound: int, expected: tuple[str, bool]) -> None:
+    there = [member(number, minimum, node=f"n{number}" if number < bound else "") for number in range(4)]
+    waiting = [member(number, minimum) for number in (4, 5)]
+    (gang,) = gather(waiting, there, no_size)
+    planned = [PlannedPod(pod.metadata.name, pod.metadata.uid, "n0") for pod in there]
+    spec = PlacementSpec(gang="Gang/g", pods=planned, size=6, minimum=minimum)
+    placement = Placement(metadata=Metadata(name=gang.key.placement_name, namespace="ns", uid="u"), spec=spec)
+    api, copy = Answers(), Copy()
+    copy.placements[gang.key.placement_key] = placement
+    cache: Any = copy
+    reporter = Reporter(Pass(api, cache, Settings(), Metrics()))
+    reporter.report(View(waiting, there, {}, copy.placements), [gang])
+    (body,) = api.bodies
+    assert (body["status"]["state"], body["status"].get("complete") or False) == expected
