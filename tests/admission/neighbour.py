@@ -30,6 +30,7 @@ class Neighbour:
         self.status = 200
         self.hang_seconds = 0.0
         self.calls = 0
+        self.name = ""
         neighbour = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -78,6 +79,7 @@ class Neighbour:
 
     def install(self, api: Api, name: str) -> None:
         """Have the API server call it for all opted-in pods; names sort before or after "topogate"."""
+        self.name = name
         made = configuration(Webhook(Path(), Path(), pair=self.pair, port=0))
         made["metadata"]["name"] = name
         (hook,) = made["webhooks"]

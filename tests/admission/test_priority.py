@@ -82,17 +82,32 @@ def test_another_webhooks_change_leaves_the_triple_and_one_gate(
     assert gates(stored) == [keys.GATE]
 
 
-def test_a_gpu_container_that_another_webhook_adds_is_seen_when_we_are_asked_again(
-    module_cluster: Cluster, opted_in: str, other: Neighbour
-) -> None:
+def add_a_gpu_container(other: Neighbour) -> None:
     added = {"name": "added", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     other.behave = lambda pod: (
         [{"op": "add", "path": "/spec/containers/-", "value": added}]
         if len(pod["spec"]["containers"]) == 1
         else []
     )
-    pod = {"metadata": {"name": "later"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+
+
+def test_a_gpu_container_that_another_webhook_adds_to_a_pod_with_a_wish_is_seen(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    add_a_gpu_container(other)
+    metadata = {"name": "later", "annotations": HIGH}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "x"}]}}
     assert gates(create(module_cluster.api(), opted_in, pod)) == [keys.GATE]
+
+
+def test_a_gpu_container_that_another_webhook_adds_is_seen_if_that_webhook_comes_first(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    # The API server asks again only those whom it has asked, and it does not ask us about CPU pods.
+    add_a_gpu_container(other)
+    pod = {"metadata": {"name": "later"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    wanted = [keys.GATE] if other.name < "topogate" else []
+    assert gates(create(module_cluster.api(), opted_in, pod)) == wanted
 
 
 def test_a_neighbour_that_changes_the_pod_at_every_call_does_no_harm(
