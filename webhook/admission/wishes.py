@@ -52,10 +52,19 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
     if any(key.startswith(_OURS) for key in pod.annotations):
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
+    if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
+        return found
     asking = [
         gpu_wishes.Asking(each.name, gpu_wishes.intel(asked_of(each)), init) for each, init in _all(pod)
     ]
     return found + [fault.text for fault in gpu_wishes.faults(asking, pod.annotations)]
+
+
+def _concerns_intel(pod: NewPod) -> bool:
+    """Whether a pod says anything that the rules on Intel GPUs are about."""
+    if any(key.startswith("gas-") for key in pod.annotations):
+        return True
+    return any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each))
 
 
 def _all(pod: NewPod) -> Iterator[tuple[NewContainer, bool]]:
