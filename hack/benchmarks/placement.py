@@ -16,11 +16,24 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hack.comparing.clusters import fragmented
 from hack.comparing.rivals import Leaf, best_fit, window
 from labeler.contract import keys
-from webhook.placement import Assignment, Gang, Member, Node, PodClass, Snapshot, Usage, check, place, vector
+from webhook.placement import (
+    Assignment,
+    Gang,
+    Member,
+    Node,
+    PodClass,
+    Slice,
+    Snapshot,
+    Usage,
+    check,
+    place,
+    vector,
+)
 
 GPU = "nvidia.com/gpu"
 
@@ -152,6 +165,44 @@ def quality(instances: int) -> None:
         )
 
 
+LEADER = PodClass(vector({"cpu": 4000, "pods": 1, GPU: 2}))
+LAUNCHER = PodClass(vector({"cpu": 8000, "pods": 1}))
+SERVER = PodClass(vector({"cpu": 64_000, "pods": 1, GPU: 1}))
+
+
+def shapes(nodes: int, slots: int, workers: int, repeats: int) -> None:
+    """Gangs that are more than identical pods, each beside as many identical pods on the same nodes."""
+    made = cluster(nodes, slots, seed=nodes + slots)
+    alike = gang(workers, slots)
+    of_all, asked = [], {"identical": alike}
+    for number, kind in enumerate([LEADER, *[LAUNCHER] * 3, *[SERVER] * 4]):
+        of_all.append(Member(f"o{number}", workers + number, kind))
+    asked["a leader"] = replace(alike, members=(*alike.members, of_all[0]))
+    asked["8 odd pods of 3 classes"] = replace(alike, members=(*alike.members, *of_all))
+    asked["slices of 2 a subblock"] = replace(alike, slices=(Slice("subblock", 2),))
+    nested = (Slice("block", 40), Slice("subblock", 4))
+    asked["slices of 40 a block, 4 a subblock"] = replace(alike, slices=nested)
+    asked["slices of 4 and a leader"] = replace(asked["a leader"], slices=(Slice("subblock", 4),))
+    seconds: dict[str, list[float]] = {name: [] for name in asked}
+    found: object = None
+    for _ in range(repeats):
+        for name, each in asked.items():
+            snapshot = Snapshot.build(made, [])
+            taken, found = timed(lambda each=each, snapshot=snapshot: place(each, snapshot), 1)  # type: ignore[misc]
+            seconds[name].append(taken)
+            assert not isinstance(found, Assignment) or not check(found, each, snapshot)
+    plain = statistics.median(seconds["identical"])
+    for name, each in asked.items():
+        found = place(each, Snapshot.build(made, []))
+        what = found.spread if isinstance(found, Assignment) else "no place"
+        print(
+            f"{nodes:7} nodes {slots} slots {workers:6} workers, {name}: {span(seconds[name])}, "
+            f"{statistics.median(seconds[name]) / plain:.2f} of identical pods; "
+            f"{'optimum' if found.proven else 'not proven'}: {what}",
+            flush=True,
+        )
+
+
 def sequence(gangs: int) -> None:
     """Gangs placed one after another on 5,000 nodes, each seeing those before it."""
     snapshot = Snapshot.build(cluster(5000, 8, seed=5), [])
@@ -183,6 +234,11 @@ def main(argv: list[str] | None = None) -> int:
     load()
     for nodes, slots, pods in sizes:
         size(nodes, slots, pods, args.repeats, with_window=nodes <= 5000)
+    mixed = [(5000, 8, 1000), (5000, 1, 1000)]
+    if not args.quick:
+        mixed += [(100_000, 8, 10_000), (100_000, 1, 10_000)]
+    for nodes, slots, workers in mixed:
+        shapes(nodes, slots, workers, args.repeats)
     sequence(64)
     quality(args.instances)
     return 0

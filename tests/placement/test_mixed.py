@@ -18,6 +18,7 @@ from webhook.placement import (
     NoFit,
     Options,
     PlacementError,
+    PodClass,
     Rules,
     Slice,
     Snapshot,
@@ -197,3 +198,24 @@ def test_slices_of_thousands_of_pods_are_proven() -> None:
     assert isinstance(found, Assignment)
     assert found.proven
     assert check(found, asked, snapshot) == []
+
+
+# --- why there is no place --------------------------------------------------------------------------------
+
+
+def test_a_gang_in_slices_is_told_in_which_layer_room_is_short() -> None:
+    tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 2, "d": 1}}}
+    found = place(gang_of(8, slices=(Slice("subblock", 4), Slice("host", 2))), snapshot_of(tree))
+    assert isinstance(found, NoFit)
+    assert "in slices of 4 per subblock, 2 per host; room for 1 of 2 in a subblock; 3 of 4 in a host" in (
+        found.sentence
+    )
+
+
+def test_of_unlike_pods_those_are_named_that_have_no_room_and_why() -> None:
+    leader = Member("leader", 9, PodClass(pod_class(1).requests, Rules(selector=(("role", "head"),))))
+    asked = Gang("g", (*gang_of(2).members, leader))
+    found = place(asked, snapshot_of({"b": {"r": {"a": 4, "c": 4}}}))
+    assert isinstance(found, NoFit)
+    assert found.proven
+    assert "for 1 as leader alone there is room for 0 (nodeSelector: 2)" in found.sentence

@@ -7,10 +7,10 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.question import Question, is_in
+from webhook.placement.question import Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot
 from webhook.placement.synthetic import WHOLE, is_synthetic
-from webhook.placement.tree import Vertex
+from webhook.placement.tree import Vertex, domains_at
 from webhook.placement.unlike.frontier import FrontierSearch
 
 
@@ -37,10 +37,12 @@ def no_fit(
         cause = _cause(question, state, budget)
         if cause:
             causes[cause] += 1
-    ordered = dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
+    ordered = _by_times(causes)
     nearest = _nearest(question, snapshot, root, budget) if proven else None
     room = nearest.room if nearest else 0
     body = _nearness(gang, question, root, nearest, proven)
+    if proven:
+        body += _layers(question, snapshot, root) + _short_classes(gang, question, snapshot, budget)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
     return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
 
@@ -55,12 +57,77 @@ def _cause(question: Question, state: NodeState, budget: Budget) -> str:
         return "outside the domain of the gang's placed pods"
     if any(class_room(question, number, state, budget) for number in range(len(question.classes))):
         return ""
-    pod_class = question.classes[question.reference]
+    return _class_cause(question, question.reference, state)
+
+
+def _class_cause(question: Question, number: int, state: NodeState) -> str:
+    """Why no pod of a class goes to a node that the gang may use."""
+    pod_class = question.classes[number]
     return (
         capacity.reason_against_node(pod_class, state)
         or _shortage(pod_class, state)
         or "outside the slice's domain"
     )
+
+
+def _short_classes(gang: Gang, question: Question, snapshot: Snapshot, budget: Budget) -> str:
+    """Of unlike pods, those for which there is too little room even if they were alone, and why."""
+    if len(question.counts) == 1:
+        return ""
+    found = []
+    usable = [state for state in snapshot.nodes.values() if is_usable(question, state)]
+    for number, (pod_class, count) in enumerate(zip(question.classes, question.counts, strict=True)):
+        rooms = [class_room(question, number, state, budget) for state in usable]
+        if budget.exhausted or sum(rooms) >= count:
+            continue
+        causes = Counter(
+            _class_cause(question, number, state)
+            for state, room in zip(usable, rooms, strict=True)
+            if not room
+        )
+        like = next(member.name for member in gang.members if member.pod_class == pod_class)
+        why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
+        found.append(f"; for {count} as {like} alone there is room for {sum(rooms)} ({why})")
+    return "".join(found[:MOST_CLASSES])
+
+
+MOST_CLASSES = 3
+"""Classes of unlike pods that a sentence names."""
+
+
+def _layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
+    """For how many of the slices of each layer there is room: in slices of which layer it is short."""
+    if not question.slices:
+        return ""
+    names = (*snapshot.topology.level_names, "node")
+    domains = domains_at(root, question.required)
+    held = max((_slices_in(domain, question.slices)[1] for domain in domains), default=())
+    sizes = ", ".join(f"{size} per {names[level]}" for level, size in question.slices)
+    parts = [
+        f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in a {names[level]}"
+        for (level, size), there in zip(question.slices, held, strict=False)
+    ]
+    return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(held) else "")
+
+
+def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> tuple[int, tuple[int, ...]]:
+    """Room for workers in whole slices, and for how many slices of each layer."""
+    if vertex.state is not None:
+        room, held = vertex.room, [0] * len(slices)
+    else:
+        inside = [_slices_in(child, slices) for child in vertex.children]
+        room = sum(each for each, _ in inside)
+        held = [sum(of_layer) for of_layer in zip(*(each for _, each in inside), strict=True)]
+    for layer in reversed(range(len(slices))):
+        level, size = slices[layer]
+        if vertex.top <= level <= vertex.bottom:
+            held[layer] = room // size
+            room = held[layer] * size
+    return room, tuple(held)
+
+
+def _by_times(causes: Counter[str]) -> dict[str, int]:
+    return dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _shortage(pod_class: PodClass, state: NodeState) -> str:
@@ -135,11 +202,6 @@ def _sentence(
     wanted = len(gang.members)
     where = f" in one {gang.required_level}" if gang.required_level else ""
     head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
-    if question.slices and proven:
-        sizes = ", ".join(
-            f"{size} per {(*snapshot.topology.level_names, 'node')[level]}" for level, size in question.slices
-        )
-        body += f" in slices of {sizes}"
     alone = _alone(question)
     if alone and proven:
         body += f"; a node takes only one of them ({'; '.join(alone)})"

@@ -43,6 +43,15 @@ class Odd:
             for more in self.states
         )
 
+    @cached_property
+    def onward(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each state the pairs of what is added, something, and the state after."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.states]
+        for more, pairs in enumerate(self.sums[1:], start=1):
+            for before, after in pairs:
+                found[before].append((more, after))
+        return tuple(map(tuple, found))
+
     def rooms(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
         """How many workers a node takes beside each state of odd pods; -1 where these do not fit.
 

@@ -20,7 +20,7 @@ from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import priced
 from webhook.placement.alike.rooms import census, child_rooms
 from webhook.placement.bounds import least_cost, rooms_at
-from webhook.placement.budget import Budget
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
 from webhook.placement.mixed import surrogate
 from webhook.placement.mixed.items import Filled, Inside, Terms
@@ -34,19 +34,23 @@ _Found = tuple[int, Filled]
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum, in mode best-fit. Raises OutOfSteps."""
+    """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
     search = _Search(question, budget)
+    near: dict[str, Counts] | None = None
     if len(question.counts) > 1 and not question.slices:
         search.least = surrogate.workers_for(search.odd, root)
-        counts = surrogate.solve(question, root, search.odd, search.least)
-        if counts is not None:
-            return Solution(counts, True)
-    best: _Found | None = None
-    for base, domain in search.roots(root, 0):
-        found = search.inside(domain, None if best is None else best[0] - base)
-        if found is not None:
-            best = (base + found[0], found[1])
-    return Solution(None if best is None else search.counts(best[1]), True)
+        for more in range(sum(question.counts[1:]) + 1):
+            near = surrogate.solve(question, root, search.odd, search.least + more)
+            if near is not None and not more:
+                return Solution(near, True)
+            if near is not None:
+                break
+    try:
+        return search.solve(root)
+    except OutOfSteps:
+        if near is None:
+            raise
+        return Solution(near, False)
 
 
 class _Search:
@@ -61,6 +65,15 @@ class _Search:
         self.least = self.workers
         """Room for workers of the nodes of any solution, at least."""
         self.everybody = len(self.odd.states) - 1
+
+    def solve(self, root: Vertex) -> Solution:
+        """The optimum. Raises OutOfSteps."""
+        best: _Found | None = None
+        for base, domain in self.roots(root, 0):
+            found = self.inside(domain, None if best is None else best[0] - base)
+            if found is not None:
+                best = (base + found[0], found[1])
+        return Solution(None if best is None else self.counts(best[1]), True)
 
     def roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
         """The domains of the required level, or the cluster, and the cost of using them and those around."""

@@ -1,9 +1,10 @@
 """A few odd pods beside workers without slices: the workers' own knapsack for somewhat more of them.
 
-Theory (a surrogate relaxation). If on every node each odd pod of a class takes away room for at least w
-workers, the nodes of any solution have room for K + w o workers together, for K workers and o such pods. So
-the optimum for that many workers alone costs no more than the gang; and where the odd pods find places on its
-nodes that leave room for K, it is the gang's optimum, in every field of the objective.
+Theory (a surrogate relaxation). Odd pods that share a node take away room for some workers there, on the best
+node for them at least l; however they are shared out, all of them together take away at least L, the least
+sum of such l. So the nodes of any solution have room for K + L workers together, where K is the number of
+workers, and the optimum for so many workers alone costs no more than the gang. Where the odd pods find places
+on its nodes that leave room for K, it is the gang's optimum, in every field of the objective.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,25 +20,20 @@ from webhook.placement.tree import Vertex
 
 def workers_for(odd: Odd, root: Vertex) -> int:
     """Room for how many workers the nodes of any solution have at least. Raises OutOfSteps."""
-    losses = {
-        tuple(rooms[0] - room if room >= 0 else -1 for room in rooms)
-        for rooms in {odd.rooms(state, alone) for state, alone in _nodes(root)}
-    }
-    weights = [
-        min(
-            (loss[odd.states.index(state)] for loss in losses if loss[odd.states.index(state)] >= 0),
-            default=0,
-        )
-        for state in _units(len(odd.counts))
+    profiles = {odd.rooms(state, alone) for state, alone in _nodes(root)}
+    odd.budget.spend(len(profiles) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
+    losses = [
+        min((rooms[0] - rooms[state] for rooms in profiles if rooms[state] >= 0), default=None)
+        for state in range(len(odd.states))
     ]
-    needed = [sum(map(int.__mul__, weights, state)) for state in odd.states]
-    if any(0 <= loss < need for each in losses for loss, need in zip(each, needed, strict=True)):
-        return odd.question.counts[0]  # two of them together take less than they do apart
-    return odd.question.counts[0] + needed[-1]
-
-
-def _units(classes: int) -> list[Counts]:
-    return [tuple(int(number == at) for number in range(classes)) for at in range(classes)]
+    least: list[int | None] = [0, *(None for _ in losses[1:])]
+    for before in range(len(losses)):  # what a state goes on to has a higher number
+        lost = least[before]
+        for more, after in odd.onward[before] if lost is not None else ():
+            loss, known = losses[more], least[after]
+            if loss is not None and lost is not None and (known is None or lost + loss < known):
+                least[after] = lost + loss
+    return odd.question.counts[0] + (least[-1] or 0)
 
 
 def _nodes(vertex: Vertex) -> Iterator[tuple[NodeState, Counts]]:
