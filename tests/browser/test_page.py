@@ -14,6 +14,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import create_namespace
 from webhook.kube.client import Api
+from webhook.text import printable
 
 GPU = {"limits": {"nvidia.com/gpu": "8"}}
 
@@ -102,9 +103,10 @@ def items(api: Api, resource: str, kind: str) -> list[dict[str, Any]]:
 def test_a_hostile_name_stays_text(page: Page, eight_nodes: Cluster, namespace: str, name: str) -> None:
     gang(eight_nodes.api(), namespace, name, 1)
     button = page.locator(f'#gang-rows tr[data-gang^="{namespace}/"] button')
-    expect(button).to_have_text(f"{namespace}/Gang/{name}", timeout=20_000)
+    shown = f"{namespace}/Gang/{printable(name)}"
+    expect(button).to_have_text(shown, timeout=20_000)
     button.click()
-    expect(page.locator("#gang h3")).to_have_text(f"{namespace}/Gang/{name}")
+    expect(page.locator("#gang h3")).to_have_text(shown)
     assert page.locator("#gang img, #gang-rows img, #gangs script").count() == 0
     assert page.title() == "topogate"
 

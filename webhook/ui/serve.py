@@ -88,8 +88,12 @@ def serve_laptop(arguments: argparse.Namespace, api: Api, name: str) -> int:
         return build(api, settings, policy, access)[0]
 
     api.request("GET", "/version")
-    print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
-    Server(options(address, None, None), load_app).run()
+
+    def tell(_arbiter: object) -> None:
+        print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
+
+    # Told once it listens: whoever opens the address at once would be refused before.
+    Server({**options(address, None, None), "when_ready": tell}, load_app).run()
     return 0
 
 
