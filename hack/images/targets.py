@@ -18,7 +18,7 @@ class Target:
 _LABELER: Final = (
     "pyudev", "pyyaml", "urllib3",
     # The allocator's.
-    "grpcio", "msgspec", "prometheus-client", "protobuf", "typing-extensions",
+    "grpcio", "msgspec", "nvidia-ml-py", "prometheus-client", "protobuf", "typing-extensions",
 )  # fmt: skip
 
 TOPOGATE: Final = Target(
