@@ -92,8 +92,6 @@ TURNED: Final = {
         "path": f"{_HOOK}/clientConfig",
         "value": {"url": "https://127.0.0.1:1/"},
     },
-    "the service": {"op": "replace", "path": f"{_HOOK}/clientConfig/service/name", "value": "other"},
-    "the path": {"op": "replace", "path": f"{_HOOK}/clientConfig/service/path", "value": "/other"},
     "the objects": {"op": "replace", "path": f"{_HOOK}/rules/0/resources", "value": ["*"]},
     "the operations": {"op": "replace", "path": f"{_HOOK}/rules/0/operations", "value": ["*"]},
     "the namespaces": {"op": "remove", "path": f"{_HOOK}/namespaceSelector"},

@@ -76,8 +76,20 @@ def installed(module_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def team(installed: Cluster) -> str:
-    return create_namespace(installed)
+def team(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A namespace, from when on the policies are in force: the API server takes them up after a while."""
+    namespace = create_namespace(installed)
+    someone = tenant(installed, tmp_path_factory.mktemp("probe"), namespace)
+
+    def in_force() -> bool:
+        try:
+            someone.create()
+        except ApiError as error:
+            return "jobs.batch" in str(error)
+        return False
+
+    installed.wait_for("the policies to be in force", in_force, 30)
+    return namespace
 
 
 def holder(cluster: Cluster, folder: Path, namespace: str, account: str) -> Someone:
