@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.cli import session
+from webhook.cli import picture, session
 from webhook.text import printable
 
 if TYPE_CHECKING:
@@ -33,18 +33,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from webhook.inquiry.reading import Cluster
-    from webhook.ui.files import FilesError, counting, read_files
-    from webhook.ui.live import Artist
-
-    try:
-        settings, policy = read_files(options.config, options.policy)
-    except FilesError as error:
-        print(f"topogate gangs: {error}", file=sys.stderr)
-        return 2
+    settings, policy = picture.files(options)
     api = session.connect(options)
     while True:
-        rows = Artist(Cluster.read(api), settings, counting(policy)).scene().gangs
+        rows = picture.scene(api, settings, policy).gangs
         _print([row for row in rows if options.namespace in (None, row.namespace)], options)
         if not options.watch:
             return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.cli import session
+from webhook.cli import picture, session
 from webhook.text import printable
 
 if TYPE_CHECKING:
@@ -34,22 +34,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from webhook.inquiry.reading import Cluster
-    from webhook.ui.files import FilesError, counting, read_files
-    from webhook.ui.live import Artist
-
-    try:
-        settings, policy = read_files(options.config, options.policy)
-    except FilesError as error:
-        print(f"topogate map: {error}", file=sys.stderr)
-        return 2
+    settings, policy = picture.files(options)
     levels = list(settings.topology.level_names)
     if options.level and options.level not in levels:
-        print(f"topogate map: {options.level!r} is no level; there are {', '.join(levels)}", file=sys.stderr)
-        return 2
+        raise session.MistakeError(f"{options.level!r} is no level; there are {', '.join(levels)}")
     lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
-    picture = Artist(Cluster.read(session.connect(options)), settings, counting(policy)).scene().picture
-    shown = [domain for domain in picture.domains if domain.level <= lowest]
+    drawn = picture.scene(session.connect(options), settings, policy).picture
+    shown = [domain for domain in drawn.domains if domain.level <= lowest]
     if options.output == "json":
         print(msgspec.json.encode(shown).decode())
         return 0

@@ -21,6 +21,10 @@ class SessionError(Exception):
     """It could not be done; the message says why, and what to do."""
 
 
+class MistakeError(Exception):
+    """What was asked cannot be meant; the message says what would do."""
+
+
 def add_connection(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
     """The arguments that choose cluster and namespace."""
     parser.add_argument("-n", "--namespace", metavar="NAME", help="default: the kubeconfig's")
@@ -83,7 +87,7 @@ def namespace_of(options: argparse.Namespace) -> str:
 
 
 def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
-    """Do it; what the cluster refuses is a sentence and status 1."""
+    """Do it; what the cluster refuses is a sentence and status 1, a mistake one and status 2."""
     from webhook.kube.client import ApiError
 
     try:
@@ -91,6 +95,9 @@ def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
     except (SessionError, ApiError) as error:
         complain(f"topogate {options.command}: {sentence_of(error)}")
         return 1
+    except MistakeError as error:
+        complain(f"topogate {options.command}: {error}")
+        return 2
 
 
 def sentence_of(error: Exception) -> str:
