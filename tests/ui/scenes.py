@@ -13,6 +13,7 @@ from webhook.inquiry.reading import Cluster
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.settings import Settings
 from webhook.ui.access import Access, LaptopAccess
@@ -20,7 +21,6 @@ from webhook.ui.app import create_app
 from webhook.ui.history import History, sample
 from webhook.ui.live import Artist, Live, Scene
 from webhook.ui.pages import Dependencies
-from webhook.ui.picture import Counting
 
 COUNTING = Counting(("nvidia.com/gpu", "gpu.intel.com/i915"), ("nvidia.com/gpu.product",))
 GRID = nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2))

@@ -6,19 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
+from webhook.scheduling.gpus import MODEL_LABELS
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
 
-MODEL_LABELS: Final = (
-    "falldio.com/gpu",
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "gpu.intel.com/product",
-    "gpu.topogate.io/model",
-    "cloud.google.com/gke-accelerator",
-)
-"""Node labels that tell a GPU model; the first that is there counts."""
 _ANY: Final = "(any)"
 _OVER: Final = ("Succeeded", "Failed")
 

@@ -1,10 +1,9 @@
 """`topogate ui`: the page on this laptop, with the rights of the kubeconfig's user."""
 
 import argparse
-import sys
 from typing import Any
 
-from webhook.cli import session
+from webhook.cli import picture, session
 
 
 def add_parser(subparsers: Any) -> None:
@@ -22,11 +21,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Flask and gunicorn are loaded for this command alone.
-    from webhook.ui.files import FilesError
     from webhook.ui.serve import serve_laptop
 
-    try:
-        return serve_laptop(options, session.connect(options), f"as {session.kubeconfig_of(options)}")
-    except FilesError as error:
-        print(f"topogate ui: {error}", file=sys.stderr)
-        return 2
+    settings, policy = picture.files(options)
+    name = f"as {session.kubeconfig_of(options)}"
+    return serve_laptop(session.connect(options), settings, policy, name, options.port)

@@ -1,23 +1,11 @@
 """The operator's files that the page and the terminal's map read, and what they make of them."""
 
 from pathlib import Path
-from typing import Final
 
-from labeler.contract import keys
 from webhook.policy.file import PolicyError, load_policy
 from webhook.policy.values import Policy
+from webhook.scheduling.gpus import MODEL_LABELS, Counting
 from webhook.sweeper.settings import Settings, SettingsError, load
-from webhook.ui.picture import Counting
-
-MODEL_LABELS: Final = (
-    keys.GPU_MODEL_LABEL,
-    "nvidia.com/gpu.product",
-    "gpu.intel.com/product",
-    "amd.com/gpu.product-name",
-    "cloud.google.com/gke-accelerator",
-    "falldio.com/gpu",
-)
-"""Node labels that name a model, beside those of the policy's catalogue; the first that is there counts."""
 
 
 class FilesError(Exception):

@@ -12,6 +12,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
@@ -19,7 +20,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.ui.gangs import GangRow, list_gangs
 from webhook.ui.history import History, sample
-from webhook.ui.picture import Counting, Picture, draw
+from webhook.ui.picture import Picture, draw
 
 DRAW_SECONDS: Final = 1.0
 """Drawn at most this often; in a cluster of 65,000 nodes a drawing takes about as long."""

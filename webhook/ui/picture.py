@@ -6,10 +6,8 @@ of their resource, and are shown one by one inside their node.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -18,6 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.placement.names import natural
 from webhook.placement.snapshot import NodeState
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.view import View
 
 FREE: Final = "free"
@@ -92,28 +91,6 @@ class Picture(Shown, frozen=True):
     nodes: dict[str, NodeTile]
     models: list[str]
     unreadable: int = 0
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Which resources are GPUs, and which label names the model of a node's GPUs."""
-
-    resources: tuple[str, ...]
-    model_labels: tuple[str, ...]
-
-    def gpus(self, amounts: Mapping[str, int] | Iterable[tuple[str, int]]) -> int:
-        """The GPUs among amounts of resources."""
-        pairs = amounts.items() if isinstance(amounts, Mapping) else amounts
-        return sum(amount for name, amount in pairs if _is_one_of(name, self.resources))
-
-    def model(self, labels: Mapping[str, str]) -> str:
-        """The model of a node's GPUs, "" if no label tells."""
-        return next((labels[key] for key in self.model_labels if labels.get(key)), "")
-
-
-@lru_cache(maxsize=4096)
-def _is_one_of(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def draw(view: View, snapshot: Snapshot, counting: Counting) -> Picture:

@@ -75,14 +75,13 @@ def options(bind: str, certificate: Path | None, key: Path | None) -> dict[str, 
     return made
 
 
-def serve_laptop(arguments: argparse.Namespace, api: Api, name: str) -> int:
+def serve_laptop(api: Api, settings: Settings, policy: Policy, name: str, port: int) -> int:
     """Serve the page on loopback until interrupted; prints the address that carries the secret.
 
-    api: connected as the person; name: for the page's corner. Raises FilesError, ApiError.
+    api: connected as the person; name: for the page's corner. Raises ApiError.
     """
-    settings, policy = read_files(arguments.config, arguments.policy)
     access = LaptopAccess(name)
-    address = f"127.0.0.1:{arguments.port}"
+    address = f"127.0.0.1:{port}"
 
     def load_app() -> Flask:
         return build(api, settings, policy, access)[0]
