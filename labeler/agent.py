@@ -26,6 +26,8 @@ FOLD_AT_MOST_SECONDS: Final = 1.0
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 30.0
 
+_random: Final = random.SystemRandom()  # nodes that start together must not ask together
+
 
 class Output(Protocol):
     """Where labels go."""
@@ -102,10 +104,10 @@ class Agent:
             try:
                 self.once()
                 beat("")
-                retry, pause = FIRST_RETRY_SECONDS, interval_seconds * random.uniform(0.9, 1.1)
+                retry, pause = FIRST_RETRY_SECONDS, interval_seconds * _random.uniform(0.9, 1.1)
             except (NodeApiError, OSError) as error:
                 asked = getattr(error, "retry_after", None) or 0.0
-                pause = max(asked, retry) * random.uniform(1.0, 1.5)
+                pause = max(asked, retry) * _random.uniform(1.0, 1.5)
                 retry = min(2 * retry, LAST_RETRY_SECONDS)
                 beat(str(error))
                 log.warning("not published, next try in %.1f s: %s", pause, error)

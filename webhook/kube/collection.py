@@ -4,7 +4,6 @@ Every object is decoded here, one at a time; the one that cannot be is named and
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Final, Generic
 
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.decoding import Event, Reader, T
+from webhook.kube.jitter import jitter
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 100
@@ -155,7 +155,7 @@ class Collection(Generic[T]):
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
-            "timeoutSeconds": str(int(WATCH_SECONDS * random.uniform(0.8, 1.0))),
+            "timeoutSeconds": str(int(WATCH_SECONDS * jitter(0.8, 1.0))),
         }
         began = time.monotonic()
         heard_nothing = True

@@ -7,7 +7,6 @@ trouble by trying again after a growing, jittered pause; a watch that fails agai
 
 import contextlib
 import logging
-import random
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final, Generic
@@ -17,6 +16,7 @@ import msgspec
 from webhook.kube.client import Api, ApiError
 from webhook.kube.collection import Collection, Listing
 from webhook.kube.decoding import Event, ExpiredError, T
+from webhook.kube.jitter import jitter
 
 _MAX_PAUSE_SECONDS: Final = 30.0
 _WATCH_FAILURES: Final = 3
@@ -238,4 +238,4 @@ class Informer(Generic[T]):
 
 def pause_seconds(failures: int) -> float:
     """How long to wait after so many failures in a row: growing, capped, and never in step with others."""
-    return min(_MAX_PAUSE_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.0)
+    return min(_MAX_PAUSE_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * jitter(0.5, 1.0)

@@ -9,7 +9,6 @@ harm to processes that have looked before, several in a row may.
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from webhook.kube.client import ApiError
+from webhook.kube.jitter import jitter
 from webhook.kube.struct import Struct
 
 _LEAST_SECONDS: Final = 0.05
@@ -179,7 +179,7 @@ class Elector:
             # Also on time to say that it is over.
             return max(0.0, min(began + self._retry_seconds, self._leads_until) - now)
         # Candidates that tried at one moment do not do so for ever.
-        return max(0.0, began + self._retry_seconds * random.uniform(1.0, 1.2) - now)
+        return max(0.0, began + self._retry_seconds * jitter(1.0, 1.2) - now)
 
     def _attempt(self) -> None:
         if self._mine is not None:

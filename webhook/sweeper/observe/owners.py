@@ -4,7 +4,6 @@ What is not served, not allowed or not readable only leaves sizes unknown; it ne
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import msgspec
 from webhook.kube.client import Api, ApiError
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
+from webhook.kube.jitter import jitter
 from webhook.workloads.builtin import Job, Owner, job_failures_left
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.shape import Shape
@@ -184,7 +184,7 @@ class Owners:
             if failures:
                 self._wake.wait(pause_seconds(failures))
             else:
-                self._wake.wait(self._check_seconds * random.uniform(0.8, 1.0))
+                self._wake.wait(self._check_seconds * jitter(0.8, 1.0))
 
     def _check(self) -> bool:
         """Watch what is served, and no longer what is not; returns False if some may be readable soon.
