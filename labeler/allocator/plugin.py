@@ -85,8 +85,10 @@ class Plugin:
         context.add_callback(self._inventory.wake)
         told: list[wire.Device] | None = None
         try:
-            while context.is_active():
-                version = self._inventory.version
+            while True:
+                version = self._inventory.version  # read first: the end of the stream changes it as well
+                if not context.is_active():
+                    return
                 now = self.devices()
                 if now != told:
                     told = now
