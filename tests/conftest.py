@@ -4,17 +4,21 @@ Tests that ask for one of its fixtures carry the marker `cluster`; --no-cluster 
 the summary says so. Those of the real node (tests/node) carry `node` as well.
 """
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
+from tests.workers import FilesInTurn, heaviest_first
 
 NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NODE = ("real_control_plane", "real_cluster")
+THREAD_ENDS_SECONDS = 10.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,8 +36,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--no-cluster"):
         kept = [item for item in items if item.get_closest_marker("cluster") is None]
         config.stash[_LEFT_OUT] = len(items) - len(kept)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("cluster")])
         items[:] = kept
+    if hasattr(config, "workerinput"):
+        items.sort(key=heaviest_first)
 
 
 _LEFT_OUT = pytest.StashKey[int]()
@@ -46,6 +52,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             f"NOT RUN because of --no-cluster: {left_out} tests that need the local control plane",
             yellow=True,
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInTurn:
+    return FilesInTurn(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_thread_outlives_its_module() -> Iterator[None]:
+    """A watch that nobody stopped goes on through the tests that follow, and fails in them."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread not in before and not _ends(thread)]
+    assert left == []
+
+
+def _ends(thread: threading.Thread) -> bool:
+    thread.join(THREAD_ENDS_SECONDS)
+    return not thread.is_alive()
 
 
 @pytest.fixture(scope="session")
