@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.admission.harness import MANIFESTS, shipped_policy
 from webhook.cli import policy as command
-from webhook.policy.file import PolicyError, parse_policy
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
 from webhook.policy.store import PolicyStore
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
 

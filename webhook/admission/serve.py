@@ -23,7 +23,8 @@ from webhook.admission.worker import Worker
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
-from webhook.policy.file import PolicyError, load_policy
+from webhook.policy.document import PolicyError
+from webhook.policy.file import load_policy
 from webhook.policy.store import PolicyStore, watch_files
 
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"

@@ -14,7 +14,8 @@ import yaml
 
 from webhook.cli.terminal import complain, say
 from webhook.policy import rendering
-from webhook.policy.file import PolicyError, parse_policy, read_yaml
+from webhook.policy.document import PolicyError, read_yaml
+from webhook.policy.file import parse_policy
 from webhook.policy.rendering import Object, RenderError
 from webhook.policy.values import Policy
 

@@ -138,7 +138,8 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     from webhook.kube.client import ApiError
     from webhook.kube.objects import Metadata, PriorityClass
     from webhook.placement import NoFit, PlacementError
-    from webhook.policy.file import PolicyError, parse_policy
+    from webhook.policy.document import PolicyError
+    from webhook.policy.file import parse_policy
     from webhook.sweeper.settings import Settings
     from webhook.tasks.objects import Task
     from webhook.tasks.wanted import RefusedError, Rules, job_wanted

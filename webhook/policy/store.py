@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from webhook.policy.file import PolicyError, parse_policy
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 
 POLL_SECONDS: Final = 2.0

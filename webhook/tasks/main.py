@@ -21,7 +21,7 @@ from webhook.kube.client import Api, ConnectError
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import Recorder
 from webhook.kube.lease import Elector
-from webhook.policy.file import PolicyError
+from webhook.policy.document import PolicyError
 from webhook.policy.store import PolicyStore
 from webhook.probes import serve
 from webhook.tasks.controller import Controller

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from webhook.policy.file import PolicyError, load_policy
+from webhook.policy.document import PolicyError
+from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
 from webhook.scheduling.gpus import MODEL_LABELS, Counting
 from webhook.sweeper.settings import Settings, SettingsError, load
