@@ -13,7 +13,7 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.kube.copies import connect, kubeconfig
 from webhook.kube.client import Api, ApiError, ConnectError
-from webhook.kube.tokens import REFRESH_SECONDS, TokenFile, token_file_of
+from webhook.kube.tokens import REFRESH_SECONDS, TokenFile
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -83,18 +83,6 @@ def test_while_the_file_cannot_be_read_the_last_token_stays(tmp_path: Path, cont
         path.write_text(content)
     now = REFRESH_SECONDS
     assert file.header() == "Bearer one"
-
-
-@pytest.mark.parametrize(
-    ("context", "expected"),
-    [("mine", "tokens/mine"), (None, None), ("unknown", None)],
-    ids=["named", "current", "unknown"],
-)
-def test_the_token_file_of_the_chosen_context_counts_relative_to_the_kubeconfig(
-    tmp_path: Path, context: str | None, expected: str | None
-) -> None:
-    path = kubeconfig(tmp_path, {"tokenFile": "tokens/mine"})
-    assert token_file_of(path, context) == (tmp_path / expected if expected else None)
 
 
 # --- connections that cannot be made ---------------------------------------------------------------

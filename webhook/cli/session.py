@@ -75,14 +75,11 @@ def namespace_of(options: argparse.Namespace) -> str:
     """The namespace that is meant: the argument's, else the kubeconfig's, else default."""
     if options.namespace:
         return str(options.namespace)
-    import yaml
+    from webhook.kube.kubeconfig import context_of, read
 
     try:
-        content = yaml.safe_load(kubeconfig_of(options).expanduser().read_text())
-        name = options.context or content.get("current-context")
-        contexts = {each.get("name"): each.get("context") or {} for each in content.get("contexts") or ()}
-        return str(contexts.get(name, {}).get("namespace") or "default")
-    except (OSError, AttributeError, yaml.YAMLError):
+        return str(context_of(read(kubeconfig_of(options)), options.context).get("namespace") or "default")
+    except (OSError, ValueError):
         return "default"  # what is wrong with it is said when the connection is made
 
 

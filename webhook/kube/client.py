@@ -1,8 +1,7 @@
 """One HTTP client for the API server: raw bytes out, raw bytes in, every call with a time-out.
 
-Identity, TLS and proxies come from the kubernetes package; bodies do not pass through its models,
-which cost 70 times the decoding and drop fields that they do not know. Tokens are the exception: the
-package reads the tokenFile of a kubeconfig once, and a rotated token would end the connection.
+Bodies do not pass through the models of a client package, which cost 70 times the decoding and drop fields
+that they do not know.
 """
 
 import contextlib
@@ -16,12 +15,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes import config
-from kubernetes.client import Configuration
-from kubernetes.client.rest import RESTClientObject
-from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME, InClusterConfigLoader
 
-from webhook.kube.tokens import TokenFile, token_file_of
+from webhook.kube.identity import Identity, of_this_pod, pool_of
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -60,25 +55,13 @@ class ApiError(Exception):
 class Api:
     """A connection pool to one API server under one identity. Safe for use by many threads."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        user_agent: str,
-        pool_size: int = 16,
-        token_file: TokenFile | None = None,
-    ) -> None:
-        """Take a loaded configuration; pool_size is the number of connections kept alive.
-
-        token_file: where the bearer token is, instead of the configuration's own.
-        """
-        configuration.connection_pool_maxsize = pool_size
-        configuration.keep_alive = True
-        self._configuration = configuration
-        self._host = str(configuration.host).rstrip("/")
-        self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+    def __init__(self, identity: Identity, user_agent: str, pool_size: int = 16) -> None:
+        """Take who asks whom; pool_size is the number of connections kept alive. Raises ValueError."""
+        self._host = identity.server
+        self._credential = identity.credential
+        self._pool = pool_of(identity, pool_size)
         self._user_agent = user_agent
-        self._token_file = token_file
-        self._impersonated = ""
+        self._impersonated = identity.acting_as
 
     @classmethod
     def connect(
@@ -88,25 +71,15 @@ class Api:
 
         Raises ConnectError with a sentence that names what is missing.
         """
-        configuration = Configuration()
         try:
-            if kubeconfig is not None:
-                token = token_file_of(Path(kubeconfig), context)
-                config.load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=str(kubeconfig), context=context, client_configuration=configuration
-                )
-            else:
-                directory = Path(SERVICE_TOKEN_FILENAME).parent
-                loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
-                    str(directory / "token"), str(directory / "ca.crt")
-                )
-                loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-                token = directory / "token"
-            token_file = TokenFile(token) if token else None
-        except (config.ConfigException, OSError, ValueError) as error:
+            if kubeconfig is None:
+                return cls(of_this_pod(), user_agent)
+            from webhook.kube.kubeconfig import identity_of
+
+            return cls(identity_of(Path(kubeconfig), context), user_agent)
+        except (OSError, ValueError) as error:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "this pod's ServiceAccount"
             raise ConnectError(f"no connection to a cluster from {where}: {error}") from error
-        return cls(configuration, user_agent, token_file=token_file)
 
     def acting_as(self, user: str) -> "Api":
         """The same connections under another name, for whoever has the right to impersonate that user."""
@@ -194,14 +167,21 @@ class Api:
                 return response
             refusal = _refusal(method, path, response)
             # What was not authenticated was not done either: with a newer token it may be asked again.
-            if response.status != 401 or self._token_file is None or not self._token_file.renew(token):
+            if response.status != 401 or not self._renewed(token):
                 raise refusal
 
     def _authorization(self) -> str:
         """The header's value, "" without one; asked for every call because tokens are rotated."""
-        if self._token_file is not None:
-            return self._token_file.header()
-        return self._configuration.get_api_key_with_prefix("BearerToken", "authorization") or ""
+        try:
+            return self._credential.header() if self._credential is not None else ""
+        except ValueError as error:
+            raise ApiError(0, "NoCredential", f"no credential for {self._host}: {error}") from error
+
+    def _renewed(self, refused: str) -> bool:
+        try:
+            return self._credential is not None and self._credential.renew(refused)
+        except ValueError as error:
+            raise ApiError(0, "NoCredential", f"no credential for {self._host}: {error}") from error
 
 
 class Stream:

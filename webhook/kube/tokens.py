@@ -5,12 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 REFRESH_SECONDS: Final = 60.0
-"""As client-go and the kubernetes package do; a kubelet renews a token long before it expires."""
+"""As client-go does; a kubelet renews a token long before it expires."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,26 +51,3 @@ class TokenFile:
         if not token:
             raise ValueError(f"token file {self._path} is empty")
         return token
-
-
-def token_file_of(kubeconfig: Path, context: str | None) -> Path | None:
-    """The tokenFile that a kubeconfig's context names, None if it names none.
-
-    Only that is read here; what else may be wrong with a kubeconfig is for its loader to say. Raises
-    OSError, or ValueError if it is no YAML mapping.
-    """
-    try:
-        content = yaml.safe_load(kubeconfig.expanduser().read_text())
-    except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError("it holds no mapping, so it is no kubeconfig")
-    chosen = _named(content, "contexts", context or content.get("current-context")).get("context") or {}
-    user = _named(content, "users", chosen.get("user")).get("user") or {}
-    path = user.get("tokenFile")
-    return kubeconfig.expanduser().parent / path if path else None
-
-
-def _named(content: dict[str, Any], section: str, name: str | None) -> dict[str, Any]:
-    entries = content.get(section) or []
-    return next((entry for entry in entries if entry.get("name") == name), {})
