@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
@@ -67,6 +67,8 @@ class MortalApi(Api):
     ) -> bytes:
         """As Api.request. Raises Killed at the chosen write and ever after."""
         if self.dead.is_set():
+            if threading.current_thread().name.startswith("informer "):
+                raise ApiError(0, "Killed", "a thread of the killed process goes on until it is stopped")
             raise Killed
         name = self._note(method, path, body)
         here = self.death is not None and name == self.death.write

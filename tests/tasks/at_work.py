@@ -1,6 +1,7 @@
 """The task controller at work in this process against a real API server, and what a test asks of it there."""
 
 import contextlib
+import functools
 import re
 import threading
 import time
@@ -25,6 +26,8 @@ from webhook.tasks.wanted import Rules
 
 DEFINITIONS: Final = ("gputasks.yaml", "placements.yaml", "priorityclasses.yaml")
 RUN_FOR: Final = "local.topogate.io/run-for"
+PATIENCE_SECONDS: Final = 180.0
+"""For what takes a second or two on an idle machine: the limit is for what would never come."""
 
 
 def install(cluster: Cluster) -> None:
@@ -79,7 +82,7 @@ def living(api: Api, rules: Policy, namespace: str = "") -> Iterator[Callable[[]
     controller = Controller(api, cache, queue, lambda: Rules(rules, cache.priority_classes()))
     cache.start()
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not cache.synced:
             assert time.monotonic() < deadline, "the copies are not complete"
             time.sleep(0.01)
@@ -102,6 +105,12 @@ class Overlaps:
     found: list[str] = field(default_factory=list)
     running: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     jobs: dict[str, set[str]] = field(default_factory=dict)
+
+    def wait_for_jobs(self, number: int) -> None:
+        """Until so many have been seen: the watch tells of what has been for some time."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while sum(self.jobs_made.values()) < number and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     @property
     def jobs_made(self) -> dict[str, int]:
@@ -136,7 +145,7 @@ class Team:
     namespace: str
     gpus: int = 8
 
-    @property
+    @functools.cached_property
     def api(self) -> Api:
         return self.cluster.api(user_agent=f"user-of-{self.namespace}")
 
@@ -151,6 +160,7 @@ class Team:
 
     def tear_down(self) -> None:
         self.api.request("DELETE", f"/api/v1/nodes/{self.namespace}-n")
+        self.api.close()
 
     def create(self, name: str, spec: dict[str, Any], *, annotations: dict[str, str] | None = None) -> None:
         """A task on the team's node."""
@@ -211,7 +221,7 @@ class Team:
         informer.start()
         jobs.start()
         try:
-            assert jobs.wait_synced(30)
+            assert jobs.wait_synced(PATIENCE_SECONDS)
             yield overlaps
         finally:
             informer.stop()
@@ -237,7 +247,7 @@ class Lives:
     _step: Callable[[], None] | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def until(self, what: str, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Work until a condition holds. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
         looked = 0.0

@@ -27,7 +27,11 @@ def run_case(cluster: Cluster, death: Death | None) -> tuple[Team, Lives, list[s
     lives = Lives(team, mortal(cluster, death))
     try:
         with team.watched() as overlaps:
-            play(team, lives)
+            try:
+                play(team, lives)
+            except TimeoutError as error:
+                return team, lives, [str(error)]
+            overlaps.wait_for_jobs(sum(JOBS_MADE.values()))
             found = [*overlaps.found, *faults(team)]
             if overlaps.jobs_made != JOBS_MADE:
                 found.append(f"Jobs were made this often: {overlaps.jobs_made}")
@@ -61,7 +65,10 @@ def play(team: Team, lives: Lives) -> None:
     team.create("short", {"ttlSecondsAfterFinished": 0}, annotations={RUN_FOR: "0.1s"})
     lives.until("short is gone", lambda: phase("short") == "gone")
     team.api.request("DELETE", objects.path(team.namespace, "big"))
-    lives.until("the Jobs of what is gone are gone", lambda: set(team.jobs()) == {"train"})
+    lives.until(
+        "the Jobs and pods of what is gone are gone",
+        lambda: set(team.jobs()) == {"train"} and not team.pods("big") and not team.pods("short"),
+    )
 
 
 def uid_of(team: Team) -> str:
@@ -83,7 +90,7 @@ def faults(team: Team) -> list[str]:
     return found if len(running) == 1 else [*found, f"there are {len(running)} pods"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_whichever_write_the_controller_dies_at_nothing_is_lost_or_doubled(cluster: Cluster) -> None:
     install(cluster)
     undisturbed, lives, wrong = run_case(cluster, None)

@@ -85,7 +85,7 @@ class Dice:
 
 
 @pytest.mark.parametrize("seed", [1])
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_whatever_users_do_while_controllers_die_every_task_has_its_one_job(
     cluster: Cluster, seed: int
 ) -> None:
@@ -95,17 +95,19 @@ def test_whatever_users_do_while_controllers_die_every_task_has_its_one_job(
     users, kills = Dice(team, seed), random.Random(seed)
     lives = Lives(team, mortal(cluster))
     acts = iter(range(ACTS))
-    with team.watched() as overlaps:
 
-        def acted() -> bool:
-            if kills.random() < 0.15:
-                lives.strike(0.05 * kills.random())
-            users.act()
-            return next(acts, None) is None
+    def acted() -> bool:
+        if kills.random() < 0.15:
+            lives.strike(0.05 * kills.random())
+        users.act()
+        return next(acts, None) is None
 
-        lives.until("all acts are done", acted, 120)
-        lives.until("every task has its one Job and a true status", lambda: not users.faults(), 120)
-    lives.close()
+    try:
+        with team.watched() as overlaps:
+            lives.until("all acts are done", acted)
+            lives.until("every task has its one Job and a true status", lambda: not users.faults())
+    finally:
+        lives.close()
     assert lives.died
     assert overlaps.found == []
     delete_namespace(cluster, team.namespace)
