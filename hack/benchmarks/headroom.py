@@ -2,9 +2,9 @@
 
 Tasks of one worker come and go on simulated nodes, in simulated time. Each policy gets the same tasks in the
 same order: first come, first served, and a task that does not fit waits without holding up the others.
-"default" is topogate's best fit; "headroom" takes the node with the most headroom (the score of cpu, memory
-and GPUs, 0 to 100); "kube-scheduler" adds its LeastAllocated and BalancedAllocation scores over cpu and
-memory, as its default profile does, which does not look at GPUs. No clock is read: a seed has one answer.
+"default" is topogate's best fit; "headroom" its mode of that name (the node with the best score of cpu,
+memory and GPUs, 0 to 100); "kube-scheduler" adds its LeastAllocated and BalancedAllocation scores over cpu
+and memory, as its default profile does, which does not look at GPUs. No clock is read: a seed has one answer.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from webhook.placement import (
     Assignment,
     Gang,
     Member,
+    Mode,
     Node,
     Options,
     PodClass,
@@ -27,7 +28,6 @@ from webhook.placement import (
     place,
     vector,
 )
-from webhook.placement.headroom import Score
 
 GPU = "nvidia.com/gpu"
 GIB = 2**30
@@ -104,16 +104,15 @@ def fitting(task: Task, snapshot: Snapshot) -> list[str]:
     ]
 
 
-def by_default(task: Task, snapshot: Snapshot) -> str | None:
+def by_default(task: Task, snapshot: Snapshot, options: Options | None = None) -> str | None:
     """The placement core's answer."""
-    found = place(Gang(f"t{task.number}", (Member("m", 0, task.kind),)), snapshot)
+    found = place(Gang(f"t{task.number}", (Member("m", 0, task.kind),)), snapshot, options)
     return found.placed[0].node if isinstance(found, Assignment) else None
 
 
 def by_headroom(task: Task, snapshot: Snapshot) -> str | None:
-    """The node with the best headroom score."""
-    score = Score(task.kind, Options(), snapshot.largest)
-    return min(fitting(task, snapshot), key=lambda n: (score.penalty(snapshot.nodes[n]), n), default=None)
+    """The placement core's answer in its mode headroom."""
+    return by_default(task, snapshot, Options(mode=Mode.HEADROOM))
 
 
 def by_kube_scheduler(task: Task, snapshot: Snapshot) -> str | None:

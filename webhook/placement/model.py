@@ -187,11 +187,14 @@ class Gang:
 
 
 class Mode(StrEnum):
-    """How a gang is laid out once the fewest domains are kept."""
+    """How a gang is laid out once the fewest domains are kept (see alike.least_free and alike.most_headroom
+    for how far those modes keep them).
+    """
 
     BEST_FIT = "best-fit"
     LEAST_FREE = "least-free"
     BALANCED = "balanced"
+    HEADROOM = "headroom"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.placement import mixed
-from webhook.placement.alike import knapsack, least_free
+from webhook.placement.alike import knapsack, least_free, most_headroom
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
@@ -112,6 +112,8 @@ def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
         found = _unlike(question, tree.root, budget)
     elif question.options.mode is Mode.LEAST_FREE:
         found = least_free.solve(question, tree.root)
+    elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them
+        found = most_headroom.solve(question, tree.root)
     else:
         found = knapsack.solve(question, tree.root)
     return replace(found, proven=found.proven and tree.exact)

@@ -1,0 +1,62 @@
+"""Mode headroom: where most stays free of cpu, memory and GPUs, so that every node keeps reserves.
+
+Of the smallest domains that hold the gang (a node, else a domain of the lowest label level that has one, else
+the next level up), never above the required level: in each the node with the best headroom score that takes
+the whole gang, else nodes from the best score down until all pods have a place; and of these domains the one
+whose nodes have the best score in the mean. Of equal scores the tighter node, of equal domains the first by
+name. For identical pods alone; what the score of a node is to unlike pods is not defined.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from webhook.placement.costs import SCORE_BITS
+from webhook.placement.question import Counts, Question
+from webhook.placement.solution import Solution
+from webhook.placement.tree import Vertex, domains_at, nodes_of
+
+
+def solve(question: Question, root: Vertex) -> Solution:
+    """The distribution that the mode asks for, or none when they do not fit."""
+    wanted = question.counts[0]
+    for level in _levels(question):
+        fitting = [domain for domain in domains_at(root, level) if domain.room >= wanted]
+        if fitting:
+            return Solution(min((_filled(domain, wanted) for domain in fitting), key=_first)[1], True)
+    return Solution(None, True)
+
+
+def _levels(question: Question) -> Iterator[int | None]:
+    """From the nodes up to the required level, or to the whole cluster."""
+    highest = 0 if question.required is None else question.required
+    yield from range(question.levels, highest - 1, -1)
+    if question.required is None:
+        yield None
+
+
+def _first(filled: tuple[Fraction, dict[str, Counts]]) -> Fraction:
+    return filled[0]
+
+
+def _filled(domain: Vertex, wanted: int) -> tuple[Fraction, dict[str, Counts]]:
+    """The mean penalty of the nodes used in a domain, and the pods on each."""
+    nodes = [node for node in nodes_of(domain) if node.room]
+    whole = [node for node in nodes if node.room >= wanted]
+    if whole:
+        nodes = [min(whole, key=lambda node: (_penalty(node), node.room))]
+    else:
+        nodes.sort(key=lambda node: (_penalty(node), -node.room))
+    counts: dict[str, Counts] = {}
+    penalties = 0
+    for node in nodes:
+        if not wanted:
+            break
+        assert node.state is not None
+        counts[node.state.name] = (min(wanted, node.room),)
+        wanted -= min(wanted, node.room)
+        penalties += _penalty(node)
+    return Fraction(penalties, len(counts)), counts
+
+
+def _penalty(node: Vertex) -> int:
+    return node.own & (1 << SCORE_BITS) - 1
