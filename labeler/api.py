@@ -47,7 +47,7 @@ class ApiClient:
         read_seconds: float = READ_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is sent yet. ca_file: certificates that sign the server's; None for the system's."""
+        """ca_file: certificates that sign the server's; None for the system's."""
         self._server = server.rstrip("/")
         self._token_file = token_file
         self._user_agent = user_agent
@@ -105,7 +105,7 @@ class NodeApi:
         node_name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is sent yet. ca_file: certificates that sign the server's; None for the system's."""
+        """ca_file: certificates that sign the server's; None for the system's."""
         self._path = f"/api/v1/nodes/{quote(node_name, safe='')}"
         self._url = server.rstrip("/") + self._path
         self._client = ApiClient(server, token_file, ca_file, clock=clock)

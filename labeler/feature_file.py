@@ -20,7 +20,6 @@ class FeatureFile:
     """One file, replaced as a whole, and only when it changes. Annotations do not go through NFD."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is written yet."""
         self._path = path
 
     def publish(self, want: Wanted) -> Change:

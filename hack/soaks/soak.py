@@ -65,7 +65,6 @@ class Soak:
     """One run on a cluster that is fresh."""
 
     def __init__(self, cluster: Cluster, plan: Plan) -> None:
-        """Nothing is done yet."""
         self.cluster = cluster
         self.plan = plan
         self.api = cluster.api()

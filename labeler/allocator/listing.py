@@ -22,7 +22,6 @@ class PodResources:
     """One kubelet's service. Connects by itself, and again after the kubelet's restart."""
 
     def __init__(self, socket: Path) -> None:
-        """Nothing is asked yet."""
         self._socket = socket
         self._channel = grpc.insecure_channel(
             f"unix:{socket}",

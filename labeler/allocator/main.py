@@ -124,7 +124,7 @@ class Allocator:
     """All plugins of one vendor on one node."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Nothing is served yet. Raises UsageError."""
+        """Raises UsageError."""
         self._options = options
         self.stop = threading.Event()
         if not options.node_name:

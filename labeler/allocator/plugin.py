@@ -44,7 +44,6 @@ class Plugin:
     prefers = False
 
     def __init__(self, resource: str, inventory: Inventory) -> None:
-        """Nothing is served yet."""
         self.resource = resource
         self._inventory = inventory
         self._streams = 0

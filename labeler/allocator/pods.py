@@ -75,7 +75,6 @@ class NodePods:
     """The pods bound to one node."""
 
     def __init__(self, client: ApiClient, node: str) -> None:
-        """Nothing is asked yet."""
         self._client = client
         self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}', safe='')}"
 

@@ -31,7 +31,6 @@ class AwsSource:
     """This instance's identity."""
 
     def __init__(self, server: MetadataServer) -> None:
-        """Nothing is asked yet."""
         self._server = server
 
     def discover(self) -> Facts:

@@ -47,7 +47,6 @@ class FileSource:
     """One node's entry of a facts file; changes of the file are noticed within seconds."""
 
     def __init__(self, path: Path, node_name: str) -> None:
-        """Nothing is read yet."""
         self._path = path
         self._node_name = node_name
 

@@ -37,7 +37,6 @@ class GceSource:
     """This instance's physical host, and its name as an annotation."""
 
     def __init__(self, server: MetadataServer) -> None:
-        """Nothing is asked yet."""
         self._server = server
 
     def discover(self) -> Facts:

@@ -27,7 +27,6 @@ class NebiusSource:
     """This instance's identity."""
 
     def __init__(self, server: MetadataServer) -> None:
-        """Nothing is asked yet."""
         self._server = server
 
     def discover(self) -> Facts:

@@ -77,7 +77,6 @@ class UdevSource:
         memory_reserved: int = 0,
         ignore_integrated: bool = False,
     ) -> None:
-        """Nothing is read yet."""
         self._events = events
         self._memory_override = memory_override
         self._memory_reserved = memory_reserved

@@ -35,7 +35,7 @@ class Leaves:
 
     @property
     def penalties(self) -> list[int]:
-        """Of each node."""
+        """The headroom penalty of each node."""
         if self.worked_out is None:
             self.worked_out = self.score.penalties(self.states)
         return self.worked_out

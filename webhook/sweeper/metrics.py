@@ -15,7 +15,6 @@ class KnownGauge(Collector):
     """A series without labels that is absent while its value (None) is not known."""
 
     def __init__(self, name: str, text: str) -> None:
-        """Not known yet."""
         self._name = name
         self._text = text
         self.value: float | None = None

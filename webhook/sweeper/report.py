@@ -32,7 +32,6 @@ class Reporter:
     """Collects what a pass finds out and writes what has changed at its end."""
 
     def __init__(self, surroundings: Pass) -> None:
-        """Nothing has been told yet."""
         self._api = surroundings.api
         self._cache = surroundings.cache
         self._settings = surroundings.settings

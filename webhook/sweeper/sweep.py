@@ -76,7 +76,6 @@ class Sweeper:
     """The passes of one leader."""
 
     def __init__(self, surroundings: Pass) -> None:
-        """Nothing is remembered yet."""
         settings, clock = surroundings.settings, surroundings.clock
         self._pass = surroundings
         self._snapshotter = Snapshotter(surroundings.cache, settings)

@@ -24,7 +24,6 @@ class Queue:
     """Keys and when each is due, every key once. Safe for use by many threads."""
 
     def __init__(self) -> None:
-        """Nothing is due."""
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._changed = threading.Condition()

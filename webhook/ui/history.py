@@ -66,7 +66,6 @@ class History:
     """Samples of the last hours, oldest first. Safe for use by many threads."""
 
     def __init__(self) -> None:
-        """No sample yet."""
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=_MOST)
 

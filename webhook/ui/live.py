@@ -51,7 +51,6 @@ class Artist:
     """Draws scenes of a source, keeping what did not change between two of them."""
 
     def __init__(self, source: Objects, settings: Settings, counting: Counting) -> None:
-        """Nothing is drawn yet."""
         self._snapshotter = Snapshotter(source, settings)
         self._counting = counting
         self._known: dict[str, tuple[Pod, GangKey, int]] = {}

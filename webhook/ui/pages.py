@@ -50,7 +50,6 @@ class Pages:
     """The routes that need the live scene."""
 
     def __init__(self, dependencies: Dependencies) -> None:
-        """Nobody has asked yet."""
         self._of = dependencies
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         self._thinking = threading.Lock()

@@ -35,7 +35,6 @@ class Answers:
     """Answers by question, for BELIEVED_SECONDS, at most MOST_ANSWERS of them. Safe for many threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing has been asked yet."""
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[object, tuple[float, Any]] = OrderedDict()

@@ -18,7 +18,7 @@ from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 
 LARGEST_TEXT = 256 * 1024
-"""Of a manifest, in bytes."""
+"""The longest manifest that is read, in bytes."""
 
 MOST_PODS = 20_000
 
@@ -52,11 +52,11 @@ class _With:
         return (*self.view.others, *self.view.gated, *self.more)
 
     def node_items(self) -> Mapping[str, Node]:
-        """The view's."""
+        """The nodes of the view, by name."""
         return self.view.nodes
 
     def current_placements(self) -> Mapping[str, Placement]:
-        """The view's."""
+        """The plans of the view."""
         return self.view.placements
 
 

@@ -42,7 +42,6 @@ class Intel:
     describes_cdi = True
 
     def __init__(self, places: Places) -> None:
-        """Nothing is read yet."""
         self._places = places
 
     def cards(self) -> tuple[Card, ...]:

@@ -43,7 +43,6 @@ class Nvidia:
     describes_cdi = False
 
     def __init__(self, places: Places) -> None:
-        """Nothing is read yet."""
         self._places = places
 
     def cards(self) -> tuple[Card, ...]:

@@ -61,7 +61,7 @@ class Filled:
 
     @property
     def cost(self) -> int:
-        """Of using it and all inside."""
+        """The cost of using it and everything inside it."""
         return self.own + sum(part.cost for part in self.parts)
 
     def deliver(self, units: int, found: dict[str, tuple[int, int]]) -> None:

@@ -27,7 +27,7 @@ class Odd:
 
     @cached_property
     def states(self) -> tuple[Counts, ...]:
-        """See the class."""
+        """Every number of odd pods, class by class, that one node or domain may hold."""
         return tuple(product(*(range(count + 1) for count in self.counts)))
 
     @cached_property

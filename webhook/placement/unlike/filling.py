@@ -19,10 +19,9 @@ _LOOK = 4
 
 
 class Filling(NodePacking):
-    """One question on some nodes."""
+    """The pods of one question, packed into given nodes."""
 
     def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
-        """See NodePacking."""
         super().__init__(question, nodes, budget)
         found = sorted(self.kinds, key=lambda kind: (self.share(kind.free), kind.number))
         self.nodes = [(kind, name) for kind in found for name in kind.names]

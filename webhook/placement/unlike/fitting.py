@@ -22,10 +22,9 @@ _Load = tuple[int, Counts]
 
 
 class Fitting(NodePacking):
-    """One question on some nodes."""
+    """The pods of one question, packed into given nodes."""
 
     def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
-        """See NodePacking."""
         super().__init__(question, nodes, budget)
         self.left: dict[_Load, Counts] = {}
         self.places: dict[_Load, Counts] = {}

@@ -19,7 +19,6 @@ class Avoided:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is avoided yet."""
         self._clock = clock
         self._until: dict[tuple[GangKey, str], float] = {}
         self._pauses: dict[GangKey, tuple[float, float]] = {}

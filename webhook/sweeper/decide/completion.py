@@ -24,7 +24,6 @@ class Completion:
     """Remembers since when each gang has been what it is; losing it only delays."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing has been seen yet."""
         self._settings = settings
         self._clock = clock
         self._growth: dict[GangKey, _Growth] = {}

@@ -15,7 +15,6 @@ class Expectations:
     """What is expected to be seen; losing it only makes the API server refuse a second release."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is expected yet."""
         self._clock = clock
         self._released: dict[str, tuple[float, PlannedPod]] = {}
 

@@ -35,7 +35,7 @@ class KeptNodes:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Nothing has been seen yet. now: the time of day, for sentences."""
+        """now: the time of day, for sentences."""
         self._settings = settings
         self._clock = clock
         self._now = now

@@ -44,7 +44,7 @@ class Reservations:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Nothing is held yet. now: the time of day, for sentences and for the age of gangs."""
+        """now: the time of day, for sentences and for the age of gangs."""
         self._settings = settings
         self._clock = clock
         self._now = now

@@ -15,7 +15,6 @@ class Timestamps:
     """gas-ts: 19 digits that only grow, also over restarts and when the clock is set back."""
 
     def __init__(self) -> None:
-        """Nothing has been seen yet."""
         self._last = 0
 
     def saw(self, annotations: Iterable[Mapping[str, str]], now_ns: int) -> None:

@@ -43,11 +43,11 @@ class ClusterCache:
 
     @property
     def usage_version(self) -> int:
-        """See Changes."""
+        """Another number after each change of what pods use; see Changes."""
         return self._changes.usage_version
 
     def expect(self, places: Mapping[str, str]) -> None:
-        """See Changes."""
+        """uid -> node of pods that we release; see Changes."""
         self._changes.expect(places)
 
     @property

@@ -23,7 +23,7 @@ class Changes:
     def __init__(
         self, gate_prefix: str = keys.GATE_PREFIX, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Nothing has been seen yet. gate_prefix: of the gates that hold a pod for us."""
+        """gate_prefix: of the gates that hold a pod for us."""
         self._gate_prefix = gate_prefix
         self._clock = clock
         self._lock = threading.Lock()

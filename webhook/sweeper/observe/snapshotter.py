@@ -43,7 +43,6 @@ class Snapshotter:
     """Makes views and snapshots of a cache."""
 
     def __init__(self, objects: Objects, settings: Settings) -> None:
-        """Nothing is looked at yet."""
         self._objects = objects
         self._settings = settings
         self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: self._read(node))

@@ -103,7 +103,7 @@ class View:
 
 
 def _name(pod: Pod) -> str:
-    """As the pod's Usage is named."""
+    """The name of the pod's Usage."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 

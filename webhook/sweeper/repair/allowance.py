@@ -31,7 +31,6 @@ class Allowance:
     def __init__(
         self, settings: Settings, owners: JobBudgets, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Nothing has been deleted yet."""
         self._settings = settings
         self._owners = owners
         self._clock = clock

@@ -22,7 +22,6 @@ class HalfReleased:
     """Remembers since when each gang has been half released; losing it only delays."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing has been seen yet."""
         self._settings = settings
         self._clock = clock
         self._halves: dict[GangKey, _Half] = {}
