@@ -66,7 +66,7 @@ WARNED = {
     ),
     "a share that does not divide in an init container": (
         pod(initContainers=[container("c", {I915: "2", SHARE: "501"})]),
-        [f'init container "c": {SHARE} 501 does not divide by 2 GPUs'],
+        [f'init container "c": {SHARE} 501 does not divide by 2 GPUs', f"no container asks for {I915}"],
     ),
     "i915 and xe in two containers": (
         pod(containers=[container("a", {I915: "1"}), container("b", {XE: "1"})]),
@@ -74,7 +74,14 @@ WARNED = {
     ),
     "i915 and xe in an init container and a container": (
         pod(initContainers=[container("a", {I915: "1"})], containers=[container("b", {XE: "1"})]),
-        ["containers ask for"],
+        ["containers ask for", f'init container "a": no container asks for {I915}'],
+    ),
+    "a sidecar that asks for more than its container": (
+        pod(
+            initContainers=[container("s", {I915: "2"}) | {"restartPolicy": "Always"}],
+            containers=[container("c", {I915: "1"})],
+        ),
+        ['sidecar "s": asks for 2 GPUs of the 1 of container "c"'],
     ),
     "tiles in one container only": (
         pod(containers=[container("a", {I915: "1", TILES: "1"}), container("b", {I915: "1"})]),

@@ -42,6 +42,7 @@ class NewContainer(Struct, frozen=True):
 
     name: str = ""
     resources: NewResources | None = None
+    restart_policy: str | None = None
 
 
 class Gate(Struct, frozen=True):

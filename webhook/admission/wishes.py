@@ -13,6 +13,7 @@ from webhook.admission.review import NewContainer, NewPod
 from webhook.kube.struct import Quantities
 from webhook.policy.values import Policy
 from webhook.scheduling import gpu_wishes
+from webhook.scheduling.gpu_wishes import Kind
 from webhook.text import one_line, quote, sentence_list
 
 LONGEST_WARNING: Final = 120
@@ -55,7 +56,7 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
     if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
         return found
     asking = [
-        gpu_wishes.Asking(each.name, gpu_wishes.intel(asked_of(each)), init) for each, init in _all(pod)
+        gpu_wishes.Asking(each.name, gpu_wishes.intel(asked_of(each)), kind) for each, kind in _all(pod)
     ]
     return found + [fault.text for fault in gpu_wishes.faults(asking, pod.annotations)]
 
@@ -67,10 +68,11 @@ def _concerns_intel(pod: NewPod) -> bool:
     return any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each))
 
 
-def _all(pod: NewPod) -> Iterator[tuple[NewContainer, bool]]:
-    """Each container and whether it is an init container, in the order in which they run."""
-    yield from ((each, True) for each in pod.spec.init_containers or ())
-    yield from ((each, False) for each in pod.spec.containers or ())
+def _all(pod: NewPod) -> Iterator[tuple[NewContainer, Kind]]:
+    """Each container and what it is to the pod, in the order in which they run."""
+    for each in pod.spec.init_containers or ():
+        yield each, Kind.SIDECAR if each.restart_policy == "Always" else Kind.INIT
+    yield from ((each, Kind.CONTAINER) for each in pod.spec.containers or ())
 
 
 def shown(found: list[str]) -> tuple[str, ...]:

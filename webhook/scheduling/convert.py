@@ -6,6 +6,7 @@ part of its requests from each.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from labeler.contract import keys
@@ -16,6 +17,7 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
 from webhook.placement.model import CardWish, PodClass, Usage, vector
 from webhook.scheduling import gpu_wishes
+from webhook.scheduling.gpu_wishes import Kind
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -29,7 +31,7 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
     rules = _rules(pod.spec)
     try:
         requests = vector(_requests(pod.spec))
-        wishes = tuple(_wish(container) for container in pod.spec.containers)
+        wishes = _wishes(pod.spec)
     except QuantityError as error:
         return PodClass((), rules, problem=str(error))
     problem = _fault(pod)
@@ -62,19 +64,28 @@ def _requests(spec: objects.PodSpec) -> dict[str, int]:
 
 def _amounts(container: objects.Container) -> ContainerAmounts:
     resources = container.resources
-    return ContainerAmounts(
-        parse_all(resources.requests), parse_all(resources.limits), container.restart_policy == "Always"
-    )
+    return ContainerAmounts(parse_all(resources.requests), parse_all(resources.limits), _goes_on(container))
 
 
 def _fault(pod: objects.Pod) -> str:
     """What makes it pointless to look for cards, "" if nothing does."""
-    asking = [
-        gpu_wishes.Asking(each.name, gpu_wishes.intel({**each.resources.limits, **each.resources.requests}))
-        for each in pod.spec.containers
-    ]
+    spec = pod.spec
+    asking = [_asking(each, Kind.CONTAINER) for each in spec.containers]
+    for each in spec.init_containers:
+        asking.append(_asking(each, Kind.SIDECAR if _goes_on(each) else Kind.INIT))
     found = gpu_wishes.faults(asking, pod.metadata.annotations)
     return next((fault.text for fault in found if fault.refused), "")
+
+
+def _asking(container: objects.Container, kind: Kind) -> gpu_wishes.Asking:
+    resources = container.resources
+    amounts = gpu_wishes.intel({**resources.limits, **resources.requests})
+    return gpu_wishes.Asking(container.name, amounts, kind)
+
+
+def _goes_on(container: objects.Container) -> bool:
+    """Whether an init container is a sidecar."""
+    return container.restart_policy == "Always"
 
 
 def _intel(container: objects.Container) -> dict[str, int]:
@@ -86,15 +97,37 @@ def _intel(container: objects.Container) -> dict[str, int]:
     }
 
 
+def _wishes(spec: objects.PodSpec) -> tuple[CardWish, ...]:
+    """What each container asks of cards, with what the pod's sidecars take of its cards beside it."""
+    wishes = [_wish(container) for container in spec.containers]
+    for sidecar in filter(_goes_on, spec.init_containers):
+        amounts = _intel(sidecar)
+        plugin = _plugin(amounts)
+        host = next((n for n, each in enumerate(spec.containers) if _plugin(_intel(each)) == plugin), None)
+        if plugin is None or host is None:
+            continue
+        # Lent fewer cards than there are, it may be on any of them here: that promises nothing too much.
+        count, per_card = amounts[plugin], dict(wishes[host].per_card)
+        for resource, amount in amounts.items():
+            per_card[resource] = per_card.get(resource, 0) + amount // count
+        wishes[host] = replace(wishes[host], per_card=vector(per_card))
+    return tuple(wishes)
+
+
 def _wish(container: objects.Container) -> CardWish:
-    """The container's cards: xe if it asks for any, else i915; every other amount is shared out evenly."""
+    """A container's cards; every other amount is shared out evenly."""
     amounts = {resource: amount for resource, amount in _intel(container).items() if amount > 0}
-    plugin = next((resource for resource in keys.PLUGIN_RESOURCES if amounts.get(resource)), None)
+    plugin = _plugin(amounts)
     if plugin is None:
         return CardWish()
     count = amounts[plugin]
     shares = {resource: amount // count for resource, amount in amounts.items()}
     return CardWish(count, vector(shares), shares.get(keys.TILES, 0))
+
+
+def _plugin(amounts: Mapping[str, int]) -> str | None:
+    """The resource by which cards are asked for: xe if there is any of it, else i915."""
+    return next((resource for resource in keys.PLUGIN_RESOURCES if amounts.get(resource, 0) > 0), None)
 
 
 def _same_card(pod: objects.Pod) -> tuple[int, ...]:
@@ -145,15 +178,30 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     texts = pod.metadata.annotations if annotations is None else annotations
     containers = pod.spec.containers
     asked = [_intel(container) for container in containers]
+    slots = booked_cards(texts, len(containers))
     cards: dict[str, dict[str, int]] = {}
-    for amounts, slot in zip(asked, booked_cards(texts, len(containers)), strict=False):
-        if any(amounts.get(plugin) for plugin in keys.PLUGIN_RESOURCES):
+    for amounts, slot in zip(asked, slots, strict=False):
+        if _plugin(amounts):
             _book(amounts, slot, cards)
+    for sidecar in filter(_goes_on, pod.spec.init_containers):
+        lent = _intel(sidecar)
+        plugin = _plugin(lent)
+        if plugin:
+            own = [slot for amounts, slot in zip(asked, slots, strict=False) if _plugin(amounts) == plugin]
+            _book(lent, _lent(own, lent[plugin]), cards)
     with_tiles = any(amounts.get(keys.TILES) for amounts in asked)
     tiles = {f"card{card}": own for card, own in booked_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
     name = f"{metadata.namespace}/{metadata.name}"
     return Usage(_requests(pod.spec), cards, tiles, name, gang, pod.spec.priority or 0)
+
+
+def _lent(slots: Sequence[Sequence[int | None]], count: int) -> Sequence[int | None]:
+    """The cards that the node lends a sidecar: the first of its pod's own (see labeler.allocator.choose)."""
+    own = tuple(dict.fromkeys(card for slot in slots for card in slot))
+    if count <= len(own):
+        return own[:count]
+    return own if len(own) == 1 else ()
 
 
 def _book(amounts: Mapping[str, int], slot: Sequence[int | None], cards: dict[str, dict[str, int]]) -> None:

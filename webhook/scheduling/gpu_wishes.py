@@ -7,6 +7,7 @@ Scheduling (intel/platform-aware-scheduling). Sentences fit into one warning of 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from labeler.contract import keys, quantities
@@ -21,13 +22,21 @@ Written = Mapping[str, str | int | float]
 """Resource name -> quantity as its author wrote it."""
 
 
+class Kind(StrEnum):
+    """What a container is to its pod. A sidecar is an init container that goes on (restartPolicy Always)."""
+
+    CONTAINER = "container"
+    INIT = "init container"
+    SIDECAR = "sidecar"
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A container and what it asks of Intel GPUs; init: it runs before the others and gets no cards."""
+    """A container and what it asks of Intel GPUs."""
 
     name: str
     amounts: Written
-    init: bool = False
+    kind: Kind = Kind.CONTAINER
 
     @property
     def plugins(self) -> list[str]:
@@ -41,7 +50,7 @@ class Asking:
         return whole(self.amounts[plugins[0]]) or 0 if plugins else 0
 
     def __str__(self) -> str:
-        return f"{'init container' if self.init else 'container'} {quote(self.name)}"
+        return f"{self.kind} {quote(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +102,33 @@ def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
     kinds = {name for each in asking for name in each.plugins}
     if len(kinds) > 1 and all(len(each.plugins) == 1 for each in asking):
         yield Fault(f"containers ask for {_BOTH}", refused=False)
-    beside = [each for each in asking if not each.init]
+    beside = [each for each in asking if each.kind is Kind.CONTAINER]
     without = [each for each in beside if not whole(each.amounts.get(keys.TILES, 0))]
     if without and len(without) < len(beside):
         # The node's side would hand the tiles to the wrong container.
         yield Fault(
             f"{without[0]} asks for a GPU without tiles beside others with; ask for tiles in all or none"
         )
+    yield from _lent(asking, beside)
+
+
+def _lent(asking: Iterable[Asking], chosen_for: Sequence[Asking]) -> Iterator[Fault]:
+    """Annotations name cards for containers alone. What else asks is lent those of the first that asks."""
+    for each in asking:
+        if each.kind is Kind.CONTAINER:
+            continue
+        plugin = each.plugins[0]
+        host = next((other for other in chosen_for if other.plugins[0] == plugin), None)
+        if host is None:
+            # An init container that is done no longer matters; a sidecar's card would be counted by nobody.
+            yield Fault(
+                f"{each}: no container asks for {plugin}, so no card is chosen for it",
+                refused=each.kind is Kind.SIDECAR,
+            )
+        elif each.count > host.count:
+            yield Fault(f"{each}: asks for {each.count} GPUs of the {host.count} of {host}; ask for no more")
+        if each.kind is Kind.SIDECAR and whole(each.amounts.get(keys.TILES, 0)):
+            yield Fault(f"{each}: asks for {keys.TILES}; it is lent a container's tiles, ask for none")
 
 
 def _fractions(container: Asking) -> Iterator[Fault]:
@@ -124,10 +153,13 @@ def _fractions(container: Asking) -> Iterator[Fault]:
         elif name == keys.TILES and 0 < amount < count:
             yield Fault(
                 f"{container}: {amount} tiles for {count} GPUs; ask for at least one tile a GPU",
-                refused=not container.init,
+                refused=container.kind is not Kind.INIT,
             )
         elif count and amount % count:
-            yield Fault(f"{container}: {name} {amount} does not divide by {count} GPUs", not container.init)
+            yield Fault(
+                f"{container}: {name} {amount} does not divide by {count} GPUs",
+                refused=container.kind is not Kind.INIT,
+            )
 
 
 def _card_lists(annotations: Mapping[str, str]) -> Iterator[Fault]:
@@ -149,7 +181,7 @@ def _same_card(containers: Sequence[Asking], annotations: Mapping[str, str]) -> 
     if value is None:
         return
     names = same_card_names(value)
-    regular = {each.name: each for each in containers if not each.init}
+    regular = {each.name: each for each in containers if each.kind is Kind.CONTAINER}
     unknown = [name for name in names if name not in regular]
     if len(set(names)) != len(names) or len(names) < 2:
         yield Fault(f"{key}: {quote(value)} must name two or more different containers")
@@ -174,5 +206,5 @@ def _links(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iter
     if key not in annotations:
         return
     for container in containers:
-        if not container.init and container.count % 2:
+        if container.kind is Kind.CONTAINER and container.count % 2:
             yield Fault(f"{key}: {container} asks for {container.count} GPUs; links join pairs")
