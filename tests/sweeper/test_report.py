@@ -11,6 +11,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
@@ -71,7 +72,7 @@ class Passes:
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
         for gang in self._gangs:
-            self._reporter.waits(gang, "no room")
+            self._reporter.waits(gang, "no room", Cause.NO_ROOM)
         self._reporter.report(View([], [], {}, {}), self._gangs)
 
     def end(self) -> None:
@@ -158,7 +159,7 @@ def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reporter(Pass(api, cache, Settings()))
-    reporter.waits(gang, "no room for " + "№" * 100_000)
+    reporter.waits(gang, "no room for " + "№" * 100_000, Cause.NO_ROOM)
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
     assert len(reason.encode()) <= 4096
@@ -184,7 +185,9 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
     written = []
     for _ in range(3):
         for gang in gangs:
-            reporter.waits(gang, f"no room at {clock.now:.0f} s")  # each time there is news of each
+            reporter.waits(
+                gang, f"no room at {clock.now:.0f} s", Cause.NO_ROOM
+            )  # each time there is news of each
         api.bodies.clear()
         assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
         written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]

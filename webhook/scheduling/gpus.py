@@ -33,6 +33,10 @@ class Counting:
         pairs = amounts.items() if isinstance(amounts, Mapping) else amounts
         return sum(amount for name, amount in pairs if _is_one_of(name, self.resources))
 
+    def names(self, amounts: Iterable[str]) -> tuple[str, ...]:
+        """Those of these resources that are GPUs."""
+        return _chosen(tuple(amounts), self.resources)
+
     def model(self, labels: Mapping[str, str]) -> str:
         """The model of a node's GPUs, "" if no label tells."""
         return next((labels[key] for key in self.model_labels if labels.get(key)), "")
@@ -41,3 +45,9 @@ class Counting:
 @lru_cache(maxsize=4096)
 def _is_one_of(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def _chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Nodes of one kind offer the same resources in the same order."""
+    return tuple(name for name in names if _is_one_of(name, patterns))

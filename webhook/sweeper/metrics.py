@@ -1,14 +1,19 @@
 """What the sweeper counts and measures."""
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-PHASES: Final = ("observe", "snapshot", "finish", "repair", "place", "rollback", "apply", "report")
+PHASES: Final = ("observe", "snapshot", "finish", "repair", "place", "rollback", "apply", "report", "measure")
 """Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
+
+_LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
+"""Of what gangs wait for, from at once to a day."""
+
+Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 class KnownGauge(Collector):
@@ -88,8 +93,81 @@ class Metrics:
             registry=self.registry,
         )
         self._dropped = 0
+        self._add_gangs()
+        self._add_gpus()
         for phase in PHASES:
             self.passes.labels(phase)
+
+    def _add_gangs(self) -> None:
+        registry = self.registry
+        self.waiting = Gauge(
+            "topogate_gangs_waiting", "Gangs that have no place, by cause.", ["cause"], registry=registry
+        )
+        self.placement_seconds = Histogram(
+            "topogate_time_to_placement_seconds",
+            "From the creation of a plan's oldest pod until it was written and its first pods released.",
+            ["priority_class"],
+            buckets=_LONG_SECONDS,
+            registry=registry,
+        )
+        self.running_seconds = Histogram(
+            "topogate_time_to_running_seconds",
+            "From the creation of a plan's oldest pod until all its pods ran; of plans of this process.",
+            ["priority_class"],
+            buckets=_LONG_SECONDS,
+            registry=registry,
+        )
+        self.spread_ratio = Histogram(
+            "topogate_spread_ratio",
+            "Domains of a whole gang's plan, by the fewest that its GPUs need in an empty cluster.",
+            ["level"],
+            buckets=(1, 1.25, 1.5, 2, 3, 5, 10, 100),
+            registry=registry,
+        )
+        self.preemptions = Counter(
+            "topogate_preemptions_total",
+            "Gangs released in the place of pods of lower priority.",
+            registry=registry,
+        )
+        self.undecided = Counter(
+            "topogate_undecided_decisions_total",
+            "Decisions cut at their bound of steps: gangs placed (perhaps not best), or waiting.",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in ("placed", "waiting"):
+            self.undecided.labels(outcome)
+
+    def _add_gpus(self) -> None:
+        registry = self.registry
+        self.gpus = Gauge(
+            "topogate_gpus",
+            "GPUs: free, used (also by pods that are on their way), excluded (the node takes no pods).",
+            ["model", "state"],
+            registry=registry,
+        )
+        self.largest = Gauge(
+            "topogate_largest_gang_gpus",
+            "The largest gang of whole nodes that fits into one domain of a level, in GPUs.",
+            ["level", "model"],
+            registry=registry,
+        )
+        self.domains = Gauge(
+            "topogate_domains",
+            "Domains with GPUs by level: free, partly or full.",
+            ["level", "state"],
+            registry=registry,
+        )
+        self.reserved = Gauge(
+            "topogate_reserved_gpus",
+            "GPUs of nodes held for gangs that wait long (waiting) or for pods yet to be made (stages).",
+            ["purpose"],
+            registry=registry,
+        )
+        self.unplaced = KnownGauge(
+            "topogate_unplaced_gpu_nodes", "Nodes with GPUs and without a complete set of topology labels."
+        )
+        registry.register(self.unplaced)
 
     def count_dropped_events(self, total: int) -> None:
         """Bring the counter up to what the recorder has counted."""
@@ -98,9 +176,17 @@ class Metrics:
 
     def forget_cluster(self) -> None:
         """Show nothing of a cluster that this process does not follow any more."""
-        for gauge in (self.gangs, self.silence, self.unreadable, self.refused_owners):
+        told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
+        for gauge in (*told, self.gpus, self.largest, self.domains, self.reserved):
             gauge.clear()
-        self.oldest.value = None
+        self.oldest.value = self.unplaced.value = None
+
+    def count_causes(self, causes: Iterable[str], known: Iterable[str]) -> None:
+        """Replace the number of gangs that wait for each cause; known: all causes that there are."""
+        counts: dict[tuple[str, ...], float] = dict.fromkeys(((cause,) for cause in known), 0)
+        for cause in causes:
+            counts[cause,] = counts.get((cause,), 0) + 1
+        replace(self.waiting, counts)
 
     def count_gangs(self, states: Iterable[str]) -> None:
         """Replace the number of gangs in each state."""
@@ -109,3 +195,12 @@ class Metrics:
             counts[state] = counts.get(state, 0) + 1
         for state, count in counts.items():
             self.gangs.labels(state).set(count)
+
+
+def replace(gauge: Gauge, values: Mapping[Labels, float]) -> None:
+    """Show just these values, by label values in their order; a scrape meanwhile misses none that stays."""
+    before = {tuple(sample.labels.values()) for metric in gauge.collect() for sample in metric.samples}
+    for labels, value in values.items():
+        gauge.labels(*labels).set(value)
+    for gone in before - set(values):
+        gauge.remove(*gone)

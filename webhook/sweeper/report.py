@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Done, NewPlan, Orders
+from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.pins import is_gated
@@ -39,6 +39,7 @@ class Reporter:
         self._announcer = surroundings.announcer
         self._may_act = surroundings.may_act
         self._reasons: dict[GangKey, str] = {}
+        self._causes: dict[GangKey, Cause] = {}
         self._settling: set[GangKey] = set()
         self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
             lambda pod, _own: _gang_of_pod(pod)
@@ -57,26 +58,32 @@ class Reporter:
         for warn in told.warnings:
             self._announcer.say(warn.pod, warn.reason, printable(warn.note), warning=True)
         for verdict in told.verdicts:
-            (self.settling if verdict.settles else self.waits)(verdict.gang, verdict.reason)
+            if verdict.settles:
+                self.settling(verdict.gang, verdict.reason)
+            else:
+                self.waits(verdict.gang, verdict.reason, verdict.cause)
         for plan_ in told.placed if isinstance(told, Done) else ():
             self.placed(plan_.gang, _placed(plan_))
 
-    def waits(self, gang: PodGang, reason: str) -> None:
+    def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
         reason = shortened(printable("; ".join([reason, *gang.problems])), REASON_BYTES)
         if self._reasons.get(gang.key) != reason:
             logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
             self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
         self._reasons[gang.key] = reason
+        self._causes[gang.key] = cause
         self._settling.discard(gang.key)
 
     def settling(self, gang: PodGang, reason: str) -> None:
         """A gang is not complete yet."""
         self._settling.add(gang.key)
+        self._causes[gang.key] = Cause.INCOMPLETE
         self._reasons[gang.key] = shortened(printable(reason), REASON_BYTES)
 
     def placed(self, gang: PodGang, note: str) -> None:
         """A gang has its plan."""
+        self._causes.pop(gang.key, None)
         self._reasons[gang.key] = shortened(printable("; ".join(gang.problems)), REASON_BYTES)
         self._settling.discard(gang.key)
         self._announcer.say(
@@ -126,8 +133,10 @@ class Reporter:
         self._failed = {name: error for name, error in self._failed.items() if name in names}
         living = {gang.key for gang in gangs}
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
+        self._causes = {key: cause for key, cause in self._causes.items() if key in living}
         self._settling &= living
         self._metrics.count_gangs(states)
+        self._metrics.count_causes(self._causes.values(), Cause)
         return not self._missed
 
     def _bound_beside_plans(

@@ -9,6 +9,8 @@ import yaml
 
 from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
+from webhook.policy.values import DEFAULT_GPU_RESOURCES
+from webhook.scheduling.gpus import MODEL_LABELS, Counting
 
 
 class SettingsError(ValueError):
@@ -56,6 +58,8 @@ class Settings:
     workflow engine, for one, takes the deletion for a failure of the step.
     schedulers: pods are released to these alone (spec.schedulerName); another may never bind them.
     preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
+    gpu_resources: what the metrics count as GPUs, names or shell patterns. model_label: the node label that
+    names the model of its GPUs in the metrics, before those that are usual.
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
     a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options.
     """
@@ -77,8 +81,17 @@ class Settings:
     schedulers: frozenset[str] = frozenset({"default-scheduler"})
     preempt: bool = True
     ignored_namespaces: frozenset[str] = frozenset()
+    gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
+    model_label: str = MODEL_LABELS[0]
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
+
+    @property
+    def counting(self) -> Counting:
+        """What the metrics count as GPUs, and what names their model."""
+        return Counting(
+            tuple(sorted(self.gpu_resources)), tuple(dict.fromkeys((self.model_label, *MODEL_LABELS)))
+        )
 
 
 _NESTED = ("topology", "options")

@@ -41,6 +41,7 @@ from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -56,7 +57,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a pass works on. snapshot: None if nobody waits; in a large cluster it is most of a pass."""
+    """What a pass works on.
+
+    snapshot: in a large cluster it is most of a pass, so None if nobody waits, but now and then for metrics.
+    """
 
     view: View
     snapshot: Snapshot | None
@@ -85,6 +89,7 @@ class Sweeper:
         self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat)
         self._applier = Applier(surroundings, self._snapshotter)
         self._reporter = Reporter(surroundings)
+        self._figures = Figures(surroundings)
 
     def close(self) -> None:
         """End the threads."""
@@ -104,6 +109,8 @@ class Sweeper:
         reported = False
         with self._guarded("report"):
             reported = self._reporter.report(seen.view, gangs, self._repair.evicted)
+        with self._guarded("measure"):
+            self._figures.note(seen.view, seen.snapshot, self._placer.held_nodes())
         due = min(each.due_seconds for each in (finished, repaired, placed, went_back))
         return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
 
@@ -115,7 +122,7 @@ class Sweeper:
             view = standing(self._snapshotter.view(), self._avoided, self._expectations)
         snapshot = None
         with self._timed("snapshot"):
-            if view.gated:
+            if view.gated or self._figures.is_stale:
                 snapshot = self._snapshotter.snapshot(view)
                 kept = without_overbooked(view, snapshot, self._expectations)
                 if kept is not view:
@@ -149,6 +156,8 @@ class Sweeper:
                 done = self._applier.apply(orders, view)
             self._reporter.hear(done)
             self._remember(done)
+            with self._guarded("measure"):
+                self._figures.hear(orders, done)
             is_settled = not done.failed and not done.evicted
             return _Step(orders, orders.due_seconds if is_settled else SOON_SECONDS)
         return _Step(Orders(), SOON_SECONDS)

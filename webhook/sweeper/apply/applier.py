@@ -20,6 +20,7 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
     OWN_ERROR,
+    Cause,
     Done,
     Eviction,
     NewPlan,
@@ -100,7 +101,8 @@ class Applier:
                 return Done()
             if fault := self._write_if_it_holds(order, view):
                 self._pass.cache.changed.set()
-                return Done(verdicts=(Verdict(gang, f"planned anew, since the cluster changed: {fault}"),))
+                reason = f"planned anew, since the cluster changed: {fault}"
+                return Done(verdicts=(Verdict(gang, reason, Cause.CHANGED),))
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
@@ -112,13 +114,13 @@ class Applier:
             # What is refused for good would take room in each pass, and be refused in each.
             is_final = not error.is_transient and error.status != 409
             return Done(
-                verdicts=(Verdict(gang, f"not committed in this pass: {error}"),),
+                verdicts=(Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),),
                 refused=(Refusal(gang.key),) if is_final else (),
                 failed=True,
             )
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
-            return Done(verdicts=(Verdict(gang, OWN_ERROR),), refused=(Refusal(gang.key),))
+            return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(Refusal(gang.key),))
 
     def _write_if_it_holds(self, order: NewPlan, view: View) -> str:
         """Check by the newest that is known, then write; returns why it does not hold, "" if it does."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -61,13 +62,33 @@ class Warn:
     note: str
 
 
+class Cause(StrEnum):
+    """Why a gang has no place, in one word for metrics; the reason says the rest."""
+
+    INCOMPLETE = "incomplete"
+    OTHER_GATE = "other-gate"
+    OTHER_SCHEDULER = "other-scheduler"
+    WISH = "wish"
+    NO_ROOM = "no-room"
+    HELD = "held-for-others"
+    UNDECIDED = "undecided"
+    CHANGED = "changed"
+    REFUSED = "refused"
+    DEFECT = "defect"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Why a gang stays as it is: it settles (more pods are awaited), or it waits for a place."""
 
     gang: PodGang
     reason: str
-    settles: bool = False
+    cause: Cause
+
+    @property
+    def settles(self) -> bool:
+        """Whether more pods are awaited."""
+        return self.cause is Cause.INCOMPLETE
 
 
 @dataclass(frozen=True)

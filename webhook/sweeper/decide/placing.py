@@ -19,7 +19,7 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed
 from webhook.sweeper.decide.kept import KeptNodes
-from webhook.sweeper.decide.orders import OWN_ERROR, NewPlan, Orders, Verdict
+from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round
@@ -107,6 +107,10 @@ class Placer:
                 return
             yield gang, waiting
 
+    def held_nodes(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Nodes held for gangs that have waited long, and those that plans keep for pods yet to be made."""
+        return self._reservations.nodes, self._kept.nodes
+
     def place_anew(self, gang: PodGang, part: Sequence[Pod]) -> str:
         """Where all of the gang would go if its released part went, "" if nowhere; it is held for it then.
 
@@ -132,11 +136,13 @@ class Placer:
         """Whether the gang is to be placed now."""
         if holders := held_by_others(waiting, self._settings.gate_prefix):
             # A place taken now would stand empty, and be missing to those that may run.
-            now.waits(gang, f"held by the gate {', '.join(holders)}; placed when that is gone")
+            reason = f"held by the gate {', '.join(holders)}; placed when that is gone"
+            now.waits(gang, reason, Cause.OTHER_GATE)
             return False
         if strange := {scheduler_of(pod) for pod in waiting} - self._settings.schedulers:
             served = ", ".join(sorted(self._settings.schedulers))
-            now.waits(gang, f"its scheduler {min(strange)!r} is none to which pods are released: {served}")
+            reason = f"its scheduler {min(strange)!r} is none to which pods are released: {served}"
+            now.waits(gang, reason, Cause.OTHER_SCHEDULER)
             return False
         paused = self._avoided.paused_seconds(gang.key)
         if paused > 0:
@@ -146,7 +152,7 @@ class Placer:
         if remaining > 0:
             now.later(remaining)
             expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
-            now.verdicts.append(Verdict(gang, f"{len(gang.pods)} pods are there, {expected}", settles=True))
+            now.waits(gang, f"{len(gang.pods)} pods are there, {expected}", Cause.INCOMPLETE)
             return False
         return True
 
@@ -154,10 +160,10 @@ class Placer:
         try:
             placed = self._find(gang, waiting, now)
         except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-            now.waits(gang, str(error))
+            now.waits(gang, str(error), Cause.WISH)
         except Exception:  # one bad gang never stops the others
             logger.exception("gang_failed gang=%s", gang.key)
-            now.waits(gang, OWN_ERROR)
+            now.waits(gang, OWN_ERROR, Cause.DEFECT)
         else:
             if placed is not None:
                 now.plans.append(placed)
@@ -179,8 +185,8 @@ class Placer:
         asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
         if shape in now.no_fit:
-            name, sentence = now.no_fit[shape]
-            now.waits(gang, sentence.replace(name, str(gang.key), 1))
+            name, sentence, cause = now.no_fit[shape]
+            now.waits(gang, sentence.replace(name, str(gang.key), 1), cause)
             memory.no_fit = failure
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
@@ -203,8 +209,12 @@ class Placer:
         cut = "" if not now.budget.exhausted else CUT
         parts = _elastic(gang, waiting), answer.sentence, cut, _later(gang), told(holders)
         sentence = "; ".join(filter(None, parts))
-        now.waits(gang, sentence)
-        now.no_fit[shape] = asked.gang.name, sentence
+        if now.budget.exhausted or not answer.proven:
+            cause = Cause.UNDECIDED
+        else:
+            cause = Cause.HELD if holders else Cause.NO_ROOM
+        now.waits(gang, sentence, cause)
+        now.no_fit[shape] = asked.gang.name, sentence, cause
         memory.no_fit = failure
         return None
 

@@ -57,6 +57,11 @@ class Reservations:
         held = self._held.get(key)
         return held.nodes if held else frozenset()
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """All that are held."""
+        return frozenset().union(*(each.nodes for each in self._held.values()))
+
     def before(
         self, rank: Mapping[GangKey, int], gang: PodGang, waiting: Iterable[Pod]
     ) -> dict[GangKey, Held]:
@@ -131,7 +136,7 @@ class Reservations:
         logger.info("reserves gang=%s nodes=%d", key, len(held.nodes))
 
     def _taken(self) -> frozenset[str]:
-        return self._kept.union(*(each.nodes for each in self._held.values()))
+        return self._kept | self.nodes
 
     def _age_seconds(self, gang: PodGang) -> float:
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.placement import Budget, Snapshot
-from webhook.sweeper.decide.orders import NewPlan, Verdict
+from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -68,7 +68,7 @@ class Round:
     due_seconds: float
     assumed: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=lambda: Budget(0))
-    no_fit: dict[Hashable, tuple[str, str]] = field(default_factory=dict)
+    no_fit: dict[Hashable, tuple[str, str, Cause]] = field(default_factory=dict)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -81,6 +81,6 @@ class Round:
         """Something is due then, whatever is heard."""
         self.due_seconds = min(self.due_seconds, seconds)
 
-    def waits(self, gang: PodGang, reason: str) -> None:
+    def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """The gang has no place, and why."""
-        self.verdicts.append(Verdict(gang, reason))
+        self.verdicts.append(Verdict(gang, reason, cause))

@@ -1,0 +1,219 @@
+"""What passes come to in the metrics: times, causes, spread, what is held."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import generate_latest
+
+from labeler.contract import keys
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
+from webhook.kube.objects import Pod
+from webhook.placement import Options
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Cause, Done, Orders
+from webhook.sweeper.figures import MOST_CLASSES, OTHER, Figures
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.settings import Settings
+
+CREATED = 1767225600.0
+"""2026-01-01T00:00:00Z, when the pods of these tests are made."""
+
+
+def gang_pod(name: str, gang: str = "g", **more: Any) -> Pod:
+    annotations = {keys.GANG_ANNOTATION: gang, **more.pop("annotations", {})}
+    metadata = {"annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return gpu_pod(name, metadata=metadata, **more)
+
+
+class Passes:
+    """Passes over a cluster in memory, whose orders all are carried out."""
+
+    def __init__(self, cluster: Nodes, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings(settle_seconds=0, patience_seconds=0)
+        self.cluster = cluster
+        self.placing = Placing(cluster, self.settings)
+        self.metrics, self.clock, self.now = Metrics(), Clock(), Clock()
+        nobody: Any = None
+        surroundings = Pass(nobody, nobody, self.settings, self.metrics, clock=self.clock)
+        self.figures = Figures(surroundings, self.now)
+        self.now.now = CREATED
+
+    def one(self, held: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())) -> Orders:
+        orders = self.placing.one()
+        self.figures.hear(orders, Done(placed=orders.plans))
+        view = self.placing.view()
+        self.figures.note(view, self.placing.snapshotter.snapshot(view), held)
+        self.clock.now += 60
+        return orders
+
+    def bind(self, orders: Orders, phase: str = "Running") -> None:
+        """The planned pods come to this phase on their nodes."""
+        nodes = {entry.uid: entry.node for plan in orders.plans for entry in plan.entries}
+        self.cluster.pods = [
+            gpu_pod(pod.metadata.name, node=nodes[pod.metadata.uid], phase=phase)
+            if pod.metadata.uid in nodes
+            else pod
+            for pod in self.cluster.pods
+        ]
+
+    def shown(self, name: str) -> dict[str, float]:
+        """The samples of one series, by what stands between its braces."""
+        lines = generate_latest(self.metrics.registry).decode().splitlines()
+        found = [line.partition(name)[2].rpartition(" ") for line in lines if line.startswith(f"{name}{{")]
+        return {labels: float(value) for labels, _, value in found}
+
+
+def racked(cluster: Nodes, *places: tuple[str, str]) -> Nodes:
+    """Give the nodes their block and subblock, one after the other."""
+    for number, (block, subblock) in enumerate(places):
+        name = f"n{number}"
+        labels = dict(zip(keys.GCE_TOPOLOGY, (block, subblock, name), strict=True))
+        old = cluster.nodes[name]
+        cluster.nodes[name] = msgspec.structs.replace(
+            old, metadata=msgspec.structs.replace(old.metadata, labels=labels)
+        )
+    return cluster
+
+
+def test_a_plan_is_timed_by_its_oldest_pod_and_class() -> None:
+    passes = Passes(Nodes(2, gang_pod("a", priorityClassName="high"), gang_pod("b", priorityClassName="high")))
+    passes.now.now = CREATED + 42
+    passes.one()
+    assert passes.shown("topogate_time_to_placement_seconds_sum") == {'{priority_class="high"}': 42}
+    assert passes.shown("topogate_time_to_placement_seconds_count") == {'{priority_class="high"}': 1}
+
+
+def test_a_gang_runs_when_all_its_pods_do_and_is_timed_once() -> None:
+    passes = Passes(Nodes(2, gang_pod("a"), gang_pod("b")))
+    orders = passes.one()
+    passes.bind(orders, "Pending")
+    passes.one()
+    assert passes.shown("topogate_time_to_running_seconds_count") == {}
+    passes.bind(orders)
+    passes.now.now = CREATED + 7
+    for _ in range(2):
+        passes.one()
+    assert passes.shown("topogate_time_to_running_seconds_sum") == {'{priority_class="none"}': 7}
+    assert passes.shown("topogate_time_to_running_seconds_count") == {'{priority_class="none"}': 1}
+
+
+def test_a_gang_that_goes_before_it_runs_is_not_timed() -> None:
+    passes = Passes(Nodes(1, gang_pod("a")))
+    passes.one()
+    passes.cluster.pods = []
+    passes.one()
+    assert passes.shown("topogate_time_to_running_seconds_count") == {}
+
+
+def test_priority_classes_beyond_a_bound_share_a_series() -> None:
+    count = MOST_CLASSES + 3
+    pods = [gang_pod(f"p{i}", f"g{i}", priorityClassName=f"c{i:03}") for i in range(count)]
+    passes = Passes(Nodes(count, *pods))
+    passes.one()
+    counts = passes.shown("topogate_time_to_placement_seconds_count")
+    assert len(counts) == MOST_CLASSES + 1
+    assert counts[f'{{priority_class="{OTHER}"}}'] == 3
+
+
+def test_the_spread_is_compared_with_the_fewest_domains_of_an_empty_cluster() -> None:
+    """b0 {n0 used, n1}, b1 {n2, n3 used}: two nodes of one block would have done for the gang."""
+    cluster = Nodes(4, gpu_pod("x", node="n0"), gpu_pod("y", node="n3"), gang_pod("a"), gang_pod("b"))
+    passes = Passes(racked(cluster, ("b0", "s0"), ("b0", "s0"), ("b1", "s1"), ("b1", "s1")))
+    passes.one()
+    sums = passes.shown("topogate_spread_ratio_sum")
+    assert sums == {'{level="block"}': 2, '{level="subblock"}': 2, '{level="host"}': 1, '{level="node"}': 1}
+
+
+def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
+    placed = gpu_pod("a", node="n0", metadata={"annotations": {keys.GANG_ANNOTATION: "g"}})
+    passes = Passes(Nodes(2, placed, gang_pod("b")))
+    assert passes.one().plans
+    assert passes.shown("topogate_spread_ratio_sum") == {}
+
+
+def test_gpus_of_held_nodes_are_told_by_what_they_are_held_for() -> None:
+    passes = Passes(Nodes(3, gpus=8))
+    passes.one((frozenset({"n0", "n1", "gone"}), frozenset({"n2"})))
+    assert passes.shown("topogate_reserved_gpus") == {'{purpose="waiting"}': 16, '{purpose="stages"}': 8}
+
+
+def test_gangs_that_preempt_are_counted() -> None:
+    low = gpu_pod("low", node="n0", priority=1)
+    passes = Passes(Nodes(1, low, gang_pod("high", priority=100)))
+    passes.one()
+    assert "topogate_preemptions_total 1.0" in generate_latest(passes.metrics.registry).decode()
+
+
+def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
+    passes = Passes(Nodes(1, pod, *others), Settings(settle_seconds=0, patience_seconds=0, **settings))
+    (verdict,) = passes.one().verdicts
+    return verdict.cause
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({"schedulingGates": [{"name": keys.GATE}, {"name": "quota"}]}, Cause.OTHER_GATE),
+        ({"schedulerName": "strange"}, Cause.OTHER_SCHEDULER),
+        ({"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}}, Cause.WISH),
+        ({"gpus": 2}, Cause.NO_ROOM),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Cause) else "",
+)
+def test_a_gang_waits_for_one_cause(more: dict[str, Any], cause: Cause) -> None:
+    assert cause_of(gang_pod("a", **more)) is cause
+
+
+def test_a_gang_of_unknown_size_waits_because_it_is_incomplete() -> None:
+    passes = Passes(Nodes(1, gang_pod("a")), Settings(settle_seconds=5))
+    (verdict,) = passes.one().verdicts
+    assert (verdict.cause, verdict.settles) == (Cause.INCOMPLETE, True)
+
+
+def test_what_was_not_decided_within_its_bound_is_counted() -> None:
+    pods = [gang_pod(f"p{i}", gpus=1 + i % 3) for i in range(12)]
+    options = Options(bound=1)
+    passes = Passes(Nodes(4, *pods, gpus=6), Settings(settle_seconds=0, patience_seconds=0, options=options))
+    (verdict,) = passes.one().verdicts
+    assert verdict.cause is Cause.UNDECIDED
+    assert passes.shown("topogate_undecided_decisions_total")['{outcome="waiting"}'] == 1
+
+
+def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
+    metrics = Metrics()
+    metrics.count_causes([Cause.NO_ROOM, Cause.NO_ROOM, Cause.WISH], Cause)
+    text = generate_latest(metrics.registry).decode()
+    assert 'topogate_gangs_waiting{cause="no-room"} 2.0' in text
+    assert 'topogate_gangs_waiting{cause="undecided"} 0.0' in text
+
+
+def test_a_model_that_has_left_the_cluster_is_shown_no_more() -> None:
+    passes = Passes(Nodes(1))
+    old = passes.cluster.nodes["n0"]
+    for model in ("A", "B"):
+        labels = {keys.GPU_MODEL_LABEL: model}
+        metadata = msgspec.structs.replace(old.metadata, labels=labels)
+        passes.cluster.nodes = {"n0": msgspec.structs.replace(old, metadata=metadata)}
+        passes.one()
+    assert passes.shown("topogate_gpus") == {'{model="B",state="free"}': 1, '{model="B",state="used"}': 0}
+
+
+def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
+    passes = Passes(Nodes(1))
+    assert passes.figures.is_stale
+    passes.one()
+    passes.clock.now -= 59
+    assert not passes.figures.is_stale
+    passes.cluster.nodes = {}
+    passes.one()
+    assert passes.shown("topogate_gpus")['{model="",state="free"}'] == 1, "a second later it still holds"
+    passes.one()
+    assert passes.shown("topogate_gpus") == {}
+
+
+def test_the_operator_says_what_counts_as_a_gpu() -> None:
+    settings = Settings(gpu_resources=frozenset({"example.com/chip"}), model_label="chip")
+    assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)
+    assert settings.counting.model({"chip": "C1", keys.GPU_MODEL_LABEL: "other"}) == "C1"
