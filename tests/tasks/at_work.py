@@ -12,15 +12,14 @@ from typing import Any, Final
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
+from hack.soaks.overlaps import Overlaps, watched
 from labeler.contract import keys
 from tests.sweeper.mortal import Death, Killed, MortalApi
 from tests.tasks.builders import policy
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.kube.informer import Informer
 from webhook.policy.values import Policy
 from webhook.tasks import objects
 from webhook.tasks.controller import Controller
-from webhook.tasks.objects import Job, Worker
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.wanted import Rules
 
@@ -99,45 +98,6 @@ def living(api: Api, rules: Policy, namespace: str = "") -> Iterator[Callable[[]
 
 
 @dataclass
-class Overlaps:
-    """Watches a namespace: the Jobs that there were, and pods of one rank that run under two of them."""
-
-    found: list[str] = field(default_factory=list)
-    running: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
-    jobs: dict[str, set[str]] = field(default_factory=dict)
-
-    def wait_for_jobs(self, number: int) -> None:
-        """Until so many have been seen: the watch tells of what has been for some time."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while sum(self.jobs_made.values()) < number and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    @property
-    def jobs_made(self) -> dict[str, int]:
-        """How many Jobs of each name there have been."""
-        return {name: len(uids) for name, uids in self.jobs.items()}
-
-    def see_job(self, before: Job | None, after: Job | None) -> None:
-        for job in (before, after):
-            if job is not None:
-                self.jobs.setdefault(job.metadata.name, set()).add(job.metadata.uid)
-
-    def see(self, before: Worker | None, after: Worker | None) -> None:
-        pod = after or before
-        if pod is None or pod.metadata.controller is None:
-            return
-        labels = pod.metadata.labels
-        which = (labels[keys.TASK_UID_LABEL], labels["batch.kubernetes.io/job-completion-index"])
-        there = self.running.setdefault(which, {})
-        if after is None or after.status.phase != "Running":
-            there.pop(pod.metadata.uid, None)
-            return
-        there[pod.metadata.uid] = pod.metadata.controller.uid
-        if len(set(there.values())) > 1:
-            self.found.append(f"{pod.metadata.name} runs beside a pod of an earlier Job")
-
-
-@dataclass
 class Team:
     """A namespace with a node of its own for its tasks, and the API as its user."""
 
@@ -207,25 +167,8 @@ class Team:
         seen = status.get("observedGeneration") == task["metadata"]["generation"]
         return str(status.get("phase", "")) if seen else ""
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[Overlaps]:
-        overlaps = Overlaps()
-        informer = Informer(
-            self.api,
-            f"/api/v1/namespaces/{self.namespace}/pods",
-            Worker,
-            on_event=overlaps.see,
-            label_selector=keys.TASK_UID_LABEL,
-        )
-        jobs = Informer(self.api, objects.jobs_path(self.namespace), Job, on_event=overlaps.see_job)
-        informer.start()
-        jobs.start()
-        try:
-            assert jobs.wait_synced(PATIENCE_SECONDS)
-            yield overlaps
-        finally:
-            informer.stop()
-            jobs.stop()
+    def watched(self) -> contextlib.AbstractContextManager[Overlaps]:
+        return watched(self.api, self.namespace, PATIENCE_SECONDS)
 
 
 def mortal(cluster: Cluster, death: Death | None = None, agent: str = "controller") -> MortalController:

@@ -13,7 +13,7 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.mortal import AFTER, BEFORE, Death
-from tests.tasks.at_work import RUN_FOR, Lives, Team, install, mortal
+from tests.tasks.at_work import PATIENCE_SECONDS, RUN_FOR, Lives, Team, install, mortal
 from webhook.tasks import objects
 
 PARALLEL: Final = 6
@@ -31,7 +31,7 @@ def run_case(cluster: Cluster, death: Death | None) -> tuple[Team, Lives, list[s
                 play(team, lives)
             except TimeoutError as error:
                 return team, lives, [str(error)]
-            overlaps.wait_for_jobs(sum(JOBS_MADE.values()))
+            overlaps.wait_for_jobs(sum(JOBS_MADE.values()), PATIENCE_SECONDS)
             found = [*overlaps.found, *faults(team)]
             if overlaps.jobs_made != JOBS_MADE:
                 found.append(f"Jobs were made this often: {overlaps.jobs_made}")

@@ -1,0 +1,184 @@
+"""People who start, change and end GPUTasks at random, and what must be true of their tasks in the end."""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.tasks import objects
+
+RUN_FOR: Final = "local.topogate.io/run-for"
+_CLASSES: Final = {"low": "gpu-low-priority", "medium": "gpu-medium-priority", "high": "gpu-high-priority"}
+_ENDED: Final = (objects.SUCCEEDED, objects.FAILED)
+
+
+@dataclass
+class Wish:
+    """What a user wants of one task now. ends: its workers end by themselves after a while."""
+
+    priority: str
+    workers: int
+    ends: bool
+    suspend: bool = False
+    attempt: int = 0
+
+
+@dataclass
+class Users:
+    """Does one thing after another in a namespace: `total` tasks altogether, at most `live` at a time."""
+
+    api: Api
+    namespace: str
+    total: int
+    live: int
+    choices: random.Random
+    done: Counter[str]
+    wishes: dict[str, Wish] = field(default_factory=dict)
+
+    def act(self) -> None:
+        """One act of one user. Raises ApiError, with nothing done or not known whether it was done."""
+        can_create = self.done["create"] < self.total and len(self.wishes) < self.live
+        if can_create and (not self.wishes or self.choices.random() < 0.4):
+            self._create()
+            return
+        name = self.choices.choice(sorted(self.wishes))
+        wish = self.wishes[name]
+        act = self.choice()
+        self.done[act] += 1
+        match act:
+            case "suspend":
+                wish.suspend = not wish.suspend
+                self._change(name, suspend=wish.suspend)
+            case "attempt":
+                wish.attempt += 1
+                self._change(name, attempt=wish.attempt)
+            case "priority":
+                wish.priority = self.choices.choice(sorted(_CLASSES))
+                self._change(name, priority=wish.priority)
+            case "delete":
+                self._delete(objects.path(self.namespace, name))
+                del self.wishes[name]
+            case "delete job":
+                self._delete(objects.jobs_path(self.namespace, name))
+
+    def choice(self) -> str:
+        """What is done next to a task. Deleted in the end are about as many as are made."""
+        deletes = 1 if len(self.wishes) < self.live else 4
+        return self.choices.choices(
+            ("suspend", "attempt", "priority", "delete", "delete job"), (3, 1, 1, deletes, 1)
+        )[0]
+
+    def _create(self) -> None:
+        # Names come again, as those of tasks that have just been deleted.
+        name = next(name for number in itertools.count() if (name := f"t{number}") not in self.wishes)
+        wish = Wish(
+            self.choices.choice(sorted(_CLASSES)),
+            self.choices.choice((1, 1, 1, 2, 3)),
+            self.choices.random() < 0.3,
+        )
+        template = {
+            "metadata": {"annotations": {RUN_FOR: f"{self.choices.randint(1, 5)}s"} if wish.ends else {}},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "i"}],
+            },
+        }
+        spec = {
+            "gpu-amount": self.choices.choice(("1", "2", "4")),
+            "priority": wish.priority,
+            "workers": wish.workers,
+            "template": template,
+        }
+        head = {"apiVersion": objects.GROUP_VERSION, "kind": objects.KIND, "metadata": {"name": name}}
+        body = {**head, "spec": spec}
+        self.api.request("POST", objects.path(self.namespace), body=body)
+        self.wishes[name] = wish
+        self.done["create"] += 1
+
+    def _change(self, name: str, **spec: Any) -> None:
+        path = objects.path(self.namespace, name)
+        self.api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+
+    def _delete(self, path: str) -> None:
+        try:
+            self.api.request("DELETE", path, query={"propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    # --- what must be true ----------------------------------------------------------------------
+
+    def faults(self) -> list[str]:
+        """What is not true (yet) of tasks and Jobs. Raises ApiError."""
+        tasks = self._items(objects.path(self.namespace))
+        jobs = self._items(objects.jobs_path(self.namespace))
+        pods = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        ended = {name for name, task in tasks.items() if (task.get("status") or {}).get("phase") in _ENDED}
+        found = _differences("tasks", tasks, self.wishes)
+        # The Job of a task that has ended may have been deleted by hand, and is not made again.
+        found += _differences("Jobs", jobs, (tasks.keys() - ended) | (ended & jobs.keys()))
+        for name in tasks.keys() & jobs.keys() & self.wishes.keys():
+            own = [pod for pod in pods if pod["metadata"].get("labels", {}).get(keys.TASK_LABEL) == name]
+            truth = _ended_truth if name in ended else _live_truth
+            facts = truth(self.wishes[name], tasks[name], jobs[name], own)
+            found += [f"{name}: {what} is {a}, not {b}" for what, (a, b) in facts.items() if a != b]
+        return found
+
+    def _items(self, path: str) -> dict[str, dict[str, Any]]:
+        return {each["metadata"]["name"]: each for each in self.api.json("GET", path)["items"]}
+
+
+Facts = dict[str, tuple[Any, Any]]
+
+
+def _differences(what: str, there: Iterable[str], wanted: Iterable[str]) -> list[str]:
+    missing, more = sorted(set(wanted) - set(there)), sorted(set(there) - set(wanted))
+    return [f"{what} missing: {missing}"] * bool(missing) + [f"{what} too many: {more}"] * bool(more)
+
+
+def _ended_truth(wish: Wish, task: dict[str, Any], job: dict[str, Any], pods: list[dict[str, Any]]) -> Facts:
+    left = [pod for pod in pods if pod["status"].get("phase") not in _ENDED]
+    return {
+        "owner": (job["metadata"]["ownerReferences"][0]["uid"], task["metadata"]["uid"]),
+        "an end that its wish allows": (wish.ends, True),
+        "pods that have not ended": (len(left), 0),
+    }
+
+
+def _live_truth(wish: Wish, task: dict[str, Any], job: dict[str, Any], pods: list[dict[str, Any]]) -> Facts:
+    status, labels = task.get("status") or {}, job["metadata"]["labels"]
+    live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    there = [pod for pod in live if pod["status"].get("phase") not in _ENDED]
+    running = [pod for pod in there if pod["status"].get("phase") == "Running"]
+    waiting = [pod for pod in there if not pod["spec"].get("nodeName")]
+    if wish.suspend:
+        expected = objects.SUSPENDED
+    elif waiting:
+        expected = objects.RUNNING if running else objects.WAITING
+    else:
+        expected = objects.RUNNING
+    nodes = {pod["spec"]["nodeName"] for pod in there if pod["spec"].get("nodeName")}
+    facts: Facts = {
+        "owner": (job["metadata"]["ownerReferences"][0]["uid"], task["metadata"]["uid"]),
+        "generation": (status.get("observedGeneration"), task["metadata"]["generation"]),
+        "attempt": (
+            (labels[keys.TASK_ATTEMPT_LABEL], status.get("attempt", 0)),
+            (str(wish.attempt), wish.attempt),
+        ),
+        "suspend": (job["spec"].get("suspend"), wish.suspend),
+        "phase": (status.get("phase"), expected),
+        "running": (status.get("running", 0), len(running)),
+        "pods": (len(there), 0) if wish.suspend else (len(live), wish.workers),
+        "nodes": (set(status.get("nodes") or ()), nodes),
+    }
+    if waiting and not wish.suspend:
+        # Only what waits is made anew for another class; what runs keeps its own until its next start.
+        facts["a reason to wait"] = (bool(status.get("reason")), True)
+        if not running and len(waiting) == len(there):
+            classes = {pod["spec"].get("priorityClassName") for pod in waiting}
+            facts["class"] = (classes, {_CLASSES[wish.priority]})
+    return facts
