@@ -10,9 +10,11 @@ from hack.local.nodes import SimulatedNode
 
 
 @contextmanager
-def installed_for(cluster: Cluster, grid: Sequence[SimulatedNode]) -> Iterator[Installation]:
+def installed_for(
+    cluster: Cluster, grid: Sequence[SimulatedNode], components: tuple[str, ...] = ()
+) -> Iterator[Installation]:
     """topogate with the facts of these nodes, which the caller registers and labels."""
-    installation = Installation(cluster)
+    installation = Installation(cluster, components=components)
     nodes.register(cluster.api(), [system_node()], labelled=False)
     installation.apply(facts_of(grid))
     try:

@@ -38,6 +38,7 @@ class Installation:
 
     cluster: Cluster
     base: str = "base"
+    components: tuple[str, ...] = ()
     webhook_port: int = field(default_factory=free_port)
     programs: dict[str, Program] = field(default_factory=dict)
 
@@ -110,8 +111,10 @@ class Installation:
             "labeler.yaml": yaml.safe_dump({"sources": [{"file": {"path": "/etc/topogate/facts.yaml"}}]}),
             "facts.yaml": yaml.safe_dump(facts),
         }
+        manifests = os.path.relpath(ROOT / "manifests", folder.resolve())
         return {
-            "resources": [os.path.relpath(ROOT / "manifests" / self.base, folder.resolve())],
+            "resources": [f"{manifests}/{self.base}"],
+            "components": [f"{manifests}/components/{name}" for name in self.components],
             "patches": [
                 _patch(
                     "MutatingWebhookConfiguration",
