@@ -166,6 +166,15 @@ def test_the_workers_of_a_gputask_are_one_gang_in_one_block(installed: Installat
     pods = applied(installed, opted_in, "11-gputask-gang.yaml", 3)
     assert len(blocks_of(pods)) == 1
     assert gangs_of(installed, opted_in) == {"Job/pretrain": 3}
+    api, path = installed.cluster.api(), f"/apis/discovery.k8s.io/v1/namespaces/{opted_in}/endpointslices"
+
+    def names() -> set[str]:
+        slices = api.json("GET", path)["items"]
+        return {each.get("hostname", "") for part in slices for each in part.get("endpoints") or ()}
+
+    installed.cluster.wait_for(
+        "the workers' names in DNS", lambda: names() == {f"pretrain-{rank}" for rank in range(3)}
+    )
 
 
 def test_every_example_has_a_test() -> None:

@@ -49,6 +49,37 @@ def test_workers_become_an_indexed_job_of_that_many_at_once() -> None:
     assert {"name": "TOPOGATE_WORKERS", "value": "4"} in container["env"]
 
 
+@pytest.mark.parametrize(
+    ("written", "subdomain", "leader"),
+    [
+        ({}, "train", "train-0.train"),
+        ({"subdomain": "ring"}, "ring", "train-0.ring"),
+        ({"hostname": "all-alike"}, None, None),
+    ],
+    ids=["plain", "own-subdomain", "own-hostname"],
+)
+def test_several_workers_have_a_subdomain_and_know_their_leaders_address(
+    written: dict[str, Any], subdomain: str | None, leader: str | None
+) -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], **written}}
+    pod = pod_of(task({"workers": 2, "template": template}))
+    assert pod.get("subdomain") == subdomain
+    told = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    assert told.get("TOPOGATE_LEADER") == leader
+
+
+def test_a_worker_alone_has_no_subdomain_and_no_leader() -> None:
+    pod = pod_of(task({"image": "i"}))
+    assert "subdomain" not in pod
+    assert [each["name"] for each in pod["containers"][0]["env"]] == ["TOPOGATE_WORKERS"]
+
+
+def test_what_the_author_says_of_the_leader_stays() -> None:
+    own = [{"name": "TOPOGATE_LEADER", "value": "elsewhere"}]
+    (container,) = pod_of(task({"workers": 2, "image": "i", "env": own}))["containers"]
+    assert [each for each in container["env"] if each["name"] == "TOPOGATE_LEADER"] == own
+
+
 def test_preemption_does_not_count_as_a_failure() -> None:
     rule = job_wanted(task({}), rules())["spec"]["podFailurePolicy"]["rules"][0]
     assert (rule["action"], rule["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")

@@ -112,6 +112,8 @@ def _run(options: argparse.Namespace) -> int:
         if error.status == 404 and "could not find the requested resource" in error.message:
             raise session.SessionError("this cluster does not know GPUTasks: ask its operator") from None
         raise
+    if options.workers > 1 and not options.dry_run:
+        _give_names(api, made)
     if options.output in ("json", "yaml"):
         session.show([made], options.output)
     elif not options.dry_run:
@@ -120,6 +122,38 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0 if options.output in ("json", "yaml") else _rehearse(api, made)
     return _follow(api, made) if options.follow else 0
+
+
+def service_of(made: dict[str, Any]) -> dict[str, Any]:
+    """The headless Service by which the workers of a task find each other, and which goes with the task."""
+    metadata = made["metadata"]
+    owner = {"apiVersion": "falldio.com/v1", "kind": TASK, "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": {"falldio.com/task": metadata["name"]},
+            # Workers look for each other before any of them is ready.
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def _give_names(api: "Api", made: dict[str, Any]) -> None:
+    """Make the workers known to the cluster's DNS, by the user's own rights: a task alone may not."""
+    from webhook.kube.client import ApiError
+
+    body = service_of(made)
+    try:
+        api.request("POST", f"/api/v1/namespaces/{body['metadata']['namespace']}/services", body=body)
+    except ApiError as error:
+        complain(f"Its workers have no names in DNS: {session.sentence_of(error)}")
 
 
 def _follow(api: "Api", made: dict[str, Any]) -> int:

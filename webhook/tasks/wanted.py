@@ -16,11 +16,11 @@ from webhook.tasks import spellings
 from webhook.tasks.objects import GROUP_VERSION, KIND, NEVER, Task
 from webhook.tasks.spellings import SpellingError
 from webhook.tasks.template import first_fault
+from webhook.tasks.workers import equip
 from webhook.text import quote, sentence_list
 
 DEFAULT_IMAGE: Final = "busybox:stable"
 DEFAULT_COMMAND: Final = ("sleep", "infinity")
-WORKERS_VARIABLE: Final = "TOPOGATE_WORKERS"
 CONTAINER: Final = "task"
 
 _PATTERN: Final = frozenset("*?[")
@@ -220,7 +220,7 @@ def _template(
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **model.labels}
     if _is_gated(task, metadata["annotations"], rules.policy):
         spec["schedulingGates"] = [{"name": rules.policy.gate}]
-    _equip(spec["containers"][0], resources, task.spec.workers)
+    equip(spec, resources, task.metadata.name, task.spec.workers)
     return {"metadata": metadata, "spec": spec}
 
 
@@ -281,16 +281,3 @@ def _refuse_own_gpus(template: Mapping[str, Any], policy: Policy) -> None:
                     "TemplateRefused",
                     f"the template asks for {name} itself; leave it out: gpu-amount says how many GPUs",
                 )
-
-
-def _equip(first: dict[str, Any], resources: tuple[dict[str, str], dict[str, str]], workers: int) -> None:
-    """The amounts and the number of workers, for the first container."""
-    written = first.get("resources") or {}
-    first["resources"] = {
-        **written,
-        "requests": {**(written.get("requests") or {}), **resources[0]},
-        "limits": {**(written.get("limits") or {}), **resources[1]},
-    }
-    env = first.get("env") or []
-    if not any(each.get("name") == WORKERS_VARIABLE for each in env):
-        first["env"] = [*env, {"name": WORKERS_VARIABLE, "value": str(workers)}]

@@ -1,0 +1,35 @@
+"""What the workers of a task are given: amounts, their number, and the leader's address. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+WORKERS_VARIABLE: Final = "TOPOGATE_WORKERS"
+LEADER_VARIABLE: Final = "TOPOGATE_LEADER"
+
+Resources = tuple[Mapping[str, str], Mapping[str, str]]
+"""Requests and limits."""
+
+
+def equip(spec: dict[str, Any], resources: Resources, name: str, workers: int) -> None:
+    """Equip the first container of a pod. name: of the task.
+
+    Several workers have names in the task's own subdomain, which the Job's host names (task-0, task-1, ...)
+    make addresses of as soon as a headless Service of the task's name selects them; a pod alone gets none.
+    What the author has set stays.
+    """
+    first = spec["containers"][0]
+    written = first.get("resources") or {}
+    first["resources"] = {
+        **written,
+        "requests": {**(written.get("requests") or {}), **resources[0]},
+        "limits": {**(written.get("limits") or {}), **resources[1]},
+    }
+    told = {WORKERS_VARIABLE: str(workers)}
+    if workers > 1 and not spec.get("hostname"):
+        spec["subdomain"] = spec.get("subdomain") or name
+        told[LEADER_VARIABLE] = f"{name}-0.{spec['subdomain']}"
+    env = first.get("env") or []
+    known = {each.get("name") for each in env}
+    more = [{"name": key, "value": value} for key, value in told.items() if key not in known]
+    if more:
+        first["env"] = [*env, *more]
