@@ -20,6 +20,7 @@ from tests.support import create_namespace
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 ACCOUNT = "/api/v1/namespaces/topogate-allocator/serviceaccounts/allocator"
+EVENTS = "/api/v1/namespaces/default/events"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def cluster(module_cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> ApiClient:
-    """The identity of the allocator's pod on the node gpu."""
+    """The identity of the allocator's pod on the node gpu, from when on the policy is in force."""
     found: list[dict[str, Any]] = []
 
     def is_there() -> bool:
@@ -49,8 +50,19 @@ def client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> ApiCli
 
     cluster.wait_for("the allocator's pod on the node with cards", is_there)
     assert {pod["spec"]["nodeName"] for pod in found} == {"gpu"}
-    bound = {key: found[0]["metadata"][key] for key in ("name", "uid")}
-    return client_with(cluster, tmp_path_factory.mktemp("token"), {"kind": "Pod", "apiVersion": "v1"} | bound)
+    bound = {key: found[0]["metadata"][key] for key in ("name", "uid")} | {"kind": "Pod", "apiVersion": "v1"}
+    client = client_with(cluster, tmp_path_factory.mktemp("token"), bound)
+
+    def in_force() -> bool:
+        # The API server takes a policy up some time after it is there. Nothing of this is kept (dryRun).
+        try:
+            client.call("POST", f"{EVENTS}?dryRun=All", told(reason="Probe"), JSON)
+        except NodeApiError as error:
+            return error.status == 422 and "tell of the cards of pods" in str(error)
+        return False
+
+    cluster.wait_for("the policy to be in force", in_force)
+    return client
 
 
 def client_with(cluster: Cluster, folder: Path, bound: dict[str, str] | None) -> ApiClient:
@@ -66,7 +78,7 @@ def told(**changes: Any) -> bytes:
 
 
 def post(client: ApiClient, body: bytes) -> None:
-    client.call("POST", "/api/v1/namespaces/default/events", body, JSON)
+    client.call("POST", EVENTS, body, JSON)
 
 
 def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster, client: ApiClient) -> None:
@@ -142,6 +154,7 @@ def test_it_may_tell_of_nothing_else(client: ApiClient, changes: dict[str, Any],
     assert error.value.status == 422
 
 
+@pytest.mark.usefixtures("client")  # the policy is in force
 def test_a_token_that_is_bound_to_no_pod_may_tell_nothing(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(NodeApiError, match="its own node's"):
         post(client_with(cluster, tmp_path, None), told())
