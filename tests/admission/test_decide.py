@@ -216,6 +216,24 @@ def test_why_a_pod_is_left_alone_is_a_word_for_metrics(reason: str) -> None:
     assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", reason, ())
 
 
+@pytest.mark.parametrize(
+    ("pod", "warnings"),
+    [
+        (
+            gpu_pod(),
+            ("schedulingGroup: left to kube-scheduler's own gangs, neither gated nor placed by topogate",),
+        ),
+        ({"metadata": {}, "spec": {"containers": []}}, ()),
+    ],
+    ids=["with GPUs", "without"],
+)
+def test_who_asks_for_kube_schedulers_own_gangs_is_told_who_places_them(
+    pod: dict[str, Any], warnings: tuple[str, ...]
+) -> None:
+    grouped = {**pod, "spec": {**pod["spec"], "schedulingGroup": {"podGroupName": "g"}}}
+    assert decided(grouped).warnings == warnings
+
+
 @pytest.mark.parametrize("namespace", ["kube-system", "topogate-system", "topogate-labeler"])
 def test_pods_of_an_excluded_namespace_are_left_alone_even_if_we_are_asked(namespace: str) -> None:
     assert decided(gpu_pod(), namespace).reason == "excluded-namespace"

@@ -67,8 +67,9 @@ def decide(
         return Decision(LEFT_ALONE, reason)
     asked = wishes.gpu_resources(pod, policy)
     is_ours = bool(asked) or _has_own_marks(pod, policy)
-    if pod.spec.scheduler_name and pod.spec.scheduler_name not in policy.scheduler_names:
-        return Decision(LEFT_ALONE, "other-scheduler", warnings=_left_to(pod) if is_ours else ())
+    if others := _left_to_others(pod, policy):
+        reason, told = others
+        return Decision(LEFT_ALONE, reason, warnings=wishes.shown([told]) if is_ours else ())
     warnings = wishes.warnings(pod, policy)
     if not is_ours:
         # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
@@ -96,17 +97,23 @@ def _reason_to_leave_alone(pod: NewPod, namespace: str) -> str:
         return "mirror-pod"
     if any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()):
         return "daemonset"  # bound to its node already; a selector would make it fail for ever
-    if spec.scheduling_group is not None:
-        return "scheduling-group"  # kube-scheduler's own gangs: one gated member holds all
     return ""
 
 
-def _left_to(pod: NewPod) -> tuple[str, ...]:
-    """What is said of a pod under another scheduler: nobody would bind it where it is released to."""
-    name = quote(pod.spec.scheduler_name or "")
-    return wishes.shown(
-        [f"schedulerName {name}: left to that scheduler, neither gated nor placed by topogate"]
-    )
+_LEFT_ALONE: Final = "neither gated nor placed by topogate"
+
+
+def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
+    """Why another one places this pod, as a word and as what is said of it; None if it is ours to place."""
+    spec = pod.spec
+    if spec.scheduling_group is not None:
+        # One gated member would hold all of the group.
+        return "scheduling-group", f"schedulingGroup: left to kube-scheduler's own gangs, {_LEFT_ALONE}"
+    if spec.scheduler_name and spec.scheduler_name not in policy.scheduler_names:
+        # Nobody would bind it where it is released to.
+        name = quote(spec.scheduler_name)
+        return "other-scheduler", f"schedulerName {name}: left to that scheduler, {_LEFT_ALONE}"
+    return None
 
 
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:

@@ -53,7 +53,8 @@ def webhook_configuration(policy: Policy) -> Object:
         },
         "rules": [{**_PODS, "operations": ["CREATE"], "scope": "Namespaced"}],
         "namespaceSelector": _namespaces(policy),
-        "matchConditions": [*_NOT_LEFT_ALONE, _condition("may-be-ours", _may_be_ours(policy))],
+        # Authors of pods in a scheduling group are told who places them.
+        "matchConditions": [*_NOT_OURS_AT_ALL, _condition("may-be-ours", _may_be_ours(policy))],
     }
     return {
         "apiVersion": API_VERSION,
@@ -155,7 +156,7 @@ def _condition(name: str, expression: str) -> Object:
     return {"name": name, "expression": expression}
 
 
-_NOT_LEFT_ALONE: Final = (
+_NOT_OURS_AT_ALL: Final = (
     _condition("not-bound", "object.spec.?nodeName.orValue('') == ''"),
     _condition(
         "not-opted-out",
@@ -169,6 +170,9 @@ _NOT_LEFT_ALONE: Final = (
         "!object.metadata.?ownerReferences.orValue([])"
         ".exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))",
     ),
+)
+_NOT_LEFT_ALONE: Final = (
+    *_NOT_OURS_AT_ALL,
     _condition("not-of-a-scheduling-group", "!has(object.spec.schedulingGroup)"),
 )
 _PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
