@@ -102,6 +102,16 @@ def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
     assert f"without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit now, on 2 blocks" in text
 
 
+def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None:
+    leader, worker = job_pods(2, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
+    spec = msgspec.structs.replace(leader.spec, node_name="node-b0-s0-h00", scheduling_gates=[])
+    pods = [msgspec.structs.replace(leader, spec=spec), worker, busy_pod("node-b0-s0-h01")]
+    text = said(cluster(pods, parallelism=2), "train-1")
+    assert "In the wrong place: ns/train-0 on node-b0-s0-h00. Made anew with the rest" in text
+    assert "all of the gang would fit, on 1 block" in text
+    assert "In the wrong place" not in said(cluster([*pods, busy_pod("node-b1-s0-h00")], 2), "train-1")
+
+
 def test_a_wish_for_slices_that_alone_prevents_it_is_named() -> None:
     wish = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}}
     text = said(cluster(job_pods(4, **wish), parallelism=4))

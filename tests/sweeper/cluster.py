@@ -63,7 +63,8 @@ class Placing:
         self.cluster = cluster
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
-        self.placer = Placer(settings, Avoided(self.clock), self.clock)
+        self.avoided = Avoided(self.clock)
+        self.placer = Placer(settings, self.avoided, self.clock)
         self.asked: list[str] = []
         self.version = 0
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
@@ -144,6 +145,43 @@ def test_a_gang_grows_by_what_comes_free() -> None:
     orders = Placing(Nodes(5, *running, member(4, 3), member(5, 3)), Settings()).one()
     ((entry,),) = (plan.entries for plan in orders.plans)
     assert (entry.name, entry.node) == ("p4", "n4")
+
+
+def test_a_gang_that_shrinks_and_grows_again_keeps_its_ranks_along_the_topology() -> None:
+    """As an elastic indexed Job does: the highest indexes go first, and come again."""
+    texts = {MIN: "2"}
+    cluster = Nodes(9, *(job_pod(number, annotations=texts) for number in range(6)))
+    for number, (name, node) in enumerate(list(cluster.nodes.items())):
+        place = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b", f"s{number // 3}", name), strict=True))
+        cluster.nodes[name] = replace(node, metadata=replace(node.metadata, labels=place))
+    cluster.pods = [gpus(pod) for pod in cluster.pods]
+    placing = Placing(cluster, Settings(settle_seconds=0))
+
+    def place_all(pods: list[Pod]) -> list[str]:
+        cluster.pods = pods
+        found = {entry.name: entry.node for plan in placing.one().plans for entry in plan.entries}
+        cluster.pods = [on_node(pod, found.get(pod.metadata.name) or pod.spec.node_name) for pod in pods]
+        return [pod.spec.node_name for pod in cluster.pods]
+
+    first = place_all(cluster.pods)
+    assert first == sorted(first), "in the order of the topology"
+    kept = cluster.pods[:2]
+    again = [gpus(job_pod(number, annotations=texts, uid=f"again-{number}")) for number in range(2, 6)]
+    grown = place_all([*kept, *again])
+    assert len(set(grown)) == 6
+    racks = [cluster.nodes[node].metadata.labels[keys.PRERELEASE_TOPOLOGY[1]] for node in grown]
+    assert grown[:2] == first[:2]
+    assert racks == ["s0", "s0", "s0", "s1", "s1", "s1"]
+
+
+def gpus(pod: Pod) -> Pod:
+    """The pod, asking for one GPU."""
+    return replace(pod, spec=replace(pod.spec, containers=gpu_pod("x").spec.containers))
+
+
+def on_node(pod: Pod, node: str) -> Pod:
+    """The pod, bound to a node."""
+    return replace(pod, spec=replace(pod.spec, node_name=node, scheduling_gates=[]))
 
 
 @pytest.mark.parametrize(("minimum", "preempts"), [(5, True), (4, False)], ids=["below", "at"])

@@ -23,8 +23,10 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         tmp_path,
         "settle_seconds: 2\nrepair: false\nignored_namespaces: [a, b]\nmode: balanced\n"
         "gate_prefix: example.com/wait-\nweights: {cpu: 0, nvidia.com/gpu: 5}\nmost_allocated: true\n"
-        "levels: {pod: [example.com/pod], rack: [example.com/rack]}\n",
+        "levels: {pod: [example.com/pod], rack: [example.com/rack]}\n"
+        "gang_labels: [app.kubernetes.io/instance, name, name]\n",
     )
+    assert found.gang_labels == ("app.kubernetes.io/instance", "name")
     assert (found.settle_seconds, found.repair, found.ignored_namespaces) == (2.0, False, frozenset("ab"))
     assert found.options == Options(
         mode=Mode.BALANCED, weights={"cpu": 0, "nvidia.com/gpu": 5}, most_allocated=True
@@ -51,6 +53,11 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         ("bound: 10", "bound: 10 is not a whole number of steps"),
         ("most_allocated: fully", "most_allocated: 'fully' is not true or false"),
         ("levels: {a: [x, y], b: [z]}", "levels: each level needs one label key for each family"),
+        ("gang_labels: name", "gang_labels: 'name' is not a list of label keys"),
+        ("gang_labels: [a b]", "gang_labels: 'a b' is no key of a label"),
+        ("gang_labels: [A.io/b]", "gang_labels: 'A.io/b' is no key of a label"),
+        ("gang_labels: [job-name]", "gang_labels: job-name is read already"),
+        ("gang_labels: [topogate.io/gang]", "gang_labels: topogate.io/gang is read already"),
         ("- a", "must be a mapping of settings"),
         ("a: [", "cannot be read"),
     ],

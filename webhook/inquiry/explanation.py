@@ -2,18 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from labeler.contract import keys
 from webhook.inquiry.reading import Cluster
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, place, victims
 from webhook.scheduling import unmodelled
+from webhook.sweeper.decide.anew import place_anew
+from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.observe.gangs import PodGang, gather, key_of
+from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+
+_NAMED: Final = 3
+"""Pods in a wrong place that are named."""
 
 
 class ExplainError(Exception):
@@ -32,7 +38,8 @@ def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> 
         return
     snapshotter = Snapshotter(cluster, settings)
     view = snapshotter.view()
-    gang = next(each for each in gather(view.gated, view.others, cluster.size_of) if each.key == key_of(pod))
+    gangs = gather(view.gated, view.others, cluster.size_of, view.gang_labels)
+    gang = next(each for each in gangs if each.key == view.gang_of(pod))
     yield from explain_gated(pod, gang, view, snapshotter.snapshot(view), settings)
 
 
@@ -71,12 +78,17 @@ def explain_gated(
     if pod.metadata.uid in view.planned:
         yield f"It is planned on node {view.planned[pod.metadata.uid].node} and about to be released."
         return
-    if gang.size is not None and len(gang.pods) < gang.size:
+    if gang.hindrance and not settings.go_on_with_fewer:
+        yield "It waits until its controller can make the others."
+    elif gang.size is not None and len(gang.pods) < gang.size:
         yield (
             f"It waits for {gang.size - len(gang.pods)} more pods of its gang; after "
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
-    yield from _said(now or try_now(gang, view, snapshot, settings.options), gang, snapshot, settings, named)
+    now = now or try_now(gang, view, snapshot, settings.options)
+    yield from _said(now, gang, snapshot, settings, named)
+    if isinstance(now.answer, NoFit):
+        yield from _misplaced(gang, view, snapshot, settings.options, named)
 
 
 @dataclass(frozen=True)
@@ -93,8 +105,12 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
         places = view.placed_on(gang.pods)
-        asked = question(gang, waiting, places, class_of=view.class_of, is_ours=view.is_ours).gang
-        return Now(asked, place(asked, snapshot, options))
+        found = [
+            question(each.gang, waiting, places, each.closed, view.class_of, view.is_ours).gang
+            for each in asks(gang, view, (), snapshot.topology)
+        ]
+        answers = [(asked, place(asked, snapshot, options)) for asked in found]
+        return Now(*next((each for each in answers if not isinstance(each[1], NoFit)), answers[0]))
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         return Now(None, None, str(error))
 
@@ -141,6 +157,29 @@ def _what_would_help(
     lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
     if victims.find(asked, snapshot, options, lambda use: use.priority < lowest) is None:
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
+
+
+def _misplaced(
+    gang: PodGang, view: View, snapshot: Snapshot, options: Options, named: Callable[[str], str]
+) -> Iterator[str]:
+    """The part of a gang beside which the rest finds no room, if all of it would find room elsewhere."""
+    nodes = view.placed_on(gang.released)
+    part = [pod for pod in gang.released if pod.metadata.uid in nodes]
+    if not part:
+        return
+    (ask, *_) = asks(gang, view, (), snapshot.topology)
+    anew = place_anew(ask.gang, part, view, snapshot, ask.closed, options)
+    if anew is None:
+        return
+    where = [
+        f"{named(f'{pod.metadata.namespace}/{pod.metadata.name}')} on {nodes[pod.metadata.uid]}"
+        for pod in part[:_NAMED]
+    ]
+    more = f" and {len(part) - _NAMED} more" if len(part) > _NAMED else ""
+    yield (
+        f"In the wrong place: {', '.join(where)}{more}. Made anew with the rest, all of the gang would fit, "
+        f"on {anew.spread}."
+    )
 
 
 def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:

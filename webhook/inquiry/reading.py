@@ -1,5 +1,6 @@
 """One reading of the cluster: everything that a pass of the sweeper would see, listed once."""
 
+import contextlib
 import functools
 import os
 import time
@@ -11,10 +12,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from webhook.kube import placements
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
+from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 
@@ -69,12 +71,15 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
 
 def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     """Ask the controllers that the cluster serves; what cannot be read in time leaves sizes unknown."""
+    complaints: list[Complaint] = []
+    with contextlib.suppress(ApiError):  # whoever may not read Events gets the rest of the explanation
+        complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
     owners = Owners(api, lambda: None)
     owners.start()
     deadline = time.monotonic() + OWNERS_SECONDS
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
-    return functools.partial(owner_says, owners)
+    return functools.partial(owner_says, owners, complaints=complaints)
 
 
 def _name(item: Placement) -> str:

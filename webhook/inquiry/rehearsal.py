@@ -30,7 +30,9 @@ def rehearse(cluster: Cluster, job: Mapping[str, Any], settings: Settings) -> As
     fuller = replace(cluster, pods=(*cluster.pods, *pods), size_of=size_of)
     snapshotter = Snapshotter(fuller, settings)
     view = snapshotter.view()
-    gang = next(each for each in gather(view.gated, view.others, size_of) if each.key == mine)
+    gang = next(
+        each for each in gather(view.gated, view.others, size_of, view.gang_labels) if each.key == mine
+    )
     asked = question(gang, list(gang.gated), {}, class_of=view.class_of, is_ours=view.is_ours).gang
     return place(asked, snapshotter.snapshot(view), settings.options)
 

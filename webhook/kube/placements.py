@@ -23,7 +23,10 @@ BOUND: Final = "Bound"
 
 
 class PlannedPod(Struct, frozen=True, omit_defaults=True):
-    """One pod of the plan. annotations: those that hand it its cards, as they will be written."""
+    """One pod of the plan. annotations: those that hand it its cards, as they will be written.
+
+    node: "" for a pod that goes wherever kube-scheduler sends it, after our own choices were refused.
+    """
 
     name: str
     uid: str

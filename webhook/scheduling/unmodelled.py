@@ -4,7 +4,8 @@ A pod with such a rule is placed as if it had none. If kube-scheduler then does 
 is made again elsewhere, like any pod that is not bound in time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from labeler.contract import keys
 from webhook.kube import objects
@@ -12,14 +13,19 @@ from webhook.kube.affinity import Affinity, PodAffinity, PodAffinityTerm
 from webhook.scheduling.antiaffinity import selected_names
 
 
-def notes(pods: Iterable[objects.Pod]) -> list[str]:
-    """Sentences on what the pods of a gang ask for and topogate cannot heed."""
+def notes(
+    pods: Iterable[objects.Pod], planned_over: Callable[[objects.Pod], str] = lambda _: ""
+) -> list[str]:
+    """Sentences on what the pods of a gang ask for and topogate cannot heed.
+
+    planned_over: the label whose domains a pod's rules on other pods are about and are planned, "" for none.
+    """
     left: set[str] = set()
     wide: set[str] = set()
     for pod in pods:
         spec = pod.spec
         if spec.affinity is not None or spec.topology_spread_constraints or spec.resource_claims:
-            left.update(_left_to_the_scheduler(spec))
+            left.update(_left_to_the_scheduler(spec, planned_over(pod)))
             wide.update(_taken_widely(spec))
     found = []
     if left:
@@ -46,12 +52,35 @@ def volume_note(pod: objects.Pod) -> str:
     )
 
 
-def _left_to_the_scheduler(spec: objects.PodSpec) -> Iterator[str]:
+_ZONE: Final = "topology.kubernetes.io/zone"
+
+
+def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
+    """The label keys over whose domain a rule of the pod was broken, by what kube-scheduler said of its node.
+
+    All nodes with the same value there break it as well, until something else changes. For volumes that is
+    the zone, which is where those end that not every node can use.
+    """
+    affinity = pod.spec.affinity or Affinity()
+    found: set[str] = set()
+    if "topology spread" in said:
+        found.update(each.topology_key for each in pod.spec.topology_spread_constraints)
+    if "pod affinity rules" in said:
+        found.update(term.topology_key for term in _required(affinity.pod_affinity))
+    if "anti-affinity rules" in said:
+        found.update(term.topology_key for term in _required(affinity.pod_anti_affinity))
+    if pod.spec.volumes and ("volume" in said or "PersistentVolume" in said):
+        found.add(_ZONE)
+    return frozenset(found - {keys.HOSTNAME_LABEL, ""})
+
+
+def _left_to_the_scheduler(spec: objects.PodSpec, planned: str = "") -> Iterator[str]:
     affinity = spec.affinity or Affinity()
     for term in _required(affinity.pod_affinity):
-        yield f"required pod affinity over {term.topology_key}"
+        if term.topology_key != planned:
+            yield f"required pod affinity over {term.topology_key}"
     for term in _required(affinity.pod_anti_affinity):
-        if term.topology_key != keys.HOSTNAME_LABEL:
+        if term.topology_key not in (keys.HOSTNAME_LABEL, planned):
             yield f"required pod anti-affinity over {term.topology_key}"
     for constraint in spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":

@@ -42,7 +42,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._settling: set[GangKey] = set()
         self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
-            lambda pod, _own: _gang_of_pod(pod)
+            lambda pod, _own: _gang_of_pod(key_of(pod, self._settings.gang_labels))
         )
         self._failed: dict[str, str] = {}
         self._clock = surroundings.clock
@@ -196,15 +196,17 @@ class Reporter:
         else:
             state = placements.RELEASING
         nodes = {planned.uid: planned.node for planned in placement.spec.pods}
+        nodes |= {pod.metadata.uid: pod.spec.node_name for pod in members if pod.spec.node_name}
+        where = [node for pod in members if (node := nodes[pod.metadata.uid])]
         return PlacementStatus(
             state,
             count,
             len(released),
             bound,
-            plan.spread((nodes[pod.metadata.uid] for pod in members), labels, self._settings.topology),
+            plan.spread(where, labels, self._settings.topology),
             placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
-            self._reasons.get(gang.key, "") if gang else "",
+            self._reasons.get(gang.key, "") if gang else _lacking(placement, count),
         )
 
     def _write(self, placement: Placement, status: PlacementStatus) -> None:
@@ -257,12 +259,24 @@ class Reporter:
 
 def _placed(order: NewPlan) -> str:
     gang = order.gang
+    if order.is_unpinned:
+        return (
+            "released without a node of our choice: all those with room have refused it, so kube-scheduler "
+            "chooses; see the Events of its earlier pods for what it said"
+        )
     said = f"{len(order.entries)} pods placed on {order.spread}"
     if len(order.entries) < len(gang.pods):
         said = f"{len(order.entries)} pods placed; all {len(gang.pods)} are then on {order.spread}"
     if order.kept:
         said += f"; {len(order.kept)} nodes are kept for the {len(gang.later)} pods that come later"
     return said
+
+
+def _lacking(placement: Placement, count: int) -> str:
+    """What is said of a gang that went on with fewer pods than were told, once none of them waits."""
+    spec = placement.spec
+    goes_on = spec.minimum and count < spec.size
+    return f"{count} of {spec.size} pods are there, and go on without the others" if goes_on else ""
 
 
 def _gang_of(placement: Placement) -> tuple[str, str, str]:
@@ -273,6 +287,5 @@ def _name(placement: Placement) -> str:
     return f"{placement.metadata.namespace}/{placement.metadata.name}"
 
 
-def _gang_of_pod(pod: Pod) -> tuple[str, str, str]:
-    key = key_of(pod)
+def _gang_of_pod(key: GangKey) -> tuple[str, str, str]:
     return key.namespace, f"{key.kind}/{key.name}", key.id

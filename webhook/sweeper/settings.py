@@ -1,5 +1,6 @@
 """What an operator can set of the sweeper: by file, by flags, flags last."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import MODEL_LABELS, Counting
+from webhook.workloads import marks
 
 
 class SettingsError(ValueError):
@@ -43,6 +45,8 @@ class Settings:
     settle_seconds: a gang whose size nobody tells is complete after this long without a new pod.
     patience_seconds: a gang whose size is told, but whose pods do not all come, is placed as it is after
     this long without a new pod (controllers that make pods only after others run would wait for ever).
+    go_on_with_fewer: whether that holds also for a gang whose controller says that it cannot make the others,
+    as where a quota is used up. Else such a gang waits, and tells the controller's reason.
     interval_seconds: a pass happens at least this often, whatever is heard.
     bind_seconds: a released pod that kube-scheduler has not bound by then counts as failed.
     not_ready_seconds: a node may be not ready for this long before pods that never ran there are replaced.
@@ -60,6 +64,8 @@ class Settings:
     preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
     gpu_resources: what the metrics count as GPUs, names or shell patterns. model_label: the node label that
     names the model of its GPUs in the metrics, before those that are usual.
+    gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
+    neither their annotations nor a controller that is known says so (app.kubernetes.io/instance, name).
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
     a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options.
     """
@@ -76,6 +82,7 @@ class Settings:
     reserve_hold_seconds: float = 1800.0
     reserve_share: float = 0.5
     pass_seconds: float = 10.0
+    go_on_with_fewer: bool = False
     repair: bool = True
     repair_owners: frozenset[str] = REPAIR_OWNERS
     schedulers: frozenset[str] = frozenset({"default-scheduler"})
@@ -83,6 +90,7 @@ class Settings:
     ignored_namespaces: frozenset[str] = frozenset()
     gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
     model_label: str = MODEL_LABELS[0]
+    gang_labels: tuple[str, ...] = ()
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
 
@@ -93,6 +101,10 @@ class Settings:
             tuple(sorted(self.gpu_resources)), tuple(dict.fromkeys((self.model_label, *MODEL_LABELS)))
         )
 
+
+_LABEL_KEY: Final = re.compile(
+    r"(?:(?=[^/]{1,253}/)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
 
 _NESTED = ("topology", "options")
 
@@ -113,6 +125,8 @@ def load(path: Path) -> dict[str, Any]:
     for name, value in document.items():
         if name == "levels":
             found["topology"] = _topology(path, value)
+        elif name == "gang_labels":
+            found[name] = _gang_labels(path, value)
         elif name in _OPTIONS:
             options[name] = _OPTIONS[name](path, value)
         elif name in kinds:
@@ -149,6 +163,18 @@ def _value(path: Path, name: str, value: Any) -> Any:
         frozenset: "a list of names",
     }
     raise SettingsError(f"{path}: {name}: {value!r} is not {wanted[type(default)]}")
+
+
+def _gang_labels(path: Path, value: Any) -> tuple[str, ...]:
+    """gang_labels: a list of label keys, the most important first."""
+    if not isinstance(value, list):
+        raise SettingsError(f"{path}: gang_labels: {value!r} is not a list of label keys")
+    for each in value:
+        if not isinstance(each, str) or not _LABEL_KEY.fullmatch(each):
+            raise SettingsError(f"{path}: gang_labels: {each!r} is no key of a label")
+        if each in marks.ALL or each.startswith("topogate.io/"):
+            raise SettingsError(f"{path}: gang_labels: {each} is read already, with a meaning of its own")
+    return tuple(dict.fromkeys(value))
 
 
 def _mode(path: Path, value: Any) -> Mode:

@@ -28,7 +28,7 @@ What holds whichever step it stops in:
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.placement import Snapshot
@@ -100,7 +100,9 @@ class Sweeper:
         seen = self._observe()
         finished = self._step("finish", seen.view, lambda: self._finish(seen))
         repaired = self._step("repair", seen.view, lambda: self._repair.lost(seen.view))
-        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.size_of)
+        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.size_of, seen.view.gang_labels)
+        if self._pass.settings.go_on_with_fewer:
+            gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         self._placer.remember(gangs, seen.view)
         self._repair.forget(gangs)
         placed = self._step("place", seen.view, lambda: self._place(gangs, seen))

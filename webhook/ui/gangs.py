@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import GangKey, key_of
+from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 from webhook.ui.picture import Shown
 
@@ -52,12 +52,13 @@ class _Pods:
     others: list[Pod] = field(default_factory=list)
 
 
-def list_gangs(view: View, gpus_of: Mapping[str, int], key: KeyOf = key_of) -> list[GangRow]:
+def list_gangs(view: View, gpus_of: Mapping[str, int], key: KeyOf | None = None) -> list[GangRow]:
     """Gangs with a gated pod or a Placement, those that wait first, then by priority and age.
 
-    gpus_of: GPUs by the pod's uid. key: the gang of a pod.
+    gpus_of: GPUs by the pod's uid. key: the gang of a pod, if that is known already.
     """
     by_key: dict[GangKey, _Pods] = {}
+    key = key or view.gang_of
     for pod in view.gated:
         by_key.setdefault(key(pod), _Pods()).gated.append(pod)
     for pod in view.others:

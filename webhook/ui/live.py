@@ -14,7 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.gangs import GangKey, key_of
+from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -75,7 +75,9 @@ class Artist:
         for pod in (*view.gated, *view.others):
             uid = pod.metadata.uid
             before = self._known.get(uid)
-            known[uid] = before if before and before[0] is pod else (pod, key_of(pod), self._gpus(view, pod))
+            known[uid] = (
+                before if before and before[0] is pod else (pod, view.gang_of(pod), self._gpus(view, pod))
+            )
         self._known = known
 
     def _gpus(self, view: View, pod: Pod) -> int:

@@ -1,10 +1,15 @@
 """Kubernetes' own owners: Job and StatefulSet, with the fields that tell how many pods they make. Pure."""
 
+import re
 import sys
 from typing import Final
 
-from webhook.kube.objects import Metadata
+import msgspec
+
+from webhook.kube.objects import Condition, Metadata
 from webhook.kube.struct import Struct
+from webhook.workloads import marks
+from webhook.workloads.ranks import COUNT, Rank
 from webhook.workloads.shape import Part, PodTemplate, Shape
 
 
@@ -15,19 +20,22 @@ class Owner(Struct, frozen=True):
 
 
 class JobSpec(Struct, frozen=True):
-    """What a Job says of the number of its pods."""
+    """What a Job says of its pods."""
 
     parallelism: int | None = None
     completions: int | None = None
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
+    template: PodTemplate = PodTemplate()
 
 
 class JobStatus(Struct, frozen=True):
-    """How many of them are done, well or badly."""
+    """How many of them are done, well or badly; failed_indexes as "1,3-5": those that are given up."""
 
     succeeded: int | None = None
     failed: int | None = None
+    failed_indexes: str = ""
+    conditions: list[Condition] = msgspec.field(default_factory=list)
 
 
 class Job(Owner, frozen=True):
@@ -37,9 +45,53 @@ class Job(Owner, frozen=True):
     status: JobStatus = JobStatus()
 
 
+def job_is_staged(job: Job) -> bool:
+    """JobSet's webhook lets the pods of an exclusive Job be made only when the first of them has a node.
+
+    Not so where its nodes are labelled beforehand (the node-selector strategy).
+    """
+    written = job.spec.template.metadata.annotations
+    return marks.JOBSET_EXCLUSIVE in written and marks.JOBSET_NODE_SELECTOR not in written
+
+
+def job_shape(job: Job) -> Shape:
+    """Of an exclusive Job of a JobSet: first its leader, then the others."""
+    if not job_is_staged(job):
+        return ()
+    template = job.spec.template
+    number = template.metadata.labels.get(marks.JOB_GLOBAL_INDEX, "")
+    groups: tuple[Rank, ...] = ((int(number),),) if COUNT.fullmatch(number) else ((),)
+    return (
+        Part(job.metadata.name, 0, template, range(1), groups),
+        Part(job.metadata.name, 1, template, range(1, at_once(job.spec)), groups),
+    )
+
+
 def job_size(job: Job) -> int | None:
-    """Pods that run at once: no more than are still to be completed."""
-    return at_once(job.spec, job.status.succeeded or 0)
+    """Pods that run at once: no more than are still to be completed; none more once the Job is decided."""
+    if any(each.status == "True" and each.type in _DECIDED for each in job.status.conditions):
+        return 0
+    return at_once(job.spec, (job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
+
+
+_DECIDED: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
+"""Conditions of a Job that makes no more pods and ends those that run; the first is its success policy's."""
+
+
+def count_of_indexes(text: str) -> int:
+    """How many indexes a Job's status names: 4 of "1,3-5". What is none counts as nothing."""
+    return sum(map(_length, text.split(","))) if text else 0
+
+
+def _length(interval: str) -> int:
+    first, _, last = interval.partition("-")
+    last = last or first
+    if not (_INDEX.fullmatch(first) and _INDEX.fullmatch(last)):
+        return 0
+    return max(0, int(last) - int(first) + 1)
+
+
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
 
 
 _DEFAULT_BACKOFF_LIMIT: Final = 6

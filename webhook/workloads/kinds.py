@@ -69,7 +69,17 @@ def _training(resource: str, *versions: str) -> Workload[training.TrainingJob]:
 
 
 WORKLOADS: Final[tuple[Workload[Any], ...]] = (
-    Workload("Job", "batch", ("v1",), "jobs", builtin.Job, builtin.job_size, by_uid=True),
+    Workload(
+        "Job",
+        "batch",
+        ("v1",),
+        "jobs",
+        builtin.Job,
+        builtin.job_size,
+        builtin.job_is_staged,
+        builtin.job_shape,
+        by_uid=True,
+    ),
     Workload(
         "StatefulSet",
         "apps",

@@ -49,9 +49,12 @@ GANG_SIZE_KEYS: Final = (
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
 
+JOB_GLOBAL_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+"""The number of a Job among all Jobs of its JobSet."""
+
 RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
-    ((), ("jobset.sigs.k8s.io/job-global-index", JOB_INDEX_KEY)),
+    ((), (JOB_GLOBAL_INDEX, JOB_INDEX_KEY)),
     ((), (JOB_INDEX_KEY,)),
     ((), ("leaderworkerset.sigs.k8s.io/worker-index",)),
     ((), ("kueue.x-k8s.io/pod-group-pod-index",)),

@@ -12,13 +12,9 @@ class _Annotated(Struct, frozen=True):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _MadeJobSpec(JobSpec, frozen=True):
-    template: PodTemplate = PodTemplate()
-
-
 class _JobTemplate(Struct, frozen=True):
     metadata: _Annotated = _Annotated()
-    spec: _MadeJobSpec = _MadeJobSpec()
+    spec: JobSpec = JobSpec()
 
 
 class _Dependency(Struct, frozen=True):

@@ -30,7 +30,7 @@ from webhook.sweeper.decide.orders import (
     Verdict,
     Warn,
 )
-from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.gangs import GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.evict import evict
@@ -170,11 +170,13 @@ class Applier:
             if release.outcome is Outcome.RELEASED:
                 done.append(Done(released=(release.planned,)))
             elif release.outcome is not Outcome.GONE:
-                done.append(_not_released(pods[release.planned.uid], release))
+                pod = pods[release.planned.uid]
+                gang = key_of(pod, self._pass.settings.gang_labels)
+                done.append(_not_released(pod, gang, release))
         return Done.together(done)
 
 
-def _not_released(pod: Pod, release: Release) -> Done:
+def _not_released(pod: Pod, gang: GangKey, release: Release) -> Done:
     planned = release.planned
     logger.warning(
         "release_%s pod=%s/%s node=%s detail=%r",
@@ -182,6 +184,6 @@ def _not_released(pod: Pod, release: Release) -> Done:
     )  # fmt: skip
     if release.outcome is not Outcome.REFUSED:
         return Done()
-    refusal = Refusal(key_of(pod), planned.node if release.depends_on_node else "")
+    refusal = Refusal(gang, planned.node if release.depends_on_node else "")
     told = Warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
     return Done(refused=(refusal,), warnings=(told,))

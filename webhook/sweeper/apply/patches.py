@@ -26,9 +26,11 @@ def release_patch(
 ) -> list[Operation]:
     """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError.
 
-    annotations: those that hand out its cards; none that its author wrote for that purpose stays.
+    node: "" where kube-scheduler is to choose. annotations: those that hand out its cards; none that its
+    author wrote for that purpose stays.
     """
-    return [*ungate_patch(pod, prefix), *_pin(pod, node), *_annotate(pod, annotations)]
+    pin = _pin(pod, node) if node else []
+    return [*ungate_patch(pod, prefix), *pin, *_annotate(pod, annotations)]
 
 
 def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:

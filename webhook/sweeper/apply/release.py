@@ -117,7 +117,7 @@ class Releaser:
                         return Release(planned, Outcome.GONE, detail)
                     if not is_gated(fresh, self._prefix):
                         # An earlier try of ours did arrive, perhaps by an earlier plan.
-                        is_there = pinned_node(fresh) == planned.node
+                        is_there = (pinned_node(fresh) or "") == planned.node
                         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
                     if _is_the_same(fresh, pod):
                         return Release(planned, Outcome.REFUSED, detail)

@@ -44,3 +44,11 @@ def fewer(gang: PodGang, waiting: Sequence[Pod], ask: Ask) -> tuple[GangQuestion
         else:
             low, best = middle, tried
     return best
+
+
+def so_far(gang: PodGang, waiting: Sequence[Pod]) -> str:
+    """How many pods of an elastic gang have a place, in a sentence; "" for other gangs."""
+    if gang.minimum is None:
+        return ""
+    placed, all_ = len(gang.pods) - len(waiting), len(gang.pods)
+    return f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as room comes"

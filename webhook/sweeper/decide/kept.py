@@ -84,3 +84,10 @@ class KeptNodes:
 def _stage(placement: Placement) -> tuple[str, str]:
     """The plan and its newest pod: each stage adds pods."""
     return placement.metadata.uid, placement.spec.pods[-1].uid
+
+
+def later_told(gang: PodGang) -> str:
+    """A sentence on pods that are planned and yet to be made, "" if there are none."""
+    if not gang.later:
+        return ""
+    return f"{len(gang.later)} of its pods are made once the first ones run, and are planned with them"

@@ -39,6 +39,11 @@ class NewPlan:
     spread: str
     kept: tuple[str, ...] = ()
 
+    @property
+    def is_unpinned(self) -> bool:
+        """Whether its pods go wherever kube-scheduler sends them; answer only says that there is room."""
+        return not any(entry.node for entry in self.entries)
+
 
 @dataclass(frozen=True)
 class Eviction:
@@ -66,6 +71,7 @@ class Cause(StrEnum):
     """Why a gang has no place, in one word for metrics; the reason says the rest."""
 
     INCOMPLETE = "incomplete"
+    HINDERED = "controller-hindered"
     OTHER_GATE = "other-gate"
     OTHER_SCHEDULER = "other-scheduler"
     WISH = "wish"

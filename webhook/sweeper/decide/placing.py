@@ -11,20 +11,30 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, NoFit, place
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Completion
-from webhook.sweeper.decide.elastic import fewer, has_enough, needed
-from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
+from webhook.sweeper.decide.exclusive import asks
+from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round
 from webhook.sweeper.decide.timestamps import Timestamps
-from webhook.sweeper.decide.urgency import held_by_others, lowest_priority, may_preempt, preemption, replaces
+from webhook.sweeper.decide.urgency import (
+    held_by_others,
+    lowest_priority,
+    may_go_unpinned,
+    may_preempt,
+    preemption,
+    replaces,
+)
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
@@ -86,6 +96,7 @@ class Placer:
         for gang, waiting in self._in_time(due, now):
             self._place_gang(gang, waiting, now)
             self._beat()
+        self._unpin(now)
         return Orders(plans=tuple(now.plans), verdicts=tuple(now.verdicts), due_seconds=now.due_seconds)
 
     def _in_time(
@@ -122,9 +133,9 @@ class Placer:
         if all(pod.metadata.uid in now.view.planned for pod in gang.gated):
             return ""  # it has a place, and waits for its turn there
         try:
-            answer = place_anew(
-                gang, part, now.view, now.snapshot, self._avoided.of(gang.key), self._settings.options
-            )
+            ask = asks(gang, now.view, now.plans, self._settings.topology)[0]
+            avoid = self._avoided.of(gang.key, gang.maker) | ask.closed
+            answer = place_anew(ask.gang, part, now.view, now.snapshot, avoid, self._settings.options)
         except ValueError:
             return ""
         if answer is None:
@@ -147,6 +158,9 @@ class Placer:
         paused = self._avoided.paused_seconds(gang.key)
         if paused > 0:
             now.later(paused)
+            return False
+        if gang.hindrance and not self._settings.go_on_with_fewer:
+            now.waits(gang, "it waits for its other pods", Cause.HINDERED)
             return False
         remaining = self._completion.seconds(gang)
         if remaining > 0:
@@ -176,7 +190,10 @@ class Placer:
         if not replaces(gang, now.view):
             reserved = self._reservations.before(now.rank, gang, waiting)
             holders = {str(key): held for key, held in reserved.items()} | self._kept.before(gang, waiting)
-        avoid = self._avoided.of(gang.key).union(*(held.nodes for held in holders.values()))
+        refusing = self._avoided.of(gang.key, gang.maker)
+        kept_off = frozenset[str]().union(*(held.nodes for held in holders.values()))
+        first, *more = asks(gang, now.view, now.plans, self._settings.topology)
+        gang, avoid = first.gang, refusing | kept_off | first.closed
         memory = self._memory[gang.key]
         failure = Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
         if memory.no_fit is not None and memory.no_fit.still_holds(failure):
@@ -191,6 +208,9 @@ class Placer:
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
         answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
+        for other in more:  # of an exclusive gang: the next domain
+            if isinstance(answer, NoFit):
+                asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
             asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
         if not isinstance(answer, NoFit):
@@ -204,10 +224,12 @@ class Placer:
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
             return self._plan(gang, asked, found.assignment, now, preempts=True)
+        if refusing and may_go_unpinned(gang, waiting, view):
+            now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
         if not has_enough(gang, waiting):
             self._reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
-        parts = _elastic(gang, waiting), answer.sentence, cut, _later(gang), told(holders)
+        parts = so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang), told(holders)
         sentence = "; ".join(filter(None, parts))
         if now.budget.exhausted or not answer.proven:
             cause = Cause.UNDECIDED
@@ -224,6 +246,18 @@ class Placer:
         view = now.view
         asked = question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
         return asked, self._ask(asked, now)
+
+    def _unpin(self, now: Round) -> None:
+        """Release one gang for which all nodes with room are refused, if it then takes nobody's place.
+
+        That is, if no node is planned, held or kept for anybody, and all that was released is bound.
+        """
+        view = now.view
+        under_way = any(view.is_ours(pod) and not pod.spec.node_name for pod in view.others)
+        for gang, asked, room in now.refused:
+            promised = now.plans or view.planned or under_way or self._reservations.held_for_others(gang.key)
+            if not promised and not isinstance(room, NoFit):
+                now.plans.append(self._plan(gang, asked, room, now, unpinned=True))
 
     def _on_kept_nodes(self, gang: PodGang, asked: GangQuestion, now: Round) -> Assignment | None:
         """Where the gang goes if all of it fits where its plan has kept room."""
@@ -244,26 +278,22 @@ class Placer:
         return place(asked.gang, now.snapshot, options, now.budget)
 
     def _plan(
-        self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round, *, preempts: bool = False
+        self,
+        gang: PodGang,
+        asked: GangQuestion,
+        answer: Assignment,
+        now: Round,
+        *,
+        preempts: bool = False,
+        unpinned: bool = False,
     ) -> NewPlan:
         entries = plan.planned_pods(gang, asked, answer, self._timestamps, self._now_ns())
+        if unpinned:
+            entries = [replace(entry, node="") for entry in entries]
         first = now.ground.turns.take((asked.pods[entry.uid], entry) for entry in entries)
         labels = {name: node.metadata.labels for name, node in now.view.nodes.items()}
-        nodes = {*now.view.placed_on(gang.pods).values(), *(entry.node for entry in entries)}
+        nodes = {*now.view.placed_on(gang.pods).values(), *(entry.node for entry in entries if entry.node)}
         spread = plan.spread(nodes, labels, self._settings.topology)
         kept = tuple(plan.kept_nodes(asked, answer))
         version = now.ground.usage_version
         return NewPlan(gang, asked, answer, tuple(entries), first, preempts, version, spread, kept)
-
-
-def _elastic(gang: PodGang, waiting: Sequence[Pod]) -> str:
-    if gang.minimum is None:
-        return ""
-    placed, all_ = len(gang.pods) - len(waiting), len(gang.pods)
-    return f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as room comes"
-
-
-def _later(gang: PodGang) -> str:
-    if not gang.later:
-        return ""
-    return f"{len(gang.later)} of its pods are made once the first ones run, and are planned with them"

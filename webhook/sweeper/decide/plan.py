@@ -52,13 +52,15 @@ def plan_spec(
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
     """
+    size = min(gang.minimum or gang.size or 0, len(gang.pods) + len(gang.later))
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
     earlier = before.spec if before else PlacementSpec()
     there = [planned for planned in earlier.pods if planned.uid in present]
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
-        size=min(gang.minimum or gang.size or 0, len(gang.pods) + len(gang.later)),
+        # A gang that lacks pods which its controller cannot make is never taken for whole.
+        size=gang.size or 0 if gang.hindrance else size,
         proven=proven,
         preempts=preempts or bool(there and earlier.preempts),
         attempt=earlier.attempt + bool(earlier.pods and not there),

@@ -62,6 +62,10 @@ class Reservations:
         """All that are held."""
         return frozenset().union(*(each.nodes for each in self._held.values()))
 
+    def held_for_others(self, key: GangKey) -> bool:
+        """Whether other gangs hold nodes, or plans keep some."""
+        return bool(self._kept) or any(held.nodes for each, held in self._held.items() if each != key)
+
     def before(
         self, rank: Mapping[GangKey, int], gang: PodGang, waiting: Iterable[Pod]
     ) -> dict[GangKey, Held]:

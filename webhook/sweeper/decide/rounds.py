@@ -4,8 +4,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.placement import Budget, Snapshot
+from webhook.placement import Assignment, Budget, NoFit, Snapshot
 from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -60,6 +61,7 @@ class Round:
 
     rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
+    refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
     """
 
     ground: Ground
@@ -69,6 +71,7 @@ class Round:
     assumed: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=lambda: Budget(0))
     no_fit: dict[Hashable, tuple[str, str, Cause]] = field(default_factory=dict)
+    refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
 

@@ -13,7 +13,6 @@ from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Pair
-from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 
 logger = logging.getLogger(__name__)
@@ -27,10 +26,10 @@ def standing(view: View, avoided: Avoided, expectations: Expectations) -> View:
     planned = dict(view.planned)
     for pod in view.gated:
         own = planned.get(pod.metadata.uid)
-        if own is not None and own.node in avoided.of(key_of(pod)):
+        if own is not None and own.node in avoided.of(view.gang_of(pod), view.maker_of(pod)):
             del planned[own.uid]
     sent = expectations.seen(view)
-    planned.update((uid, each) for uid, each in sent.items() if each.node in view.nodes)
+    planned.update((uid, each) for uid, each in sent.items() if not each.node or each.node in view.nodes)
     return view.with_plans(planned)
 
 
@@ -86,5 +85,5 @@ def unfinished(view: View, avoided: Avoided, expectations: Expectations) -> list
         for pod in view.gated
         if (planned := view.planned.get(pod.metadata.uid))
         and planned.uid not in expectations
-        and not avoided.paused_seconds(key_of(pod))
+        and not avoided.paused_seconds(view.gang_of(pod))
     ]

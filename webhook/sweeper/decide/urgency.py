@@ -7,6 +7,7 @@ from webhook.placement import Usage, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -37,6 +38,21 @@ def lowest_priority(gang: PodGang) -> int:
 def may_preempt(gang: PodGang) -> bool:
     """Whether the classes of all that wait allow it."""
     return all(pod.spec.preemption_policy != "Never" for pod in gang.gated)
+
+
+def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
+    """Whether kube-scheduler may choose the nodes of the waiting pods without a promise being broken.
+
+    That they all start, or lie as the gang requires, or have cards, we alone see to.
+    """
+    if gang.required_level is not None or gang.slices or gang.later:
+        return False
+    if any(map(exclusive_over, gang.pods)):
+        return False
+    if any(view.class_of(pod).wants_cards for pod in waiting):
+        return False
+    placement = view.placements.get(gang.key.placement_key)
+    return len(waiting) == 1 or (placement is not None and placement.is_complete)
 
 
 def held_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:

@@ -16,6 +16,7 @@ from webhook.kube.client import Api
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.changes import Changes
+from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint, hindrance
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
@@ -37,6 +38,10 @@ class ClusterCache:
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
         self.owners = Owners(api, self.changed.set)
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
+        # Nobody waits for these: without the right to read them only a reason is missing.
+        self.complaints = Informer(
+            api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
+        )
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
         self._changes = Changes(gate_prefix)
@@ -57,12 +62,12 @@ class ClusterCache:
 
     def start(self) -> None:
         """Begin to list and watch."""
-        for informer in self.informers:
+        for informer in (*self.informers, self.complaints):
             informer.start()
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        for informer in self.informers:
+        for informer in (*self.informers, self.complaints):
             informer.stop()
 
     @property
@@ -111,7 +116,7 @@ class ClusterCache:
 
     def size_of(self, key: GangKey) -> OwnerSays:
         """What a gang's controller says of its size."""
-        return owner_says(self.owners, key)
+        return owner_says(self.owners, key, self.complaints.items().values())
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -156,11 +161,18 @@ class ClusterCache:
             self.changed.set()
 
 
-def owner_says(owners: Owners, key: GangKey) -> OwnerSays:
-    """What a gang's controller, as far as the cluster serves it, says of the gang's size."""
+def owner_says(owners: Owners, key: GangKey, complaints: Iterable[Complaint] = ()) -> OwnerSays:
+    """What a gang's controller, as far as the cluster serves it, says of the gang's size.
+
+    complaints: of all controllers that cannot make pods.
+    """
     named = (key.kind, key.namespace, key.name, key.id)
     return OwnerSays(
-        owners.size(*named), owners.is_staged(*named), owners.shape(*named), owners.minimum(*named)
+        owners.size(*named),
+        owners.is_staged(*named),
+        owners.shape(*named),
+        owners.minimum(*named),
+        hindrance(key, complaints),
     )
 
 

@@ -1,13 +1,6 @@
-"""Which pods belong together, in which order, and how many they will be. Pure.
+"""The gangs: their pods, in which order these stand, how many they will be, and what they wish. Pure."""
 
-A gang is known by what its controller writes on its pods; the user's own annotations override that.
-Namespaces are part of the identity, and so is the controller's uid: a Job that is made again under the
-same name is another gang.
-"""
-
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,9 +10,12 @@ from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
 from webhook.scheduling import unmodelled
+from webhook.sweeper.observe.membership import GangKey as GangKey
+from webhook.sweeper.observe.membership import exclusive_over, maker_of
+from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import printable
 from webhook.workloads import marks
-from webhook.workloads.ranks import COUNT, mark, ranks_by_uid
+from webhook.workloads.ranks import COUNT, ranks_by_uid
 from webhook.workloads.shape import Shape, awaited
 
 _QUOTED: Final = 40
@@ -29,42 +25,18 @@ _PROBLEMS: Final = 5
 """Problems of one gang, and values that contradict each other, that are told."""
 
 
-@dataclass(frozen=True, order=True)
-class GangKey:
-    """A gang's identity. kind and name are for people; `id` (a uid or what stands for one) decides.
-
-    name is what an author wrote, with everything escaped that a line of a log or a terminal would obey.
-    """
-
-    namespace: str
-    kind: str
-    name: str
-    id: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.kind}/{self.name}"
-
-    @property
-    def placement_name(self) -> str:
-        """The name of its Placement: readable, and different for two gangs of one name."""
-        digest = hashlib.sha256(f"{self.kind}\0{self.name}\0{self.id}".encode()).hexdigest()[:8]
-        readable = re.sub(r"[^a-z0-9-]+", "-", f"{self.kind}-{self.name}".lower()).strip("-")
-        return f"{readable[:200]}-{digest}"
-
-    @property
-    def placement_key(self) -> str:
-        """Where its Placement stands among all: "namespace/name"."""
-        return f"{self.namespace}/{self.placement_name}"
-
-
 @dataclass(frozen=True)
 class OwnerSays:
-    """What a gang's controller says: how many pods it makes, which, and whether some come later."""
+    """What a gang's controller says: how many pods it makes, which, and whether some come later.
+
+    hindered: when it said last that it cannot make a pod, and why; "" where it has not.
+    """
 
     size: int | None = None
     staged: bool = False
     shape: Shape = ()
     minimum: int | None = None
+    hindered: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -76,7 +48,8 @@ class PodGang:
     most; problems are sentences for the user; fault says why the gang cannot be placed as it is written, ""
     if it can. later: pods of a staged gang that are made once its present ones run, as they will be;
     stage_is_whole: no more pods come before these run. minimum: how many are enough to run, the others
-    joining as room comes; None where all are needed.
+    joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
+    missing, "" where it does not say so.
     """
 
     key: GangKey
@@ -93,11 +66,17 @@ class PodGang:
     later: tuple[Pod, ...] = ()
     stage_is_whole: bool = False
     minimum: int | None = None
+    hindrance: str = ""
 
     @property
     def pods(self) -> tuple[Pod, ...]:
         """All members."""
         return self.gated + self.released
+
+    @property
+    def maker(self) -> GangKey:
+        """Whose failures count for it, see maker_of."""
+        return maker_of(self.pods[0], self.key)
 
     @property
     def priority(self) -> int:
@@ -115,36 +94,23 @@ class PodGang:
         return min((pod.metadata.creation_timestamp or "" for pod in self.pods), default="")
 
 
-def key_of(pod: Pod) -> GangKey:
-    """The gang that a pod belongs to; a pod without any sign of one is a gang of its own."""
-    metadata = pod.metadata
-    own = metadata.annotations.get(keys.GANG_ANNOTATION)
-    if own:
-        return GangKey(metadata.namespace, "Gang", printable(own), own)
-    for kind, name_key, id_key in marks.GANG_LABELS:
-        name = mark(pod, name_key)
-        if name:
-            return GangKey(metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
-    owner = metadata.controller
-    if owner is not None and owner.kind not in marks.LOOSE_OWNERS:
-        return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
-    return GangKey(metadata.namespace, "Pod", metadata.name, metadata.uid)
-
-
 def gather(
-    gated: Iterable[Pod], released: Iterable[Pod], ask_owner: Callable[[GangKey], OwnerSays]
+    gated: Iterable[Pod],
+    released: Iterable[Pod],
+    ask_owner: Callable[[GangKey], OwnerSays],
+    gang_labels: Sequence[str] = (),
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
     A pod that is being deleted takes room until it is gone, but is no member: its successor is. ask_owner
-    tells what is known of a gang's controller.
+    tells what is known of a gang's controller. gang_labels: see key_of.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     for pod in gated:
         if not pod.metadata.deletion_timestamp:
-            by_key.setdefault(key_of(pod), ([], []))[0].append(pod)
+            by_key.setdefault(key_of(pod, gang_labels), ([], []))[0].append(pod)
     for pod in released:
-        members = by_key.get(key_of(pod))
+        members = by_key.get(key_of(pod, gang_labels))
         if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
     gangs = [_gang(key, *members, ask_owner(key)) for key, members in by_key.items()]
@@ -167,7 +133,7 @@ def _gang(
     released: list[Pod],
     owner: OwnerSays,
 ) -> PodGang:
-    problems = unmodelled.notes([*gated, *released])
+    problems = unmodelled.notes([*gated, *released], exclusive_over)
     pods = [*gated, *released]
     missing = awaited(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)
@@ -181,6 +147,13 @@ def _gang(
 
     size = _size(key, pods, owner, problems)
     minimum = _minimum(pods, size, owner, problems)
+    enough = size if minimum is None else minimum
+    hindrance = ""
+    if enough is not None and len(pods) < enough and not missing.stage_is_whole:
+        hindrance = _hindrance(pods, owner)
+        if hindrance:
+            there = f"{len(pods)} of {size} pods are there"
+            problems.insert(0, f"{there}, as its controller cannot make the others: {hindrance}")
     return PodGang(
         key,
         tuple(sorted(gated, key=order)),
@@ -196,7 +169,15 @@ def _gang(
         later=later,
         stage_is_whole=missing.stage_is_whole,
         minimum=minimum,
+        hindrance=hindrance,
     )
+
+
+def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:
+    """What the controller has said since it made the newest of its pods; what it said before is overcome."""
+    at, said = owner.hindered
+    newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
+    return said if at and at >= newest[: len(at)] else ""
 
 
 def _size(

@@ -82,7 +82,8 @@ class Snapshotter:
                     planned[each.uid] = each
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
         protected = PROTECTED | ignored
-        return View(gated, others, nodes, placements, planned, rules, named, cards, prefix, protected)
+        labels = self._settings.gang_labels
+        return View(gated, others, nodes, placements, planned, rules, named, cards, prefix, labels, protected)
 
     def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
@@ -119,7 +120,7 @@ class Snapshotter:
                 usage.append((name, self._usage(pod, view.nodes[name], cards)))
         for pod in view.gated:
             planned = view.planned.get(pod.metadata.uid)
-            if planned is not None:
+            if planned is not None and planned.node in view.nodes:
                 use = self._usage(pod, view.nodes[planned.node], planned.annotations)
                 usage.append((planned.node, use))
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]

@@ -12,6 +12,7 @@ from webhook.placement import PodClass
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
 from webhook.sweeper.observe.converted import Texts
+from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
 
 PodId = tuple[str, str]
@@ -35,7 +36,8 @@ class View:
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
     still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
-    that hold a pod for us. protected: namespaces whose pods stand in nobody's way to be preempted.
+    that hold a pod for us. gang_labels: see key_of. protected: namespaces whose pods stand in nobody's way
+    to be preempted.
     """
 
     gated: Sequence[Pod]
@@ -47,6 +49,7 @@ class View:
     named: Set[PodId] = frozenset()
     cards: Mapping[tuple[str, str, str], Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
+    gang_labels: Sequence[str] = ()
     protected: Set[str] = PROTECTED
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
@@ -56,6 +59,14 @@ class View:
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""
         return occupied_node(pod, self.gate_prefix)
+
+    def gang_of(self, pod: Pod) -> GangKey:
+        """The gang that a pod belongs to."""
+        return key_of(pod, self.gang_labels)
+
+    def maker_of(self, pod: Pod) -> GangKey:
+        """Who stands for a pod and its successors, see maker_of."""
+        return maker_of(pod, self.gang_of(pod))
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it went through us: a plan of its own namespace names it."""
@@ -93,7 +104,7 @@ class View:
         for pod in pods:
             uid = pod.metadata.uid
             node = self.planned[uid].node if uid in self.planned else self.occupied(pod)
-            if node is not None:
+            if node:
                 found[uid] = node
         return found
 

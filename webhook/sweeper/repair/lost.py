@@ -27,7 +27,7 @@ NOT_BOUND: Final = "not-bound"
 class Lost:
     """A released pod that needs another place. cause is a word for metrics, reason a sentence.
 
-    seconds: for how long it has been so.
+    seconds: for how long it has been so. said: kube-scheduler's own words, "" without any.
     """
 
     pod: Pod
@@ -35,6 +35,7 @@ class Lost:
     cause: str
     reason: str
     seconds: float = 0.0
+    said: str = ""
 
 
 class LostPods:
@@ -90,7 +91,7 @@ class LostPods:
         key = (pod.metadata.uid, cause)
         self._seen.add(key)
         lasts = self._clock() - self._since.setdefault(key, self._clock())
-        return Lost(pod, node, cause, reason, lasts) if lasts >= seconds else None
+        return Lost(pod, node, cause, reason, lasts, _said(pod)) if lasts >= seconds else None
 
 
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
@@ -113,5 +114,10 @@ def _was_tried(pod: Pod) -> bool:
 
 def _what_it_said(pod: Pod) -> str:
     """kube-scheduler's own words, which tell of rules that topogate does not model."""
-    said = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message]
-    return f", saying: {said[0]}" if said else ""
+    said = _said(pod)
+    return f", saying: {said}" if said else ""
+
+
+def _said(pod: Pod) -> str:
+    said = (each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message)
+    return next(said, "")

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from webhook.kube.objects import OwnerReference, Pod
+from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
-from webhook.sweeper.observe.gangs import PodGang, key_of
+from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import PodId, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
@@ -64,7 +65,7 @@ class Repair:
                 (untried if scheduler_of(lost.pod) in away else stuck).append(lost)
                 continue
             if lost.cause == NOT_BOUND:
-                self._avoided.add(key_of(lost.pod), lost.node)
+                self._avoided.add(view.maker_of(lost.pod), *_refusing(lost, view))
             found[lost.pod.metadata.uid] = lost
         evictions: list[Eviction] = []
         for pods in by_owner(lost.pod for lost in found.values()).values():
@@ -87,8 +88,8 @@ class Repair:
             lost.cause == NOT_BOUND and lost.seconds >= limit for lost in together
         ):
             return False
-        gangs = {key_of(lost.pod) for lost in together}
-        return not any(pod.status.phase == "Running" and key_of(pod) in gangs for pod in view.others)
+        gangs = {view.gang_of(lost.pod) for lost in together}
+        return not any(pod.status.phase == "Running" and view.gang_of(pod) in gangs for pod in view.others)
 
     def roll_back(
         self, view: View, gangs: Sequence[PodGang], anew: Callable[[PodGang, list[Pod]], str]
@@ -124,6 +125,16 @@ class Repair:
 
 def _controllers(gang: PodGang) -> Iterator[OwnerReference]:
     return (owner for pod in gang.pods if (owner := pod.metadata.controller) is not None)
+
+
+def _refusing(lost: Lost, view: View) -> Iterator[str]:
+    """The node that did not take a pod, and all of the domain for which its rule was broken there."""
+    yield lost.node
+    node = view.nodes.get(lost.node)
+    for key in unmodelled.broken_over(lost.pod, lost.said) if node else ():
+        value = node.metadata.labels.get(key) if node else None
+        if value is not None:
+            yield from (name for name, each in view.nodes.items() if each.metadata.labels.get(key) == value)
 
 
 def _abandoned(lost: Lost) -> Eviction:

@@ -1,0 +1,217 @@
+"""Jobs and groups with a domain of their own, as JobSet and LeaderWorkerSet ask and their webhooks say."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.pods import decode, gather_all, pod_json
+from webhook.kube.objects import Pod
+from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
+from webhook.workloads.builtin import Job
+from webhook.workloads.kinds import WORKLOADS
+
+RACK = keys.PRERELEASE_TOPOLOGY[1]
+SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
+
+
+def affinity_of_leader(job_key: str) -> dict[str, Any]:
+    """What JobSet's webhook writes into the first pod of each Job."""
+
+    def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+        selector = {"matchExpressions": list(expressions)}
+        return {"labelSelector": selector, "topologyKey": RACK, "namespaceSelector": {}}
+
+    key = "jobset.sigs.k8s.io/job-key"
+    mine = term({"key": key, "operator": "In", "values": [job_key]})
+    others = term({"key": key, "operator": "Exists"}, {"key": key, "operator": "NotIn", "values": [job_key]})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"podAffinity": {required: [mine]}, "podAntiAffinity": {required: [others]}}
+
+
+def exclusive_template(number: int) -> dict[str, Any]:
+    body = template(8, annotations={marks.JOBSET_EXCLUSIVE: RACK})
+    body["metadata"]["labels"] = {
+        marks.JOBSET_NAME_LABEL: "train",
+        "jobset.sigs.k8s.io/jobset-uid": "uid-of-set",
+        "jobset.sigs.k8s.io/job-key": f"key-{number}",
+        marks.JOB_GLOBAL_INDEX: str(number),
+    }
+    return body
+
+
+def create_job(cluster: Cluster, namespace: str, number: int, count: int) -> str:
+    """A Job of the JobSet whose pods this test makes, as the real order of events needs its webhook."""
+    body = exclusive_template(number)
+    pod = {**body, "spec": {**body["spec"], "restartPolicy": "Never"}}
+    pod["metadata"]["labels"] |= {"is": "selected"}
+    job = {
+        "metadata": {"name": f"train-{number}"},
+        "spec": {
+            "completionMode": "Indexed", "parallelism": count, "completions": count, "suspend": True,
+            "manualSelector": True, "selector": {"matchLabels": {"is": "selected"}}, "template": pod,
+        },
+    }  # fmt: skip
+    made = cluster.api().json("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=job)
+    return str(made["metadata"]["uid"])
+
+
+def create_member(cluster: Cluster, namespace: str, number: int, index: int, uid: str, **spec: Any) -> None:
+    body = exclusive_template(number)
+    body["metadata"]["labels"] |= {
+        marks.JOB_NAME_LABEL: f"train-{number}",
+        "batch.kubernetes.io/controller-uid": uid,
+        marks.JOB_INDEX_KEY: str(index),
+    }
+    body["spec"] |= spec
+    create_pod(cluster.api(), namespace, f"train-{number}-{index}", body)
+
+
+def rack_of(cluster: Cluster, node: str) -> str:
+    labels: dict[str, str] = cluster.api().json("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"]
+    return labels[RACK]
+
+
+def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_followers_are_made(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    uids = [create_job(two_subblocks, namespace, number, 2) for number in range(2)]
+    for number, uid in enumerate(uids):
+        create_member(two_subblocks, namespace, number, 0, uid, affinity=affinity_of_leader(f"key-{number}"))
+    followed: set[int] = set()
+
+    def all_run(pods: Pods) -> bool:
+        for number, uid in enumerate(uids):
+            leader = named(pods, f"train-{number}-0")
+            node = leader[0]["spec"].get("nodeName") if leader else None
+            if node and number not in followed:  # JobSet's webhook lets them in now, and steers them
+                followed.add(number)
+                selector = {RACK: rack_of(two_subblocks, node)}
+                create_member(two_subblocks, namespace, number, 1, uid, nodeSelector=selector)
+        return run_all(pods, "train", 4)
+
+    pods = sweep(two_subblocks, namespace, SETTINGS, all_run, "both Jobs to run")
+    racks = [{pod["spec"]["nodeName"][:10] for pod in named(pods, f"train-{number}-")} for number in range(2)]
+    assert sorted(map(sorted, racks)) == [["node-b0-s0"], ["node-b0-s1"]]
+
+    uid = create_job(two_subblocks, namespace, 2, 1)
+    create_member(two_subblocks, namespace, 2, 0, uid, affinity=affinity_of_leader("key-2"))
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+
+    def waits(pods: Pods) -> bool:
+        assert all(map(is_gated, named(pods, "train-2")))
+        reasons = [
+            each.get("status", {}).get("reason", "")
+            for each in two_subblocks.api().json("GET", path)["items"]
+        ]
+        return any("of its own, and others have s0, s1" in reason for reason in reasons)
+
+    sweep(two_subblocks, namespace, SETTINGS, waits, "a third Job to wait, and to say why")
+
+
+# --- in memory -------------------------------------------------------------------------------------------
+
+
+def member(name: str, job: str, *, over: str = "rack", node: str = "", **annotations: str) -> Pod:
+    labels = {
+        marks.JOBSET_NAME_LABEL: "set",
+        marks.JOB_NAME_LABEL: job,
+        "batch.kubernetes.io/controller-uid": job,
+    }
+    written = {marks.JOBSET_EXCLUSIVE: over, keys.GANG_SIZE_ANNOTATION: "2", **annotations}
+    return gpu_pod(name, node=node, metadata={"labels": labels, "annotations": written})
+
+
+def group_member(name: str, group: str, namespace: str = "ns", node: str = "") -> Pod:
+    labels = {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-key": group}
+    annotations = {marks.LWS_EXCLUSIVE: "rack", "leaderworkerset.sigs.k8s.io/size": "1"}
+    metadata = {"labels": labels, "annotations": annotations, "namespace": namespace}
+    return gpu_pod(name, node=node, metadata=metadata)
+
+
+def racks(*sizes: int, pods: tuple[Pod, ...] = (), key: str = "rack") -> Nodes:
+    """Racks r0, r1, ... of so many nodes of one GPU, by a label that is no level of the topology."""
+    made = Nodes(sum(sizes), *pods)
+    names = iter(list(made.nodes))
+    for rack, size in enumerate(sizes):
+        for _ in range(size):
+            name = next(names)
+            node = made.nodes[name]
+            metadata = msgspec.structs.replace(node.metadata, labels={key: f"r{rack}"})
+            made.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
+    return made
+
+
+def placed(cluster: Nodes) -> dict[str, str]:
+    """Pod -> rack."""
+    found = places(Placing(cluster, Settings(settle_seconds=0, patience_seconds=0)).one())
+    return {pod: cluster.nodes[node].metadata.labels.get("rack", "") for pod, node in found.items()}
+
+
+def test_a_label_that_is_no_level_makes_domains_as_well() -> None:
+    pods = tuple(member(f"{job}{index}", job) for job in "ab" for index in range(2))
+    found = placed(racks(1, 4, 3, pods=pods))
+    assert found == {"a0": "r2", "a1": "r2", "b0": "r1", "b1": "r1"}
+
+
+def test_a_domain_that_another_exclusive_job_has_is_shared_with_nobody() -> None:
+    pods = (member("other", "other", node="n0"), member("a0", "a"), member("a1", "a"))
+    assert placed(racks(4, pods=pods)) == {}
+    assert set(placed(racks(4, 2, pods=pods)).values()) == {"r1"}
+
+
+def test_what_is_not_exclusive_takes_no_domain() -> None:
+    pods = (gpu_pod("other", node="n0"), member("a0", "a"), member("a1", "a"))
+    assert set(placed(racks(4, pods=pods)).values()) == {"r0"}
+
+
+def test_a_replaced_pod_returns_to_the_domain_of_its_job() -> None:
+    pods = (member("a0", "a", node="n3"), member("a1", "a"))
+    assert placed(racks(3, 3, pods=pods)) == {"a1": "r1"}
+
+
+@pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])
+def test_groups_of_leader_worker_sets_shun_those_of_their_own_namespace(
+    namespace: str, expected: dict[str, str]
+) -> None:
+    pods = (group_member("theirs", "k0", namespace, "n0"), group_member("mine", "k1"))
+    assert placed(racks(3, pods=pods)) == expected
+
+
+def test_nodes_without_the_label_are_in_no_domain() -> None:
+    assert placed(racks(3, key="other", pods=(member("a0", "a"), member("a1", "a")))) == {}
+
+
+def test_the_jobs_of_an_exclusive_jobset_are_gangs_of_their_own() -> None:
+    gangs = gather_all(member("a0", "a"), member("b0", "b"))
+    assert sorted((gang.key.kind, gang.key.name) for gang in gangs) == [("Job", "a"), ("Job", "b")]
+
+
+def test_the_rules_that_its_own_webhook_writes_are_no_problem_of_an_exclusive_pod() -> None:
+    written = {"annotations": {marks.JOBSET_EXCLUSIVE: RACK}}
+    (gang,) = gather_all(decode(pod_json(metadata=written, affinity=affinity_of_leader("k"))))
+    assert gang.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "staged"),
+    [
+        ({marks.JOBSET_EXCLUSIVE: "rack"}, True),
+        ({marks.JOBSET_EXCLUSIVE: "rack", marks.JOBSET_NODE_SELECTOR: "true"}, False),
+        ({}, False),
+    ],
+    ids=["exclusive", "with nodes labelled beforehand", "not exclusive"],
+)
+def test_an_exclusive_job_makes_its_first_pod_first(annotations: dict[str, str], staged: bool) -> None:
+    metadata = {"annotations": annotations, "labels": {marks.JOB_GLOBAL_INDEX: "3"}}
+    spec = {"parallelism": 4, "completions": 4, "template": {"metadata": metadata}}
+    job = msgspec.convert({"metadata": {"name": "train"}, "spec": spec}, Job)
+    (kind,) = (each for each in WORKLOADS if each.name == "jobs.batch")
+    assert kind.is_staged(job) is staged
+    ranks = [list(part.ranks) for part in kind.shape(job)]
+    assert ranks == ([[(3, 0)], [(3, 1), (3, 2), (3, 3)]] if staged else [])

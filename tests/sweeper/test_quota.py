@@ -1,0 +1,113 @@
+"""Gangs of which a controller cannot make all pods: they wait with its own message, or go on as set."""
+
+import msgspec
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
+from tests.sweeper.pods import job_pod
+from webhook.sweeper.observe.complaints import Complaint, hindrance
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1)
+
+
+@pytest.fixture
+def quota(two_subblocks: Cluster, namespace: str) -> Cluster:
+    """Six nodes, and a namespace that may have two pods."""
+    api = two_subblocks.api()
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    made = api.json("POST", path, body={"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})
+    two_subblocks.wait_for(
+        "the quota to count",
+        lambda: api.json("GET", f"{path}/{made['metadata']['name']}")["status"].get("hard"),
+    )
+    return two_subblocks
+
+
+def placement(cluster: Cluster, namespace: str) -> dict[str, dict[str, object]]:
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    found: list[dict[str, dict[str, object]]] = cluster.api().json("GET", path)["items"]
+    return found[0] if found else {"spec": {}, "status": {}}
+
+
+def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_until_it_is_raised(
+    quota: Cluster, namespace: str
+) -> None:
+    create_job(quota.api(), namespace, "train", 3, template(8))
+    seen = 0
+
+    def waits(pods: Pods) -> bool:
+        nonlocal seen
+        assert all(map(is_gated, pods)), "a part was released"
+        status = placement(quota, namespace).get("status", {})
+        told = "2 of 3 pods are there" in str(status.get("reason")) and "exceeded quota: few" in str(status)
+        seen += told and status["state"] == "Waiting"
+        return seen > 20  # for longer than a gang without that message would
+
+    sweep(quota, namespace, SETTINGS, waits, "the gang to wait with the quota's message")
+    quota.api().request("DELETE", f"/api/v1/namespaces/{namespace}/resourcequotas/few")
+    pods = sweep(quota, namespace, SETTINGS, lambda pods: run_all(pods, "train", 3), "all to run", 60)
+    assert len({pod["spec"]["nodeName"][:10] for pod in named(pods, "train")}) == 1
+
+
+def test_going_on_with_fewer_is_a_setting_and_is_not_shown_as_whole(quota: Cluster, namespace: str) -> None:
+    create_job(quota.api(), namespace, "train", 3, template(8))
+    settings = Settings(settle_seconds=0.5, patience_seconds=1, go_on_with_fewer=True)
+
+    def told(pods: Pods) -> bool:
+        status = placement(quota, namespace).get("status", {})
+        return run_all(pods, "train", 2) and "2 of 3 pods are there" in str(status.get("reason"))
+
+    sweep(quota, namespace, settings, told, "two to run, as two of three")
+    assert placement(quota, namespace)["spec"]["size"] == 3
+
+
+def complaint(kind: str, name: str, uid: str = "u", at: str = "2026-01-01T00:00:05Z") -> Complaint:
+    about = {"kind": kind, "name": name, "uid": uid}
+    return msgspec.convert(
+        {
+            "metadata": {"name": "e", "namespace": "ns"},
+            "involvedObject": about,
+            "message": "no quota",
+            "lastTimestamp": at,
+        },
+        Complaint,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "about", "concerns"),
+    [
+        (GangKey("ns", "Job", "train", "id"), complaint("Job", "train", "id"), True),
+        (GangKey("ns", "Job", "train", "id"), complaint("Job", "train-2"), False),
+        (GangKey("other", "Job", "train", "id"), complaint("Job", "train", "id"), False),
+        (GangKey("ns", "JobSet", "train", "id"), complaint("Job", "train-workers-0"), True),
+        (GangKey("ns", "JobSet", "train", "id"), complaint("Job", "training"), False),
+        (GangKey("ns", "LeaderWorkerSet", "train", "id"), complaint("StatefulSet", "train-0"), True),
+        (GangKey("ns", "Gang", "train", "train"), complaint("Job", "train"), False),
+    ],
+    ids=lambda value: str(getattr(value, "kind", "")),
+)
+def test_a_complaint_concerns_the_gang_of_whose_controllers_it_is(
+    key: GangKey, about: Complaint, concerns: bool
+) -> None:
+    assert bool(hindrance(key, [about])[1]) is concerns
+
+
+def of_three(count: int, said_at: str) -> PodGang:
+    says = OwnerSays(3, hindered=(said_at, "no quota"))
+    pods = [job_pod(number, creationTimestamp="2026-01-01T00:00:05Z") for number in range(count)]
+    (gang,) = gather(pods, [], lambda _: says)
+    return gang
+
+
+def test_what_was_said_before_the_newest_pod_was_made_is_overcome() -> None:
+    assert of_three(2, "2026-01-01T00:00:05").hindrance == "no quota"
+    assert not of_three(2, "2026-01-01T00:00:04").hindrance
+    assert not of_three(2, "").hindrance
+
+
+def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
+    assert not of_three(3, "2026-01-01T00:00:09").hindrance

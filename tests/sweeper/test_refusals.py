@@ -1,0 +1,186 @@
+"""Where successors go after kube-scheduler has refused a pod: elsewhere, and at last where it likes."""
+
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.client import MERGE_PATCH
+from webhook.scheduling.unmodelled import broken_over
+from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided
+from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=0.2, bind_seconds=1)
+RACK = keys.PRERELEASE_TOPOLOGY[1]
+KEY = GangKey("ns", "Job", "train", "u")
+
+
+def beside(app: str, key: str) -> dict[str, Any]:
+    """Required pod affinity, which topogate does not model."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def create_replicas(cluster: Cluster, namespace: str, affinity: dict[str, Any], **wishes: str) -> None:
+    body = template(1, affinity=affinity, annotations=wishes)
+    body["metadata"]["labels"] = {"app": "web"}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": body}
+    path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    cluster.api().request("POST", path, body={"metadata": {"name": "web"}, "spec": spec})
+
+
+def create_database(cluster: Cluster, namespace: str, node: str) -> None:
+    body = template(1, gated=False, nodeSelector={"kubernetes.io/hostname": node})
+    body["metadata"]["labels"] = {"app": "db"}
+    create_pod(cluster.api(), namespace, "db", body)
+
+
+def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    create_database(two_subblocks, namespace, "node-b0-s1-h01")
+    two_subblocks.wait_for(
+        "the database",
+        lambda: run_all(
+            two_subblocks.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "db", 1
+        ),
+    )
+    # The tightest place by far, and in the wrong subblock.
+    for host in ("h00", "h01"):
+        pin = {"kubernetes.io/hostname": f"node-b0-s0-{host}"}
+        create_pod(two_subblocks.api(), namespace, f"busy-{host}", template(7, gated=False, nodeSelector=pin))
+    create_replicas(two_subblocks, namespace, beside("db", RACK))
+    seen: set[str] = set()
+
+    def runs(pods: Pods) -> bool:
+        seen.update(pod["metadata"]["uid"] for pod in named(pods, "web"))
+        return run_all(pods, "web", 1)
+
+    pods = sweep(two_subblocks, namespace, SETTINGS, runs, "the pod to run beside the database")
+    assert named(pods, "web")[0]["spec"]["nodeName"].startswith("node-b0-s1")
+    assert len(seen) == 2, "one failure, and no further try in that subblock"
+
+
+def label_all(cluster: Cluster, key: str) -> None:
+    for node in cluster.api().json("GET", "/api/v1/nodes")["items"]:
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        cluster.api().request(
+            "PATCH", path, body={"metadata": {"labels": {key: "one"}}}, content_type=MERGE_PATCH
+        )
+
+
+def test_after_all_nodes_have_refused_it_a_pod_goes_where_kube_scheduler_likes(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    label_all(two_subblocks, "example.com/site")
+    create_replicas(two_subblocks, namespace, beside("db", "example.com/site"))
+
+    def is_free(pods: Pods) -> bool:
+        return any("nodeAffinity" not in pod["spec"]["affinity"] for pod in named(pods, "web")) and not any(
+            pod["spec"].get("schedulingGates") for pod in named(pods, "web")
+        )
+
+    sweep(two_subblocks, namespace, SETTINGS, is_free, "the pod to be released without a node")
+    create_database(two_subblocks, namespace, "node-b0-s1-h01")
+    sweep(two_subblocks, namespace, SETTINGS, lambda pods: run_all(pods, "web", 1), "the pod to run")
+
+
+def test_each_later_failure_is_avoided_for_twice_as_long_and_with_all_nodes_before() -> None:
+    clock = Clock()
+    avoided = Avoided(clock)
+    avoided.add(KEY, "a")
+    clock.now += AVOID_SECONDS - 1
+    avoided.add(KEY, "b")
+    clock.now += 2 * AVOID_SECONDS - 1
+    assert avoided.of(KEY) == {"a", "b"}
+    clock.now += 1
+    assert avoided.of(KEY) == frozenset()
+
+
+def test_pods_that_fail_together_are_one_failure() -> None:
+    clock = Clock()
+    avoided = Avoided(clock)
+    for node in "abcdefgh":
+        avoided.add(KEY, node)
+    assert avoided.of(KEY) == set("abcdefgh")
+    clock.now += AVOID_SECONDS
+    assert avoided.of(KEY) == frozenset()
+
+
+def test_no_node_is_avoided_for_ever() -> None:
+    clock = Clock()
+    avoided = Avoided(clock)
+    for number in range(40):
+        avoided.add(KEY, str(number))
+        clock.now += 61
+    clock.now += LONGEST_AVOID_SECONDS
+    assert avoided.of(KEY) == frozenset()
+
+
+SPREAD = {
+    "topologySpreadConstraints": [
+        {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1, "labelSelector": {}}
+    ]
+}
+CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said", "expected"),
+    [
+        (SPREAD, "1 node(s) didn't match pod topology spread constraints", {"zone"}),
+        (SPREAD, "1 Insufficient cpu", set()),
+        ({"affinity": beside("x", "rack")}, "1 node(s) didn't match pod affinity rules", {"rack"}),
+        ({"affinity": beside("x", keys.HOSTNAME_LABEL)}, "1 node(s) didn't match pod affinity rules", set()),
+        (CLAIM, "1 node(s) had volume node affinity conflict", {"topology.kubernetes.io/zone"}),
+        ({}, "1 node(s) had volume node affinity conflict", set()),
+    ],
+    ids=["spread", "another reason", "affinity", "one node", "volumes", "no volumes"],
+)
+def test_the_rule_that_was_broken_tells_the_domain(
+    spec: dict[str, Any], said: str, expected: set[str]
+) -> None:
+    assert broken_over(decode(pod_json(**spec)), said) == expected
+
+
+@pytest.mark.parametrize(
+    ("wishes", "others", "unpinned"),
+    [
+        ({}, 0, True),
+        ({keys.REQUIRED_TOPOLOGY_ANNOTATION: "node"}, 0, False),
+        ({keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}, 1, False),
+    ],
+    ids=["alone", "with a required level", "of a gang that has not begun"],
+)
+def test_no_pod_goes_anywhere_if_that_breaks_what_was_asked_for(
+    wishes: dict[str, str], others: int, unpinned: bool
+) -> None:
+    pods = [gpu_pod(f"p{number}", metadata={"annotations": wishes}) for number in range(others + 1)]
+    placing = Placing(Nodes(2, *pods), Settings(settle_seconds=0))
+    for gang in placing.gangs():
+        placing.avoided.add(gang.key, "n0", "n1")
+    assert [plan.is_unpinned for plan in placing.one().plans] == ([True] if unpinned else [])
+
+
+def test_no_pod_goes_anywhere_while_others_are_on_their_way() -> None:
+    placing = Placing(Nodes(3, gpu_pod("mine"), gpu_pod("theirs")), Settings(settle_seconds=0))
+    (mine,) = (gang for gang in placing.gangs() if gang.key.name == "mine")
+    placing.avoided.add(mine.key, "n0", "n1", "n2")
+    assert places(placing.one()) == {"theirs": "n0"}
+    placing.cluster.pods[1] = gpu_pod("theirs", node="n0")
+    assert places(placing.one()) == {"mine": ""}
+
+
+def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+    first, second = (gpu_pod(name, metadata={"ownerReferences": [owner]}) for name in ("one", "two"))
+    placing = Placing(Nodes(2, second), Settings(settle_seconds=0))
+    placing.avoided.add(placing.view().maker_of(first), "n0")
+    (plan,) = placing.one().plans
+    assert [entry.node for entry in plan.entries] == ["n1"]

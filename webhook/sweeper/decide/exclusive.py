@@ -1,0 +1,110 @@
+"""Jobs and groups that have a domain of their own: in one domain each, and none of it shared. Pure.
+
+JobSet and LeaderWorkerSet ask for it by an annotation that names a node label, and have their own webhooks
+write affinity and node selectors that say the same to kube-scheduler, which knows domains by the label's
+value alone. Whose domains count as taken follows those rules: of JobSets all, of LeaderWorkerSets those of
+the same namespace.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.placement import PlacementError, Topology
+from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import exclusive_over
+from webhook.sweeper.observe.view import View
+from webhook.workloads import marks
+
+_NAMED: Final = 3
+"""Domains that a sentence names."""
+
+Rule = tuple[str, str, str]
+"""Whose rule (an annotation), in which namespace ("" for all), over which label."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What an exclusive gang is asked about: the gang, nodes where it may not be, and a sentence on these."""
+
+    gang: PodGang
+    closed: frozenset[str] = frozenset()
+    told: str = ""
+
+
+def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology) -> Sequence[Ask]:
+    """The questions for a gang, of which the first with an answer counts: one, unless its label is no level.
+
+    plans: made in this pass. Labels that are no level of ours are tried domain by domain, small ones first.
+    """
+    rule = next(filter(None, map(_rule, gang.pods)), None)
+    if rule is None:
+        return (Ask(gang),)
+    key = rule[2]
+    own = {pod.metadata.uid for pod in gang.pods}
+    here = {_value(view, node, key) for node in view.placed_on(gang.pods).values()} - {""}
+    taken = {
+        _value(view, node, key)
+        for pod, node in _placed(view, plans)
+        if pod.metadata.uid not in own and _rule(pod) == rule
+    }
+    domains: dict[str, set[str]] = {}
+    for name in view.nodes:
+        domains.setdefault(_value(view, name, key), set()).add(name)
+    open_ = {value for value in domains if value and (value in here if here else value not in taken)}
+    told = _told(key, taken - {""}) if not here else ""
+    level = _level(gang, key, topology)
+    if level is not None:
+        closed = frozenset[str]().union(*(nodes for value, nodes in domains.items() if value not in open_))
+        return (Ask(replace(gang, required_level=level), closed, told),)
+    everywhere = frozenset(view.nodes)
+    ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
+    found = [Ask(gang, everywhere - domains[value], told) for value in ordered]
+    return found or (Ask(gang, everywhere, told),)
+
+
+def _placed(view: View, plans: Iterable[NewPlan]) -> Iterator[tuple[Pod, str]]:
+    """All pods that have a node, or are to have one."""
+    pods = [pod for pod in (*view.gated, *view.others) if _rule(pod) is not None]
+    nodes = view.placed_on(pods)
+    yield from ((pod, nodes[pod.metadata.uid]) for pod in pods if pod.metadata.uid in nodes)
+    for plan in plans:
+        yield from ((plan.asked.pods[entry.uid], entry.node) for entry in plan.entries)
+
+
+def _rule(pod: Pod) -> Rule | None:
+    key = exclusive_over(pod)
+    if not key:
+        return None
+    if marks.JOBSET_EXCLUSIVE in pod.metadata.annotations:
+        return marks.JOBSET_EXCLUSIVE, "", key
+    return marks.LWS_EXCLUSIVE, pod.metadata.namespace, key
+
+
+def _value(view: View, node: str, key: str) -> str:
+    """The domain of a node, "" for one that has none and can be in nobody's."""
+    there = view.nodes.get(node)
+    return there.metadata.labels.get(key, "") if there is not None else ""
+
+
+def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
+    """The level in one domain of which the gang must lie: its label's, or a lower one that it requires.
+
+    None for a label that is no level. Raises PlacementError where the gang requires a level that is none.
+    """
+    try:
+        level = topology.level(key)
+    except PlacementError:
+        return None
+    wished = gang.required_level
+    return wished if wished is not None and topology.level(wished) > level else key
+
+
+def _told(key: str, taken: set[str]) -> str:
+    if not taken:
+        return ""
+    names = sorted(taken)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"it wants a domain of {key} of its own, and others have {', '.join(names[:_NAMED])}{more}"
