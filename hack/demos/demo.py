@@ -13,8 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hack.demos import workload
+from hack.demos import real, workload
 from hack.demos.page import serve_page
+from hack.demos.table import print_table
 from hack.demos.workload import Seen
 from hack.local import nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
@@ -218,9 +219,7 @@ class Demo:
                     f"{each.seconds:.2f}" if each.seconds is not None else "never",
                 )
             )
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        for row in rows:
-            print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        print_table(rows)
 
     def _unidentified(self) -> list[str]:
         """Which program the API server's audit log does not show at work under its own identity."""
@@ -259,8 +258,17 @@ def main() -> int:
         action="store_true",
         help="kill the sweeper in the middle of the gang and start it again",
     )
+    parser.add_argument(
+        "--real-node",
+        action="store_true",
+        help="another demo: cards on a real kubelet, looked at inside the containers; needs root",
+    )
     parser.add_argument("--ui", action="store_true", help="end with the page's address, until interrupted")
     arguments = parser.parse_args()
+    if arguments.real_node:
+        if arguments.kill_sweeper or arguments.ui:
+            parser.error("--real-node is a demo of its own: of the other arguments it takes --keep alone")
+        return real.run(keep=arguments.keep)
     folder = cache_folder() / "clusters" / "demo"
     started = time.monotonic()
     try:
