@@ -165,6 +165,17 @@ def test_a_domain_that_another_exclusive_job_has_is_shared_with_nobody() -> None
     assert set(placed(racks(4, 2, pods=pods)).values()) == {"r1"}
 
 
+def test_a_pin_of_its_authors_own_takes_no_domain() -> None:
+    """Else anybody could close all domains with pods that never run."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    labels = {marks.JOBSET_NAME_LABEL: "set", marks.JOB_NAME_LABEL: "theirs"}
+    metadata = {"labels": labels, "annotations": {marks.JOBSET_EXCLUSIVE: "rack"}}
+    theirs = gpu_pod("theirs", metadata=metadata, affinity={"nodeAffinity": required}, schedulingGates=[])
+    pods = (theirs, member("a0", "a"), member("a1", "a"))
+    assert set(placed(racks(4, pods=pods)).values()) == {"r0"}
+
+
 def test_what_is_not_exclusive_takes_no_domain() -> None:
     pods = (gpu_pod("other", node="n0"), member("a0", "a"), member("a1", "a"))
     assert set(placed(racks(4, pods=pods)).values()) == {"r0"}

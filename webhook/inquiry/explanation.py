@@ -167,7 +167,7 @@ def _misplaced(
     part = [pod for pod in gang.released if pod.metadata.uid in nodes]
     if not part:
         return
-    (ask, *_) = asks(gang, view, (), snapshot.topology)
+    ask = next(asks(gang, view, (), snapshot.topology))
     anew = place_anew(ask.gang, part, view, snapshot, ask.closed, options)
     if anew is None:
         return

@@ -6,7 +6,7 @@ value alone. Whose domains count as taken follows those rules: of JobSets all, o
 the same namespace.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +17,9 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.view import View
 from webhook.workloads import marks
+
+_TRIED: Final = 64
+"""Domains of a label that is no level which are tried in a pass."""
 
 _NAMED: Final = 3
 """Domains that a sentence names."""
@@ -34,14 +37,16 @@ class Ask:
     told: str = ""
 
 
-def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology) -> Sequence[Ask]:
+def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology) -> Iterator[Ask]:
     """The questions for a gang, of which the first with an answer counts: one, unless its label is no level.
 
-    plans: made in this pass. Labels that are no level of ours are tried domain by domain, small ones first.
+    plans: made in this pass. Labels that are no level of ours are tried domain by domain, small ones first;
+    of very many the largest. There is one question at least.
     """
     rule = next(filter(None, map(_rule, gang.pods)), None)
     if rule is None:
-        return (Ask(gang),)
+        yield Ask(gang)
+        return
     key = rule[2]
     own = {pod.metadata.uid for pod in gang.pods}
     here = {_value(view, node, key) for node in view.placed_on(gang.pods).values()} - {""}
@@ -58,16 +63,21 @@ def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology
     level = _level(gang, key, topology)
     if level is not None:
         closed = frozenset[str]().union(*(nodes for value, nodes in domains.items() if value not in open_))
-        return (Ask(replace(gang, required_level=level), closed, told),)
+        yield Ask(replace(gang, required_level=level), closed, told)
+        return
     everywhere = frozenset(view.nodes)
     ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
-    found = [Ask(gang, everywhere - domains[value], told) for value in ordered]
-    return found or (Ask(gang, everywhere, told),)
+    if not ordered:
+        yield Ask(gang, everywhere, told)
+    for value in ordered[-_TRIED:]:
+        yield Ask(gang, everywhere - domains[value], told)
 
 
 def _placed(view: View, plans: Iterable[NewPlan]) -> Iterator[tuple[Pod, str]]:
     """All pods that have a node, or are to have one."""
-    pods = [pod for pod in (*view.gated, *view.others) if _rule(pod) is not None]
+    # A pin that is not ours takes no domain before kube-scheduler has bound it: anybody may write one.
+    others = (pod for pod in view.others if pod.spec.node_name or view.is_ours(pod))
+    pods = [pod for pod in (*view.gated, *others) if _rule(pod) is not None]
     nodes = view.placed_on(pods)
     yield from ((pod, nodes[pod.metadata.uid]) for pod in pods if pod.metadata.uid in nodes)
     for plan in plans:

@@ -133,7 +133,7 @@ class Placer:
         if all(pod.metadata.uid in now.view.planned for pod in gang.gated):
             return ""  # it has a place, and waits for its turn there
         try:
-            ask = asks(gang, now.view, now.plans, self._settings.topology)[0]
+            ask = next(asks(gang, now.view, now.plans, self._settings.topology))
             avoid = self._avoided.of(gang.key, gang.maker) | ask.closed
             answer = place_anew(ask.gang, part, now.view, now.snapshot, avoid, self._settings.options)
         except ValueError:
@@ -192,7 +192,8 @@ class Placer:
             holders = {str(key): held for key, held in reserved.items()} | self._kept.before(gang, waiting)
         refusing = self._avoided.of(gang.key, gang.maker)
         kept_off = frozenset[str]().union(*(held.nodes for held in holders.values()))
-        first, *more = asks(gang, now.view, now.plans, self._settings.topology)
+        questions = asks(gang, now.view, now.plans, self._settings.topology)
+        first = next(questions)
         gang, avoid = first.gang, refusing | kept_off | first.closed
         memory = self._memory[gang.key]
         failure = Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
@@ -208,9 +209,8 @@ class Placer:
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
         answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
-        for other in more:  # of an exclusive gang: the next domain
-            if isinstance(answer, NoFit):
-                asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
+        while isinstance(answer, NoFit) and (other := next(questions, None)):  # an exclusive gang's domains
+            asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
             asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
         if not isinstance(answer, NoFit):
