@@ -78,7 +78,9 @@ def racked(cluster: Nodes, *places: tuple[str, str]) -> Nodes:
 
 
 def test_a_plan_is_timed_by_its_oldest_pod_and_class() -> None:
-    passes = Passes(Nodes(2, gang_pod("a", priorityClassName="high"), gang_pod("b", priorityClassName="high")))
+    passes = Passes(
+        Nodes(2, gang_pod("a", priorityClassName="high"), gang_pod("b", priorityClassName="high"))
+    )
     passes.now.now = CREATED + 42
     passes.one()
     assert passes.shown("topogate_time_to_placement_seconds_sum") == {'{priority_class="high"}': 42}
