@@ -10,10 +10,17 @@ from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, templ
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.test_report import Answers, Copy
 from webhook.kube.client import MERGE_PATCH
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.scheduling.unmodelled import broken_over
+from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided
+from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.2, bind_seconds=1)
@@ -177,6 +184,31 @@ def test_no_pod_goes_anywhere_while_others_are_on_their_way() -> None:
     assert places(placing.one()) == {"mine": ""}
 
 
+def pinned(name: str, node: str) -> Pod:
+    """A released pod that is not bound; node: "" for one that may go anywhere."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return gpu_pod(name, schedulingGates=[], affinity={"nodeAffinity": required} if node else {})
+
+
+@pytest.mark.parametrize(
+    ("node", "blocked", "unpinned"),
+    [("n0", frozenset[str](), False), ("n0", frozenset({"n0"}), True), ("", frozenset[str](), True)],
+    ids=["on its way", "stuck", "free to go anywhere"],
+)
+def test_a_pod_that_was_released_holds_up_others_only_on_its_way(
+    node: str, blocked: frozenset[str], unpinned: bool
+) -> None:
+    cluster = Nodes(2, pinned("theirs", node), gpu_pod("mine"))
+    entry = PlannedPod("theirs", "uid-theirs", node)
+    metadata = Metadata(namespace="ns", name="p")
+    cluster.placements["ns/p"] = Placement(metadata=metadata, spec=PlacementSpec(pods=[entry]))
+    placing = Placing(cluster, Settings(settle_seconds=0))
+    (gang,) = placing.gangs()
+    placing.avoided.add(gang.key, "n0", "n1")
+    assert places(placing.one(blocked)) == ({"mine": ""} if unpinned else {})
+
+
 def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     first, second = (gpu_pod(name, metadata={"ownerReferences": [owner]}) for name in ("one", "two"))
@@ -184,3 +216,21 @@ def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() ->
     placing.avoided.add(placing.view().maker_of(first), "n0")
     (plan,) = placing.one().plans
     assert [entry.node for entry in plan.entries] == ["n1"]
+
+
+def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
+    placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))
+    (gang,) = placing.gangs()
+    placing.avoided.add(gang.key, "n0")
+    told: list[tuple[str, str]] = []
+
+    class Listener:
+        def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+            told.append((reason, note))
+
+    cache: Any = Copy()
+    reporter = Reporter(Pass(Answers(), cache, Settings(), Metrics(), Listener()))
+    reporter.hear(Done(placed=placing.one().plans))
+    ((reason, note),) = told
+    assert reason == "GangPlaced"
+    assert "all those with room have refused it, so kube-scheduler chooses" in note

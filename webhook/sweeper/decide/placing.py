@@ -250,10 +250,11 @@ class Placer:
     def _unpin(self, now: Round) -> None:
         """Release one gang for which all nodes with room are refused, if it then takes nobody's place.
 
-        That is, if no node is planned, held or kept for anybody, and all that was released is bound.
+        That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
         """
         view = now.view
-        under_way = any(view.is_ours(pod) and not pod.spec.node_name for pod in view.others)
+        unbound = (pod for pod in view.others if view.is_ours(pod) and not pod.spec.node_name)
+        under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.ground.blocked
         for gang, asked, room in now.refused:
             promised = now.plans or view.planned or under_way or self._reservations.held_for_others(gang.key)
             if not promised and not isinstance(room, NoFit):
