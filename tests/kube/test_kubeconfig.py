@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hack.local.cluster import Cluster
 from tests.kube.copies import kubeconfig
 from webhook.kube.client import Api, ApiError, ConnectError
-from webhook.kube.identity import Fixed, Identity, _environment_proxy, of_this_pod, pool_of
+from webhook.kube.identity import Fixed, Identity, _environment_proxy, of_this_pod
 from webhook.kube.kubeconfig import identity_of
 from webhook.kube.plugin import Plugin
+from webhook.kube.pool import manager_of
 
 VERSION = "client.authentication.k8s.io/v1"
 PROXIES = [f"{scheme}_proxy" for scheme in ("http", "https", "no")]
@@ -195,7 +196,10 @@ def test_a_pod_is_its_service_account(
 # --- TLS and proxies -------------------------------------------------------------------------------
 
 
-def test_a_server_is_believed_by_its_authority_and_name_alone(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("brief", [False, True])
+def test_a_server_is_believed_by_its_authority_and_name_alone(
+    cluster: Cluster, tmp_path: Path, brief: bool
+) -> None:
     content = yaml.safe_load(cluster.kubeconfig.read_text())
     entry = content["clusters"][0]["cluster"]
 
@@ -206,7 +210,7 @@ def test_a_server_is_believed_by_its_authority_and_name_alone(cluster: Cluster, 
             "clusters": [{"name": content["clusters"][0]["name"], "cluster": entry | changes}],
         }
         path.write_text(yaml.safe_dump(changed))
-        return str(Api.connect(path, user_agent="test").json("GET", "/version")["major"])
+        return str(Api.connect(path, user_agent="test", brief=brief).json("GET", "/version")["major"])
 
     authority = ("certificate-authority", "certificate-authority-data")
     unknown = dict.fromkeys(authority)
@@ -256,7 +260,7 @@ def test_the_proxy_of_the_environment_is_taken_but_where_it_is_excepted(
 
 def test_the_users_proxy_goes_before_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://other:1")
-    pool: Any = pool_of(Identity("https://api:6443", proxy="http://me:secret@mine:3128"), 1)
+    pool: Any = manager_of(Identity("https://api:6443", proxy="http://me:secret@mine:3128"), 1)
     assert str(pool.proxy).endswith("mine:3128")
     assert pool.proxy_headers == {"proxy-authorization": f"Basic {encoded('me:secret')}"}
 

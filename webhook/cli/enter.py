@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise session.SessionError(f"needs kubectl on the PATH, which has the terminal for {options.command}")
-    api = session.connect(options)
+    api = session.connect(options, brief=True)
     work = works.find(api, session.namespace_of(options), options.name)
     pod = works.newest(works.pods_of(api, work)).get(options.rank)
     if pod is None:

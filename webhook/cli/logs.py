@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    api = session.connect(options)
+    api = session.connect(options, brief=True)
     work = works.find(api, session.namespace_of(options), options.name)
     if options.follow:
         return follow(api, work, options)

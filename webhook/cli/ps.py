@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    api = session.connect(options)
+    api = session.connect(options, brief=True)
     namespace = None if options.all_namespaces else session.namespace_of(options)
     shown: object = None
     while True:

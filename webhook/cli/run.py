@@ -101,7 +101,7 @@ def _name(image: str | None) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    api, body = session.connect(options), task_of(options)
+    api, body = session.connect(options, brief=True), task_of(options)
     collection = works.collection(TASK, body["metadata"]["namespace"])
     query = {"fieldValidation": "Strict", **({"dryRun": "All"} if options.dry_run else {})}
     from webhook.kube.client import ApiError

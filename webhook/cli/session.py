@@ -59,13 +59,18 @@ def kubeconfig_of(options: argparse.Namespace) -> Path:
     return Path(listed) if listed else Path.home() / ".kube" / "config"
 
 
-def connect(options: argparse.Namespace) -> "Api":
-    """A client with the user's own rights. Raises SessionError."""
+def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
+    """A client with the user's own rights. brief: for a few requests, one after the other. Raises
+    SessionError.
+    """
     from webhook.kube.client import Api, ConnectError
 
     try:
         return Api.connect(
-            kubeconfig_of(options), user_agent=f"topogate-{options.command}", context=options.context
+            kubeconfig_of(options),
+            user_agent=f"topogate-{options.command}",
+            context=options.context,
+            brief=brief,
         )
     except ConnectError as error:
         raise SessionError(str(error)) from None

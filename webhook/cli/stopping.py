@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    api, namespace = session.connect(options), session.namespace_of(options)
+    api, namespace = session.connect(options, brief=True), session.namespace_of(options)
     chosen = [works.find(api, namespace, name) for name in options.names]  # all of them, or nothing is done
     for work in chosen:
         done = _restart(api, work) if options.command == "restart" else _stop(api, work, options.suspend)

@@ -1,8 +1,7 @@
 """GPUTasks and Jobs with GPUs as one kind of thing: what ps, logs, stop and the others are about."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.cli.session import SessionError, pages
 
@@ -20,8 +19,7 @@ _JOBS: Final = "/apis/batch/v1"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """A task, or a Job that is not a task's. item: the object as the API server has it."""
 
     kind: str

@@ -6,25 +6,30 @@ that they do not know.
 
 import contextlib
 import copy
+import functools
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
 
-import urllib3
+from webhook.kube.identity import Identity, of_this_pod
 
-from webhook.kube.identity import Identity, of_this_pod, pool_of
+if TYPE_CHECKING:
+    import urllib3
+
+    from webhook.kube.brief import Answer, Brief
+    from webhook.kube.pool import Pool
+
+R = TypeVar("R", bound="Answer | urllib3.BaseHTTPResponse")
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
-CONNECT_SECONDS: Final = 5.0
-"""The longest wait for a connection; less where the whole call may not take as long."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -55,28 +60,42 @@ class ApiError(Exception):
 class Api:
     """A connection pool to one API server under one identity. Safe for use by many threads."""
 
-    def __init__(self, identity: Identity, user_agent: str, pool_size: int = 16) -> None:
-        """Take who asks whom; pool_size is the number of connections kept alive. Raises ValueError."""
+    def __init__(
+        self, identity: Identity, user_agent: str, pool_size: int = 16, *, brief: bool = False
+    ) -> None:
+        """Take who asks whom. Raises OSError, ValueError.
+
+        pool_size: the number of connections kept alive. brief: for a command that is over soon, which
+        starts faster so.
+        """
         self._host = identity.server
         self._credential = identity.credential
-        self._pool = pool_of(identity, pool_size)
         self._user_agent = user_agent
         self._impersonated = identity.acting_as
+        self._make_pool = functools.cache(lambda: _pool(identity, pool_size))
+        self._brief = _brief(identity) if brief else None
+        if self._brief is None:
+            self._make_pool()
 
     @classmethod
     def connect(
-        cls, kubeconfig: Path | str | None = None, *, user_agent: str, context: str | None = None
+        cls,
+        kubeconfig: Path | str | None = None,
+        *,
+        user_agent: str,
+        context: str | None = None,
+        brief: bool = False,
     ) -> "Api":
         """Connect as a kubeconfig says, or without one as the pod's own ServiceAccount.
 
-        Raises ConnectError with a sentence that names what is missing.
+        brief: see __init__. Raises ConnectError with a sentence that names what is missing.
         """
         try:
             if kubeconfig is None:
-                return cls(of_this_pod(), user_agent)
+                return cls(of_this_pod(), user_agent, brief=brief)
             from webhook.kube.kubeconfig import identity_of
 
-            return cls(identity_of(Path(kubeconfig), context), user_agent)
+            return cls(identity_of(Path(kubeconfig), context), user_agent, brief=brief)
         except (OSError, ValueError) as error:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "this pod's ServiceAccount"
             raise ConnectError(f"no connection to a cluster from {where}: {error}") from error
@@ -107,7 +126,10 @@ class Api:
         body: bytes as they are, or anything json can write. Raises ApiError; nothing is retried here,
         because only the caller knows whether a second try is safe.
         """
-        response = self._open(method, path, query, body, content_type, timeout_seconds, preload=True)
+        transport: Brief | Pool = self._brief or self._make_pool()
+        response: Answer | urllib3.BaseHTTPResponse = self._sent(
+            transport.send, transport.errors, method, path, query, body, content_type, timeout_seconds
+        )
         return bytes(response.data)
 
     def json(self, method: str, path: str, **options: Any) -> Any:
@@ -125,47 +147,47 @@ class Api:
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> "Stream":
         """The same as an object that another thread can cut. Raises ApiError."""
-        return Stream(path, self._open("GET", path, query, None, "", timeout_seconds, preload=False))
+        pool = self._make_pool()
+        send = functools.partial(pool.send, preload=False)
+        answer = self._sent(send, pool.errors, "GET", path, query, None, "", timeout_seconds)
+        return Stream(path, answer, pool.errors)
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._pool.clear()
+        if self._brief is not None:
+            self._brief.close()
+        if self._brief is None or self._make_pool.cache_info().currsize:
+            self._make_pool().close()
 
-    def _open(
+    def _sent(
         self,
+        send: Callable[[str, str, bytes | None, dict[str, str], float], R],
+        errors: tuple[type[Exception], ...],
         method: str,
         path: str,
         query: Mapping[str, str] | None,
         body: bytes | object | None,
         content_type: str,
         timeout_seconds: float,
-        *,
-        preload: bool,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> R:
+        """A 2xx answer to what `send` sends, which raises `errors`. Raises ApiError."""
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}
         if self._impersonated:
             headers["Impersonate-User"] = self._impersonated
         if body is not None:
             headers["Content-Type"] = content_type
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         url = self._host + path + (f"?{urlencode(query)}" if query else "")
         while True:
             token = self._authorization()
+            proof = {"Authorization": token} if token else {}
             try:
-                response = self._pool.request(
-                    method,
-                    url,
-                    body=body if body is None or isinstance(body, bytes) else json.dumps(body).encode(),
-                    headers=headers | ({"Authorization": token} if token else {}),
-                    timeout=_timeout(timeout_seconds),
-                    retries=False,
-                    redirect=False,
-                    preload_content=preload,
-                )
-            except (urllib3.exceptions.HTTPError, OSError) as error:
+                response = send(method, url, content, headers | proof, timeout_seconds)
+                if response.status < 300:
+                    return response
+                refusal = _refusal(method, path, response)
+            except errors as error:
                 raise ApiError(0, "Unreachable", f"{method} {path} got no answer: {error}") from error
-            if response.status < 300:
-                return response
-            refusal = _refusal(method, path, response)
             # What was not authenticated was not done either: with a newer token it may be asked again.
             if response.status != 401 or not self._renewed(token):
                 raise refusal
@@ -187,8 +209,11 @@ class Api:
 class Stream:
     """Lines of an answer that does not end, such as a watch; a context manager that closes it."""
 
-    def __init__(self, path: str, response: urllib3.BaseHTTPResponse) -> None:
-        """Take an answer whose body has not been read."""
+    def __init__(
+        self, path: str, response: "urllib3.BaseHTTPResponse", errors: tuple[type[Exception], ...]
+    ) -> None:
+        """Take an answer whose body has not been read. errors: what it raises when it breaks off."""
+        self._errors = errors
         self._path = path
         self._response = response
         self._lock = threading.Lock()
@@ -217,22 +242,31 @@ class Stream:
                     pending = [part]
                     if line:
                         yield line
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except self._errors as error:
             raise ApiError(0, "Unreachable", f"watch of {self._path} broke: {error}") from error
 
     def cut(self) -> None:
         """End the answer from another thread, which finds it ended or broken."""
         with self._lock:
             if self._is_open:
-                with contextlib.suppress(OSError, ValueError, urllib3.exceptions.HTTPError):
+                with contextlib.suppress(ValueError, *self._errors):
                     self._response.shutdown()
 
 
-def _timeout(seconds: float) -> urllib3.Timeout:
-    return urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds, total=seconds)
+def _pool(identity: Identity, size: int) -> "Pool":
+    from webhook.kube.pool import Pool  # loads slowly: not for commands that are brief
+
+    return Pool(identity, size)
 
 
-def _refusal(method: str, path: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+def _brief(identity: Identity) -> "Brief | None":
+    """None where that transport does not serve."""
+    from webhook.kube.brief import Brief, serves
+
+    return Brief(identity) if serves(identity) else None
+
+
+def _refusal(method: str, path: str, response: "Answer | urllib3.BaseHTTPResponse") -> ApiError:
     """Turn an answer that is no success into an error that says what was refused and why."""
     text = bytes(response.data)[:4096]  # also for a stream: the body of a refusal is short
     reason, message = response.reason or "", text.decode(errors="replace").strip()

@@ -1,27 +1,17 @@
-"""Who talks to which API server, and the pool of connections that follows from it.
+"""Who talks to which API server, and what follows from it for connections.
 
 The rest of the project imports no kubernetes package: its models take half a second to load, which a person
 at a terminal waits for and every replica keeps in memory.
 """
 
 import contextlib
-import importlib.util
-import ipaddress
 import os
 import socket
 import ssl
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
-
-import urllib3
-from urllib3.connection import HTTPConnection
-from urllib3.util.ssl_ import create_urllib3_context
-
-from webhook.kube.tokens import TokenFile
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
@@ -38,8 +28,7 @@ class Credential(Protocol):
         """After a header was refused: whether there is another one now."""
 
 
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(NamedTuple):
     """A credential that does not change."""
 
     value: str
@@ -53,8 +42,7 @@ class Fixed:
         return False
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """One user of one API server.
 
     server: its URL. authority: whom to trust (PEM), the system's where empty. certificate, key: the client's
@@ -80,45 +68,24 @@ def of_this_pod(folder: Path = SERVICE_ACCOUNT) -> Identity:
         raise ValueError(
             "KUBERNETES_SERVICE_HOST and _PORT are not set: this is no pod, so name a kubeconfig"
         )
+    from webhook.kube.tokens import TokenFile
+
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     token = TokenFile(folder / "token")
     return Identity(server, authority=(folder / "ca.crt").read_text(), credential=token)
 
 
-def pool_of(identity: Identity, size: int) -> urllib3.PoolManager:
-    """Connections under that identity, at most `size` of them kept alive. Raises OSError, ValueError."""
-    options: dict[str, Any] = {"maxsize": size, "socket_options": _socket_options()}
-    if urlsplit(identity.server).scheme == "https":
-        options["ssl_context"] = _context(identity)
-        if identity.server_name:
-            options["server_hostname"] = identity.server_name
-    proxy = identity.proxy or _environment_proxy(identity.server)
-    if not proxy:
-        return urllib3.PoolManager(**options)
-    if urlsplit(proxy).scheme.startswith("socks"):
-        if importlib.util.find_spec("socks") is None:  # urllib3 would only warn
-            raise ValueError(f"proxy {proxy} needs the package PySocks: pip install PySocks")
-        from urllib3.contrib.socks import SOCKSProxyManager
-
-        return SOCKSProxyManager(proxy, **options)
-    secret = urllib3.util.parse_url(proxy).auth
-    headers = urllib3.make_headers(proxy_basic_auth=secret) if secret else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
-
-
-def _context(identity: Identity) -> ssl.SSLContext:
-    required = ssl.CERT_REQUIRED if identity.is_verified else ssl.CERT_NONE
-    context = create_urllib3_context(cert_reqs=required)
-    if not identity.is_verified:
-        # Who wrote insecure-skip-tls-verify knows it, and kubectl does not repeat it either.
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    try:
-        if identity.authority:
-            context.load_verify_locations(cadata=identity.authority)
-        elif identity.is_verified:
-            context.load_default_certs()
-    except ssl.SSLError as error:
-        raise ValueError(f"the certificate authority cannot be read as PEM: {error}") from error
+def tls_of(identity: Identity) -> ssl.SSLContext:
+    """How an identity speaks TLS. Raises OSError, ValueError."""
+    if identity.is_verified:
+        try:
+            context = ssl.create_default_context(cadata=identity.authority or None)
+        except ssl.SSLError as error:
+            raise ValueError(f"the certificate authority cannot be read as PEM: {error}") from error
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     if identity.certificate:
         with _on_disk(identity.certificate, identity.key) as (certificate, key):
             try:
@@ -133,6 +100,8 @@ def _context(identity: Identity) -> ssl.SSLContext:
 @contextlib.contextmanager
 def _on_disk(*texts: str) -> Iterator[list[str]]:
     """Files for as long as OpenSSL reads them, which it does from files alone; for nobody else to read."""
+    import tempfile  # here, since not every command needs it and it loads slowly
+
     with tempfile.TemporaryDirectory(prefix="topogate-") as folder:
         paths = [Path(folder) / str(number) for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
@@ -141,15 +110,21 @@ def _on_disk(*texts: str) -> Iterator[list[str]]:
         yield [str(path) for path in paths]
 
 
-def _socket_options() -> list[tuple[int, int, int]]:
-    options = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+def keep_alive_options() -> list[tuple[int, int, int]]:
+    """Options of sockets by which a dead connection is found out."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in _KEEP_ALIVE:
         if hasattr(socket, name):  # not everywhere: macOS has other names
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return [(level, option, value) for level, option, value in options if isinstance(value, int)]
+    return options
 
 
-# --- proxies of the environment -----------------------------------------------------------------
+# --- proxies ------------------------------------------------------------------------------------
+
+
+def proxy_of(identity: Identity) -> str:
+    """The URL of the proxy on the way to the server, "" for none."""
+    return identity.proxy or _environment_proxy(identity.server)
 
 
 def _environment_proxy(server: str) -> str:
@@ -167,6 +142,8 @@ def _variable(name: str) -> str:
 
 def _is_direct(host: str, port: int | None, rules: str) -> bool:
     """Whether a host is reached without the proxy: loopback, or one of the rules: *, names, networks."""
+    import ipaddress  # few have a proxy
+
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import urllib3
 import yaml
 
 from webhook.kube.identity import Credential, Fixed, Identity
-from webhook.kube.tokens import TokenFile
 
 _NOT_SERVED: Final = ("as-uid", "as-groups", "as-user-extra")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -91,12 +89,14 @@ def _proof(user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> tuple
     if bool(certificate) != bool(key):
         raise ValueError("of client-certificate and client-key there is only one")
     if user.get("tokenFile"):
+        from webhook.kube.tokens import TokenFile  # few people have one, and it loads logging
+
         return TokenFile(folder / str(user["tokenFile"])), certificate, key
     if user.get("token"):
         return Fixed(f"Bearer {user['token']}"), certificate, key
     if user.get("username"):
         words = f"{user['username']}:{user.get('password') or ''}"
-        return Fixed(urllib3.make_headers(basic_auth=words)["authorization"]), certificate, key
+        return Fixed(f"Basic {base64.b64encode(words.encode()).decode()}"), certificate, key
     if user.get("exec"):
         from webhook.kube.plugin import Plugin  # few need it, and it loads subprocess
 

@@ -1,0 +1,99 @@
+"""The transport of a command that is over soon: the standard library's HTTP, one request after the other.
+
+It loads in half the time of the pool, which a person at a terminal waits for. What it does not serve
+(streams, proxies, another server name), the pool does.
+"""
+
+import http.client
+import select
+import socket
+import threading
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from webhook.kube.identity import Identity, proxy_of, tls_of
+
+CONNECT_SECONDS: Final = 5.0
+"""The longest wait for a connection; less where the whole call may not take as long."""
+
+
+class Answer(NamedTuple):
+    """What came of one request."""
+
+    status: int
+    reason: str
+    headers: http.client.HTTPMessage
+    data: bytes
+
+
+def serves(identity: Identity) -> bool:
+    """Whether this transport will do for an identity."""
+    return not identity.server_name and not proxy_of(identity)
+
+
+class Brief:
+    """One connection under one identity, which is kept while requests follow each other. Safe for threads."""
+
+    _connection: http.client.HTTPConnection | None = None
+    errors: Final = (http.client.HTTPException, OSError)
+    """What `send` raises where no answer comes, or only a part of it."""
+
+    def __init__(self, identity: Identity) -> None:
+        """Nothing is sent yet. Raises OSError, ValueError."""
+        self._address = urlsplit(identity.server)
+        self._tls = tls_of(identity) if self._address.scheme == "https" else None
+        self._lock = threading.Lock()
+
+    def send(
+        self, method: str, url: str, body: bytes | None, headers: dict[str, str], seconds: float
+    ) -> Answer:
+        """One request, never repeated. Raises `errors`."""
+        target = urlsplit(url)
+        with self._lock:
+            connection = self._connected(seconds)
+            try:
+                path = f"{target.path}?{target.query}" if target.query else target.path
+                connection.request(method, path, body=body, headers=headers)
+                answer = connection.getresponse()
+                return Answer(answer.status, answer.reason, answer.headers, answer.read())
+            except self.errors:
+                self._close()
+                raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._close()
+
+    def __del__(self) -> None:
+        """A command that ends need not say so."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self, seconds: float) -> http.client.HTTPConnection:
+        if self._connection is not None and _is_dropped(self._connection.sock):
+            self._close()
+        if self._connection is None:
+            self._connection = self._open(seconds)
+        assert self._connection.sock is not None
+        self._connection.sock.settimeout(seconds)
+        return self._connection
+
+    def _open(self, seconds: float) -> http.client.HTTPConnection:
+        host, port = self._address.hostname or "", self._address.port
+        wait = min(CONNECT_SECONDS, seconds)
+        if self._tls is None:
+            made = http.client.HTTPConnection(host, port, timeout=wait)
+        else:
+            made = http.client.HTTPSConnection(host, port, timeout=wait, context=self._tls)
+        made.connect()
+        return made
+
+
+def _is_dropped(sock: socket.socket | None) -> bool:
+    """Whether the server has closed an idle connection: it says nothing unasked but that."""
+    return sock is None or bool(select.select([sock], [], [], 0)[0])
