@@ -79,6 +79,7 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     deadline = time.monotonic() + OWNERS_SECONDS
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
+    owners.stop()  # what was read stays
     return functools.partial(owner_says, owners, complaints=complaints)
 
 
