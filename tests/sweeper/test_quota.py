@@ -97,7 +97,7 @@ def test_a_complaint_concerns_the_gang_of_whose_controllers_it_is(
 
 
 def of_three(count: int, said_at: str) -> PodGang:
-    says = OwnerSays(3, hindered=(said_at, "no quota"))
+    says = OwnerSays(3, hindered=lambda: (said_at, "no quota"))
     pods = [job_pod(number, creationTimestamp="2026-01-01T00:00:05Z") for number in range(count)]
     (gang,) = gather(pods, [], lambda _: says)
     return gang

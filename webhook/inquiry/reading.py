@@ -80,7 +80,7 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
     owners.stop()  # what was read stays
-    return functools.partial(owner_says, owners, complaints=complaints)
+    return functools.partial(owner_says, owners, complaints=lambda: complaints)
 
 
 def _name(item: Placement) -> str:

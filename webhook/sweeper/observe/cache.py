@@ -6,7 +6,7 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -116,7 +116,7 @@ class ClusterCache:
 
     def size_of(self, key: GangKey) -> OwnerSays:
         """What a gang's controller says of its size."""
-        return owner_says(self.owners, key, self.complaints.items().values())
+        return owner_says(self.owners, key, lambda: self.complaints.items().values())
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -161,7 +161,9 @@ class ClusterCache:
             self.changed.set()
 
 
-def owner_says(owners: Owners, key: GangKey, complaints: Iterable[Complaint] = ()) -> OwnerSays:
+def owner_says(
+    owners: Owners, key: GangKey, complaints: Callable[[], Iterable[Complaint]] = tuple
+) -> OwnerSays:
     """What a gang's controller, as far as the cluster serves it, says of the gang's size.
 
     complaints: of all controllers that cannot make pods.
@@ -172,7 +174,7 @@ def owner_says(owners: Owners, key: GangKey, complaints: Iterable[Complaint] = (
         owners.is_staged(*named),
         owners.shape(*named),
         owners.minimum(*named),
-        hindrance(key, complaints),
+        lambda: hindrance(key, complaints()),
     )
 
 

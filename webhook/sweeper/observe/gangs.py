@@ -29,14 +29,15 @@ _PROBLEMS: Final = 5
 class OwnerSays:
     """What a gang's controller says: how many pods it makes, which, and whether some come later.
 
-    hindered: when it said last that it cannot make a pod, and why; "" where it has not.
+    hindered: tells when it said last that it cannot make a pod, and why; "" where it has not. Asked of
+    gangs that lack pods alone.
     """
 
     size: int | None = None
     staged: bool = False
     shape: Shape = ()
     minimum: int | None = None
-    hindered: tuple[str, str] = ("", "")
+    hindered: Callable[[], tuple[str, str]] = lambda: ("", "")
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def _gang(
 
 def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:
     """What the controller has said since it made the newest of its pods; what it said before is overcome."""
-    at, said = owner.hindered
+    at, said = owner.hindered()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     return said if at and at >= newest[: len(at)] else ""
 
