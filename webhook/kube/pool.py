@@ -44,8 +44,12 @@ class Pool:
         )
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, now: the manager would leave that to the garbage collector."""
+        pools = [self.manager.pools.get(key) for key in self.manager.pools.keys()]  # noqa: SIM118 (it has no iterator)
         self.manager.clear()
+        for pool in pools:
+            if pool is not None:
+                pool.close()
 
 
 def manager_of(identity: Identity, size: int) -> urllib3.PoolManager:
