@@ -1,6 +1,7 @@
 """topogate's images for a real node: built once for what stands in the repository, kept in the cache."""
 
 import fcntl
+import os
 import shutil
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from hack.local.cluster import Cluster, ClusterError
 
 REPOSITORY: Final = "topogate.local"
 TAG: Final = "local"
+KEPT: Final = 3
+"""Builds in the cache, each of some 240 MB."""
 
 
 def name_of(target: str) -> str:
@@ -36,12 +39,19 @@ def archives() -> list[Path]:
         folder = top / build.digest_of_sources()
         if not folder.exists():
             say(f"Building topogate's images ({', '.join(TARGETS)}): about a minute ...")
-            for other in top.iterdir():
-                if other.is_dir():
-                    shutil.rmtree(other)  # of earlier sources
             partial = top / "partial"
+            shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
             partial.mkdir()
             for name, target in TARGETS.items():
                 build.build(target, partial / f"{name}.tar", name_of(name))
             partial.rename(folder)
+        os.utime(folder)
+        _prune(top)
         return [folder / f"{name}.tar" for name in TARGETS]
+
+
+def _prune(top: Path) -> None:
+    """Remove images of earlier sources but for those used last, which other checkouts may be loading now."""
+    found = sorted((each for each in top.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
+    for folder in found[:-KEPT]:
+        shutil.rmtree(folder)
