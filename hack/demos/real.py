@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hack.demos.table import print_table
-from hack.images.build import BuildError
+from hack.images.base import BuildError
 from hack.images.debian import BaseError
 from hack.images.small import BUSYBOX
 from hack.local import devices, node, nodes

@@ -50,10 +50,10 @@ class Package:
     sha256: str
 
 
-def unpack(root: Path, scratch: Path, more: Iterable[str] = ()) -> list[Package]:
-    """Make the base in `root`: Python with libudev, and `more` packages with what they depend on.
+def closure(more: Iterable[str] = ()) -> list[str]:
+    """The packages that a base is made of: Python with libudev, `more`, and what they depend on.
 
-    Returns the packages. Raises BaseError.
+    Raises BaseError.
     """
     if not all(shutil.which(tool) for tool in ("apt-get", "apt-cache", "dpkg-deb")):
         raise BaseError(
@@ -61,12 +61,23 @@ def unpack(root: Path, scratch: Path, more: Iterable[str] = ()) -> list[Package]
             "elsewhere build hack/images/Containerfile"
         )
     python = _python_package()
-    names = _closure([f"{python}-minimal", f"lib{python}-stdlib", "libudev1", *more])
+    names = _depended_on([f"{python}-minimal", f"lib{python}-stdlib", "libudev1", *more])
+    return [*names, "base-files", "libc-bin"]
+
+
+def versions(names: list[str]) -> str:
+    """The files of packages as apt would fetch them now, with their digests. Raises BaseError."""
+    said = _apt("apt-get", "-qq", "download", "--print-uris", *names)
+    return "\n".join(sorted(line.partition("' ")[2] for line in said.splitlines()))
+
+
+def unpack(root: Path, scratch: Path, names: list[str]) -> list[Package]:
+    """Unpack packages (see closure) as a base in `root`; returns them. Raises BaseError."""
     for link in _LINKS:
         (root / "usr" / link).mkdir(parents=True, exist_ok=True)
         (root / link).symlink_to(f"usr/{link}")
     packages = []
-    for archive in _download([*names, "base-files", "libc-bin"], scratch):
+    for archive in _download(names, scratch):
         packages.append(_described(archive))
         kept = {"base-files": "./usr/lib/os-release", "libc-bin": "./sbin/ldconfig"}.get(packages[-1].name)
         _extract(archive, root, kept)
@@ -77,7 +88,7 @@ def unpack(root: Path, scratch: Path, more: Iterable[str] = ()) -> list[Package]
         if path.name != "copyright":
             remove(path)
     _write_identity(root, packages)
-    (root / "usr/bin/python3").symlink_to(python)
+    (root / "usr/bin/python3").symlink_to(_python_package())
     return sorted(packages, key=lambda each: each.name)
 
 
@@ -96,7 +107,7 @@ def _python_package() -> str:
     return found[1]
 
 
-def _closure(names: list[str]) -> list[str]:
+def _depended_on(names: list[str]) -> list[str]:
     no = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
     flags = [f"--no-{each}" for each in no]
     said = _apt("apt-cache", "depends", "--recurse", *flags, *names)

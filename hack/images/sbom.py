@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hack.images.debian import Package
 
 if TYPE_CHECKING:
-    from hack.images.build import Locked
+    from hack.images.base import Locked
 
 
 def describe(name: str, packages: Sequence[Package], distributions: Sequence["Locked"]) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from hack.images.build import SBOM_PATH, USER
+from hack.images.base import SBOM_PATH
+from hack.images.build import USER
 
 _UID, _GID = (int(part) for part in USER.split(":"))
 _TOOLS: Final = re.compile(

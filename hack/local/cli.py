@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from hack.images.build import BuildError
+from hack.images.base import BuildError
 from hack.images.debian import BaseError
 from hack.local import node, nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say

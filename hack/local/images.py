@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -33,17 +34,21 @@ def load(cluster: Cluster) -> None:
 def archives() -> list[Path]:
     """The images' archives, built if the repository has changed since."""
     top = cache_folder() / "images"
-    top.mkdir(parents=True, exist_ok=True)
+    bases = cache_folder() / "image-bases"
+    for each in (top, bases):
+        each.mkdir(parents=True, exist_ok=True)
     with (top / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = top / build.digest_of_sources()
         if not folder.exists():
-            say(f"Building topogate's images ({', '.join(TARGETS)}): about a minute ...")
+            say(f"Building topogate's images ({', '.join(TARGETS)}): the first time a minute ...")
             partial = top / "partial"
             shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
             partial.mkdir()
-            for name, target in TARGETS.items():
-                build.build(target, partial / f"{name}.tar", name_of(name))
+            with tempfile.TemporaryDirectory(prefix="topogate-wheel-") as work:
+                ours = build.unpack_wheel(Path(work))
+                for name, target in TARGETS.items():
+                    build.build(target, partial / f"{name}.tar", name_of(name), bases, ours)
             partial.rename(folder)
         os.utime(folder)
         _prune(top)

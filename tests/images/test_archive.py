@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hack.images.archive import Image, Settings, layer_of, write
-from hack.images.build import SBOM_PATH, USER
+from hack.images.base import SBOM_PATH
+from hack.images.build import USER
 from hack.images.scan import scan
 
 BILL = '{"components": [{"name": "libudev1", "version": "252", "purl": "pkg:deb/debian/libudev1@252"}]}'
