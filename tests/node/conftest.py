@@ -2,12 +2,32 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from hack.local import node
 from hack.local.cluster import Cluster
 from tests.support import clean
+
+LOOK = """
+import json, os
+status = dict(line.split(":", 1) for line in open("/proc/1/status").read().splitlines())
+try:
+    open("/written", "w").close()
+    written = True
+except OSError:
+    written = False
+print(json.dumps({
+    "user": int(status["Uid"].split()[0]),
+    "capabilities": int(status["CapEff"], 16),
+    "no_new_privileges": int(status["NoNewPrivs"]),
+    "seccomp": int(status["Seccomp"]),
+    "megabytes": int(status["VmRSS"].split()[0]) / 1024,
+    "written": written,
+    "cards": sorted(os.listdir("/sys/class/drm")) if os.path.exists("/sys/class/drm") else [],
+}))
+"""
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +84,15 @@ def pod(name: str, *, containers: int = 1, **container: object) -> str:
             },
         }
     )
+
+
+def pods_of(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """The pods of a namespace."""
+    return list(cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"])
+
+
+def look_inside(cluster: Cluster, pod: dict[str, Any]) -> dict[str, Any]:
+    """What one of our programs finds of itself in its container; there is no shell, but there is Python."""
+    metadata = pod["metadata"]
+    said = cluster.kubectl("exec", "-n", metadata["namespace"], metadata["name"], "--", "python3", "-c", LOOK)
+    return dict(json.loads(said.stdout))

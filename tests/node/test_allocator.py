@@ -23,13 +23,14 @@ from hack.local.install import SYSTEM
 from hack.local.install_real import ALLOCATOR, RealInstallation
 from labeler.contract import keys
 from labeler.contract.annotations import decode_allocation
+from tests.node.conftest import look_inside, pods_of
 from tests.support import create_namespace
-from webhook.kube.client import MERGE_PATCH
+from webhook.kube.client import MERGE_PATCH, ApiError
 
 CARDS: Final = [PlayedCard(number) for number in range(4)]
 SHARES: Final = 10
 """As the manifest has it."""
-FINISHED_SECONDS: Final = 420
+FINISHED_SECONDS: Final = 780
 KILLS: Final = "TOPOGATE_NODE_KILLS"
 """Set in the environment, the long form runs as well."""
 
@@ -134,19 +135,29 @@ def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
     return files, {every[int(entry)] for entry in mask.split(",")}
 
 
+def test_the_allocator_has_no_capability_and_writes_to_nothing_but_the_sockets_folder(site: Site) -> None:
+    (pod,) = pods_of(site.cluster, ALLOCATOR)
+    seen = look_inside(site.cluster, pod)
+    assert (seen["capabilities"], seen["no_new_privileges"], seen["seccomp"]) == (0, 1, 2)
+    assert not seen["written"]
+    mounts = pod["spec"]["containers"][0]["volumeMounts"]
+    assert [each["name"] for each in mounts if not each.get("readOnly")] == ["device-plugins"]
+    assert seen["megabytes"] * 2**20 < 60 * 10**6
+
+
 @pytest.mark.timeout(900)
 def test_each_container_sees_exactly_its_cards_and_tiles(site: Site) -> None:
-    look_inside(site, waves=[6, 6], victims=[])
+    run_jobs(site, waves=[6, 6], victims=[])
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(KILLS not in os.environ, reason=f"does not pass yet; {KILLS}=1 runs it")
+@pytest.mark.skipif(KILLS not in os.environ, reason=f"was not green as a whole yet; {KILLS}=1 runs it")
 def test_each_container_sees_exactly_its_cards_and_tiles_whoever_is_killed(site: Site) -> None:
-    look_inside(site, waves=[30, 10, 10, 10], victims=["kubelet", "allocator", "sweeper"])
+    run_jobs(site, waves=[30, 10, 10, 10], victims=["kubelet", "allocator", "sweeper"])
     assert min(site.kills[victim] for victim in ("kubelet", "allocator", "sweeper")) > 0
 
 
-def look_inside(site: Site, waves: list[int], victims: list[str]) -> None:
+def run_jobs(site: Site, waves: list[int], victims: list[str]) -> None:
     """Jobs in waves of so many, victims killed meanwhile: what containers saw is what the plan says."""
     cluster, chance = site.cluster, random.Random(5)
     total, turn = sum(waves), itertools.cycle(victims)
@@ -159,38 +170,52 @@ def look_inside(site: Site, waves: list[int], victims: list[str]) -> None:
     pending = [list(itertools.islice(names, count)) for count in waves]
     told: dict[tuple[str, str], str] = {}
     chosen: dict[str, dict[str, Any]] = {}
-    refused: list[str] = []
+    failed: dict[str, str] = {}
 
-    def listen() -> int:
-        """Take down what finished pods have said; returns how many Jobs are done."""
+    def listen() -> bool:
+        """Take down what finished pods have said; returns whether all of them could be heard."""
+        all_heard = True
         for pod in api.json("GET", pods)["items"]:
             name = pod["metadata"]["name"]
-            if pod["status"].get("phase") == "Failed" and name not in refused:
-                refused.append(f"{name}: {pod['status'].get('reason')}: {pod['status'].get('message')}")
+            if pod["status"].get("phase") == "Failed":
+                failed[name] = f"{pod['status'].get('reason')}: {pod['status'].get('message')}"
             if name in chosen or pod["status"].get("phase") != "Succeeded":
                 continue
-            for container in pod["spec"]["containers"]:
-                path = f"{pods}/{name}/log"
-                text = api.request("GET", path, query={"container": container["name"]})
-                told[name, container["name"]] = text.decode()
+            try:
+                for container in pod["spec"]["containers"]:
+                    query = {"container": container["name"]}
+                    said = api.request("GET", f"{pods}/{name}/log", query=query)
+                    told[name, container["name"]] = said.decode()
+            except ApiError:
+                all_heard = False  # a kubelet that was just started does not know the pod yet: asked again
+                continue
             chosen[name] = pod
+        return all_heard
+
+    def ended() -> int:
+        """How many Jobs are done: more pods than that may succeed where a kubelet is killed."""
         return sum(bool(each.get("status", {}).get("succeeded")) for each in api.json("GET", jobs)["items"])
 
     started = time.monotonic()
     deadline = started + FINISHED_SECONDS
     done = 0
-    while done < total:
-        assert time.monotonic() < deadline, f"{done} of {total} are done, {site.kills}; refused: {refused}"
+    while done < total or not listen():
+        state = f"{done} of {total} are done, {dict(site.kills)}"
+        assert time.monotonic() < deadline, f"{state}; failed: {failed}"
         if pending and chance.random() < 0.5:
             for name in pending.pop(0):
                 api.request("POST", jobs, body=job(name, wanted[name], chance.randint(2, 6)))
         if victims and (pending or done < total * 0.8) and chance.random() < 0.3:
             site.kill(next(turn))
         time.sleep(chance.uniform(1, 3))
-        done = listen()
-        print(f"{time.monotonic() - started:.0f} s: {done} done, {len(refused)} refused, {dict(site.kills)}")
+        listen()
+        done = ended()
+        print(f"{time.monotonic() - started:.0f} s: {state}, {len(failed)} failed")
+    print("why pods failed:", Counter(failed.values()))
+    of_job = Counter(pod["metadata"]["labels"]["job-name"] for pod in chosen.values())
+    print("Jobs with more than one pod that succeeded:", {k: v for k, v in of_job.items() if v > 1})
 
-    assert len(chosen) == total
+    assert len(chosen) >= total
     for name, pod in chosen.items():
         plan = decode_allocation(pod["metadata"]["annotations"], len(pod["spec"]["containers"]))
         assert plan is not None

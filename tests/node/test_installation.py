@@ -13,30 +13,11 @@ from hack.local.install import LABELER, SYSTEM, WEBHOOKS
 from hack.local.install_real import RealInstallation
 from labeler.contract import keys
 from labeler.contract.labels import decode_cards
-from tests.node.conftest import clean_real
+from tests.node.conftest import clean_real, look_inside, pods_of
 from tests.support import create_namespace, wait_for_pods
 
 CARDS = [PlayedCard(0), PlayedCard(1)]
 OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
-
-LOOK = """
-import json, os
-status = dict(line.split(":", 1) for line in open("/proc/1/status").read().splitlines())
-try:
-    open("/written", "w").close()
-    written = True
-except OSError:
-    written = False
-print(json.dumps({
-    "user": int(status["Uid"].split()[0]),
-    "capabilities": int(status["CapEff"], 16),
-    "no_new_privileges": int(status["NoNewPrivs"]),
-    "seccomp": int(status["Seccomp"]),
-    "megabytes": int(status["VmRSS"].split()[0]) / 1024,
-    "written": written,
-    "cards": sorted(os.listdir("/sys/class/drm")) if os.path.exists("/sys/class/drm") else [],
-}))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +31,6 @@ def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
     yield real_control_plane
     devices.unplug(real_control_plane.namespaces, CARDS)
     clean_real(real_control_plane)
-
-
-def pods_of(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    return list(cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"])
-
-
-def look_inside(cluster: Cluster, pod: dict[str, Any]) -> dict[str, Any]:
-    metadata = pod["metadata"]
-    said = cluster.kubectl("exec", "-n", metadata["namespace"], metadata["name"], "--", "python3", "-c", LOOK)
-    return dict(json.loads(said.stdout))
 
 
 def test_every_program_runs_as_restricted_as_its_manifest_says(installed: Cluster) -> None:
