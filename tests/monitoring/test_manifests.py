@@ -1,0 +1,60 @@
+"""The component `monitoring` builds, and its monitors reach the ports that the programs have."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from tests.monitoring.scrapes import COMPONENT
+
+MONITORS = list(yaml.safe_load_all((COMPONENT / "podmonitors.yaml").read_text()))
+WORKLOADS = [
+    each
+    for path in [*ROOT.glob("manifests/base/*.yaml"), *ROOT.glob("manifests/components/*/*.yaml")]
+    for each in yaml.safe_load_all(path.read_text())
+    if each and each.get("kind") in ("Deployment", "DaemonSet")
+]
+
+
+def ports(workload: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name of each port -> its container."""
+    containers = workload["spec"]["template"]["spec"]["containers"]
+    return {port["name"]: container for container in containers for port in container.get("ports", ())}
+
+
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda each: each["metadata"]["name"])
+def test_a_monitor_selects_one_program_and_a_port_that_it_has(monitor: dict[str, Any]) -> None:
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    namespaces = monitor["spec"].get("namespaceSelector", {}).get("matchNames", ["topogate-system"])
+    (workload,) = (
+        each
+        for each in WORKLOADS
+        if wanted <= each["spec"]["template"]["metadata"]["labels"].items()
+        and each["metadata"]["namespace"] in namespaces
+    )
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in ports(workload)
+    job = next(each for each in endpoint["relabelings"] if each["targetLabel"] == "job")
+    assert job["replacement"] == monitor["metadata"]["name"]
+
+
+def test_the_component_builds_on_the_overlay(control_plane: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "default", tmp_path)],
+                "components": [os.path.relpath(COMPONENT, tmp_path)],
+            }
+        )
+    )
+    built = list(yaml.safe_load_all(control_plane.kubectl("kustomize", str(tmp_path)).stdout))
+    kinds = [each["kind"] for each in built]
+    assert kinds.count("PodMonitor") == len(MONITORS)
+    assert kinds.count("PrometheusRule") == 1
+    (dashboard,) = (each for each in built if each["metadata"]["name"] == "topogate-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert list(dashboard["data"]) == ["topogate.json"]

@@ -1,0 +1,146 @@
+"""The operator's table of metrics is what the programs serve, and the dashboard asks for nothing else."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+
+from hack.local.build import ROOT
+from labeler.allocator import metrics as allocator
+from tests.admission.alone import serving
+from tests.monitoring.scrapes import COMPONENT, alerts
+from webhook.sweeper.metrics import Metrics
+from webhook.tasks.main import _Metrics as TaskMetrics
+
+HELD_BY_OTHERS = {
+    "up": set(),
+    "apiserver_admission_webhook_fail_open_count": {"name"},
+    "kube_daemonset_status_number_unavailable": {"namespace", "daemonset"},
+}
+"""Series that the alerts read and that are not ours."""
+
+Row = tuple[str, str]
+"""Name and type of a metric."""
+
+
+def table() -> dict[Row, tuple[str, set[str]]]:
+    """The rows of the operator's table: by whom, and the labels."""
+    found: dict[Row, tuple[str, set[str]]] = {}
+    text = (ROOT / "manifests" / "README.md").read_text()
+    for line in re.findall(r"^\| `topogate_.*$", text, re.MULTILINE):
+        name, kind, labels, by, meaning = (cell.strip() for cell in line.strip("|").split("|"))
+        assert meaning, line
+        row = name.strip("`"), kind
+        assert row not in found, f"{name} is there twice"
+        found[row] = by, {label.strip() for label in labels.split(",") if label.strip()}
+    return found
+
+
+def served(text: str) -> set[Row]:
+    """What an answer says of its types."""
+    rows = re.findall(r"^# TYPE (topogate_\w+) (\w+)$", text, re.MULTILINE)
+    return {row for row in rows if not row[0].endswith("_created")}
+
+
+def of_sweeper(_folder: Path) -> str:
+    metrics = Metrics()
+    metrics.oldest.value = metrics.unplaced.value = 0
+    return generate_latest(metrics.registry).decode()
+
+
+def of_webhook(folder: Path) -> str:
+    with serving(folder) as webhook:
+        return webhook.get("/metrics")[1].decode()
+
+
+def of_tasks(_folder: Path) -> str:
+    service: Any = SimpleNamespace()
+    return generate_latest(TaskMetrics(service).registry).decode()
+
+
+def of_allocator(_folder: Path) -> str:
+    assert allocator.CONFLICT is not None
+    return generate_latest(REGISTRY).decode()
+
+
+@pytest.mark.parametrize(
+    ("by", "scrape"),
+    [("sweeper", of_sweeper), ("webhook", of_webhook), ("tasks", of_tasks), ("allocator", of_allocator)],
+)
+def test_the_table_is_what_is_served(by: str, scrape: Callable[[Path], str], tmp_path: Path) -> None:
+    assert served(scrape(tmp_path)) == {row for row, (owner, _) in table().items() if owner == by}
+
+
+def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """Base name of each metric -> its labels, as it was declared."""
+    return {
+        name: set(getattr(collector, "_labelnames", ()))
+        for collector, names in registry._collector_to_names.items()
+        for name in names
+        if name.startswith("topogate_")
+    }
+
+
+def test_the_tables_labels_are_those_of_the_metrics() -> None:
+    service: Any = SimpleNamespace()
+    declared = {
+        **labels_of(Metrics().registry),
+        **labels_of(TaskMetrics(service).registry),
+        **labels_of(REGISTRY),
+    }
+    for (name, _), (by, labels) in table().items():
+        if by != "webhook":
+            assert declared.get(name.removesuffix("_total"), set()) == labels, name
+
+
+def test_no_label_can_hold_the_name_of_a_pod_a_gang_or_a_namespace() -> None:
+    labels = set().union(*(each for _, each in table().values()))
+    assert not labels & {"pod", "gang", "namespace", "node", "name", "uid", "owner", "job"}
+
+
+def queries() -> list[tuple[str, str]]:
+    """Every expression of alerts and dashboard, with the name of where it stands."""
+    dashboard = json.loads((COMPONENT / "topogate.json").read_text())
+    of_panels = [
+        (panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel["targets"]
+    ]
+    return [*((alert["alert"], alert["expr"]) for alert in alerts()), *of_panels]
+
+
+def known() -> dict[str, set[str]]:
+    """Series -> their labels, with those that Prometheus adds."""
+    found = {name: set(labels) for name, labels in HELD_BY_OTHERS.items()}
+    for (name, kind), (_, labels) in table().items():
+        names = [name]
+        if kind == "histogram":
+            names = [f"{name}_bucket", f"{name}_sum", f"{name}_count"]
+        found |= {each: labels | ({"le"} if each.endswith("_bucket") else set()) for each in names}
+    return {name: labels | {"job", "pod"} for name, labels in found.items()}
+
+
+@pytest.mark.parametrize(("where", "query"), queries(), ids=lambda text: str(text)[:40])
+def test_a_query_names_only_series_and_labels_that_there_are(where: str, query: str) -> None:
+    series = set(re.findall(r"\b((?:topogate|apiserver|kube)_\w+|up\b)", query))
+    assert series, f"{where} asks for nothing"
+    assert series <= known().keys(), series - known().keys()
+    allowed = set().union(*(known()[each] for each in series)) | {"__name__"}
+    inside = re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", "".join(re.findall(r"{([^}]*)}", query)))
+    grouped = re.findall(r"(?:by|on|ignoring)\s*\(([^)]*)\)", query)
+    used = {*inside, *(label.strip() for group in grouped for label in group.split(",") if label.strip())}
+    assert used <= allowed, used - allowed
+
+
+def test_each_alert_has_a_section_in_the_operators_paper() -> None:
+    text = (ROOT / "manifests" / "README.md").read_text()
+    for alert in alerts():
+        file, _, anchor = alert["annotations"]["runbook"].partition("#")
+        assert file == "manifests/README.md"
+        found = re.search(rf"^### {alert['alert']}\n\n(.+?)\n\n", text, re.MULTILINE | re.DOTALL)
+        assert found, alert["alert"]
+        assert anchor == alert["alert"].lower()
+    assert text.count("\n### Topogate") == len(alerts())
