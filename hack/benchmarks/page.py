@@ -79,7 +79,7 @@ def shown(scene: Scene) -> float | None:
 def app_of(scene: Scene) -> Flask:
     """The page over one scene."""
     live, api = cast(Live, StillLive(scene)), cast(Api, NoEvents())
-    return create_app(Dependencies(live, SETTINGS, LaptopAccess("bench", SECRET), api))
+    return create_app(Dependencies(live, SETTINGS, COUNTING, LaptopAccess("bench", SECRET), api))
 
 
 def measure(count: int, repeats: int) -> str:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from hack.local import nodes
@@ -40,6 +41,12 @@ def test_a_domain_stands_below_its_parent_and_says_its_sums() -> None:
     assert [line.split()[0] for line in printed] == ["b0", "s0", "s1", "b1", "s0", "s1"]
     assert "8 used" in printed[1]
     assert printed[1].startswith("  s0")
+
+
+def test_what_is_held_for_a_gang_is_drawn_apart_from_what_is_free() -> None:
+    held = msgspec.structs.replace(domain(64, 32), reserved=16)
+    assert bar(held, is_coloured=False) == "#" * 16 + "=" * 8 + "." * 8
+    assert "32 free, 16 of them held of 64 GPUs" in next(iter(lines([held], is_coloured=False)))
 
 
 def test_colours_are_for_terminals_alone() -> None:

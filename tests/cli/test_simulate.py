@@ -222,3 +222,21 @@ def test_a_rule_that_is_not_modelled_is_noted(tmp_path: Path, capsys: pytest.Cap
     body = with_spec(job(1), resourceClaims=[{"name": "gpu"}])
     assert simulated(tmp_path, cluster(node("a", "b0", 4)), body) == 0
     assert "note: topogate does not model resource claims" in capsys.readouterr().err
+
+
+def test_the_map_shows_where_a_gang_goes_and_leaves_out_what_it_does_not_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = cluster(node("a", "b0", 4), node("b", "b1", 8), node("c", "b1", 8))
+    assert simulated(tmp_path, nodes, job(3), "--map") == 0
+    tree = [line.split() for line in capsys.readouterr().out.splitlines()[-3:]]
+    assert [line[0] for line in tree] == ["b0", "b1", "r0"], "the subblock of b0 is not used"
+    assert [line[1].count("+") for line in tree] == [0, 24, 24], "12 of 16 GPUs"
+    assert "\033" not in "".join(tree[1])
+
+
+def test_the_map_of_a_gang_that_does_not_fit_shows_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, cluster(node("a", "b0", 4)), job(3), "--map") == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("b0  ................................")

@@ -111,7 +111,7 @@ class NoEvents:
 def page_of(scene: Scene | None, access: Access | None = None, size: int | None = None) -> FlaskClient:
     """A client of the page, logged in on the laptop unless `access` says otherwise."""
     live, api = cast(Live, StillLive(scene, size)), cast(Api, NoEvents())
-    app = create_app(Dependencies(live, SETTINGS, access or LaptopAccess("me", SECRET), api))
+    app = create_app(Dependencies(live, SETTINGS, COUNTING, access or LaptopAccess("me", SECRET), api))
     client = app.test_client()
     if access is None:
         client.set_cookie("topogate-ui", SECRET, domain="localhost")

@@ -12,14 +12,14 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.observe.gangs import key_of
 from webhook.ui.history import percentile, sample
 from webhook.ui.live import Artist
-from webhook.ui.picture import EXCLUDED, FREE, STATES, USED, WAITED_FOR
+from webhook.ui.picture import EXCLUDED, FREE, RESERVED, STATES, USED, WAITED_FOR
 
 FIRST, SECOND = "node-b0-s0-h00", "node-b0-s0-h01"
 
 
-def placement_of(pods: list[Pod], node: str, **status: object) -> dict[str, Placement]:
-    """A Placement that plans the pods on one node."""
-    key = key_of(pods[0])
+def placement_of(pods: list[Pod], node: str, of: Pod | None = None, **status: object) -> dict[str, Placement]:
+    """A Placement that plans the pods on one node. of: a pod of the gang, if none is planned."""
+    key = key_of(of or pods[0])
     body = {
         "metadata": {"name": key.placement_name, "namespace": key.namespace, "uid": "u"},
         "spec": {
@@ -29,6 +29,13 @@ def placement_of(pods: list[Pod], node: str, **status: object) -> dict[str, Plac
         "status": {"state": "Releasing", **status},
     }
     return {key.placement_key: msgspec.convert(body, Placement)}
+
+
+def holding(pods: list[Pod], node: str, **status: object) -> dict[str, Placement]:
+    """A Placement of pods that wait, for which a node is held."""
+    (placement,) = placement_of([], node, pods[0], **status).values()
+    made = msgspec.structs.replace(placement.status, held=[node], held_until="2026-01-01T00:30:00Z")
+    return {key_of(pods[0]).placement_key: msgspec.structs.replace(placement, status=made)}
 
 
 def test_a_node_without_pods_is_free() -> None:
@@ -48,6 +55,28 @@ def test_gpus_of_a_plan_whose_pods_are_still_gated_are_waited_for() -> None:
     tile = scene.picture.nodes[FIRST]
     assert (tile.state, tile.used, tile.waiting) == (WAITED_FOR, 0, 8)
     assert tile.pods[0].state == "planned"
+
+
+def test_a_node_that_is_held_for_a_gang_says_for_which_and_until_when() -> None:
+    pods = waiting_job(2)
+    tile = scene_of(cluster_of(pods, holding(pods, FIRST, state="Waiting"))).picture.nodes[FIRST]
+    assert (tile.state, tile.held_for, tile.held_until) == (RESERVED, "ns/Job/train", "2026-01-01T00:30:00Z")
+
+
+def test_a_node_that_a_plan_keeps_for_later_pods_is_held_until_the_gang_is_complete() -> None:
+    pods = waiting_job(1)
+    for complete, state in ((False, RESERVED), (True, FREE)):
+        (plan,) = placement_of(pods, FIRST, complete=complete).values()
+        plan = msgspec.structs.replace(plan, spec=msgspec.structs.replace(plan.spec, kept=[SECOND]))
+        tile = scene_of(cluster_of([], {"ns/p": plan})).picture.nodes[SECOND]
+        assert (tile.state, tile.held_until) == (state, "")
+
+
+def test_free_gpus_of_held_nodes_are_reserved_in_the_sums_and_not_whole() -> None:
+    pods = waiting_job(2)
+    cluster = cluster_of([bound_pod("a", FIRST, gpus=2), *pods], holding(pods, FIRST, state="Waiting"))
+    block = scene_of(cluster).picture.domains[0]
+    assert (block.gpus, block.used, block.reserved, block.whole) == (32, 2, 6, 24)
 
 
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from flask.testing import FlaskClient
 
@@ -110,6 +111,26 @@ def test_what_if_can_change_the_level_of_a_waiting_gang(page: FlaskClient) -> No
     question = {"gang": only_gang(page), "size": 5, "level": "block"}
     body: Any = page.post("/api/what-if", json=question).json
     assert "in one block" in body["sentence"]
+
+
+def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
+    """It asks for a model by its nodeSelector, and is tried on another."""
+    pods = [
+        msgspec.structs.replace(
+            pod, spec=msgspec.structs.replace(pod.spec, node_selector={"nvidia.com/gpu.product": "B200"})
+        )
+        for pod in waiting_job(1)
+    ]
+    cluster = cluster_of(pods, size=1)
+    cluster.nodes[FIRST].metadata.labels["nvidia.com/gpu.product"] = "H100"
+    page = page_of(scene_of(cluster), size=1)
+    body: Any = page.post("/api/what-if", json={"gang": only_gang(page)}).json
+    assert not body["fits"]
+    body = page.post("/api/what-if", json={"gang": only_gang(page), "model": "H100"}).json
+    assert list(body["places"].values()) == [FIRST]
+    answer = page.post("/api/what-if", json={"gang": only_gang(page), "model": "none"})
+    assert answer.status_code == 400
+    assert "no node has GPUs of the model" in answer.json["error"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`topogate map`: the network tree with a bar for each domain: used, waited for, free."""
+"""`topogate map`: the network tree with a bar for each domain: used, waited for, held for a gang, free."""
 
 import argparse
 import sys
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from webhook.ui.picture import DomainTile
 
 WIDTH: Final = 32
-_USED, _WAITING, _FREE = "#", "+", "."
-_COLOURS: Final = {_USED: "\033[34m", _WAITING: "\033[33m"}
+_USED, _WAITING, _HELD, _FREE = "#", "+", "=", "."
+_COLOURS: Final = {_USED: "\033[34m", _WAITING: "\033[33m", _HELD: "\033[35m"}
 _PLAIN: Final = "\033[0m"
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
-    parser = subparsers.add_parser("map", help="the network tree with what is used, waited for and free")
+    parser = subparsers.add_parser("map", help="the network tree: used, waited for, held, free")
     session.add_connection(parser)
     session.add_files(parser)
     parser.add_argument("--level", default="", help="the lowest to show; default: the one above the host")
@@ -58,10 +58,11 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool) -> Iterator[str
     for domain in domains:
         name = f"{'  ' * domain.level}{printable(domain.name)}"
         free = domain.gpus - domain.used - domain.waiting
+        held = f", {domain.reserved} of them held" if domain.reserved else ""
         excluded = f", {domain.nodes[-1]} nodes excluded" if domain.nodes[-1] else ""
         yield (
             f"{name:<{width}}  {bar(domain, is_coloured)}  {domain.used:>6} used {domain.waiting:>5} waited "
-            f"for {free:>6} free of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
+            f"for {free:>6} free{held} of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
         )
 
 
@@ -70,7 +71,9 @@ def bar(domain: "DomainTile", is_coloured: bool) -> str:
     total = max(1, domain.gpus)
     used = _share(domain.used, total)
     waiting = min(WIDTH - used, _share(domain.waiting, total))
-    parts = ((_USED, used), (_WAITING, waiting), (_FREE, WIDTH - used - waiting))
+    held = min(WIDTH - used - waiting, _share(domain.reserved, total))
+    free = WIDTH - used - waiting - held
+    parts = ((_USED, used), (_WAITING, waiting), (_HELD, held), (_FREE, free))
     if not is_coloured:
         return "".join(mark * count for mark, count in parts)
     return "".join(

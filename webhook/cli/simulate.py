@@ -5,6 +5,9 @@ applied. Every pod of the manifest belongs to one gang; a Job or another workloa
 """
 
 import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import msgspec
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.simulation import read
-from webhook.placement import Assignment, Gang, Mode, NoFit, Options, PlacementError, check, place
+from webhook.placement import Assignment, Gang, Mode, NoFit, Options, PlacementError, Snapshot, check, place
 from webhook.placement.names import natural
 
 
@@ -35,6 +38,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--preferred", metavar="LEVEL", help="overrides the preferred level")
     parser.add_argument("--mode", choices=[mode.value for mode in Mode], default=Mode.BEST_FIT.value)
+    parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
     parser.add_argument("--output", choices=("text", "json"), default="text")
 
 
@@ -55,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
         _print(found, gang)
+        if args.map:
+            for line in _map(found, gang, snapshot):
+                print(line)
     for note in notes:
         complain(f"topogate simulate: note: {note}")
     return 0 if isinstance(found, Assignment) else 1
@@ -77,6 +84,33 @@ def _print(found: Assignment | NoFit, gang: Gang) -> None:
             for slot in placed.cards
         )
         say(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
+
+
+def _map(found: Assignment | NoFit, gang: Gang, snapshot: Snapshot) -> Iterator[str]:
+    """The tree with what the gang takes as waited for: all top domains, of the others those that it uses."""
+    # Loaded for this option alone.
+    from webhook.cli import map as tree
+    from webhook.policy.values import Policy
+    from webhook.ui.files import counting
+    from webhook.ui.picture import WAITED_FOR, lineage, node_tile, sum_domains
+
+    counted = counting(Policy())
+    taken: Counter[str] = Counter()
+    if isinstance(found, Assignment):
+        gpus = {member.name: counted.gpus(member.pod_class.requests) for member in gang.members}
+        for placed in found.placed:
+            taken[placed.node] += gpus[placed.member]
+    tiles = [
+        msgspec.structs.replace(tile, waiting=taken[name], state=WAITED_FOR if taken[name] else tile.state)
+        for name, state in snapshot.nodes.items()
+        if (tile := node_tile(state, counted)).gpus
+    ]
+    used = {above for tile in tiles if tile.waiting for above in lineage(tile.domain)}
+    lowest = max(0, len(snapshot.topology.level_names) - 2)
+    shown = [
+        each for each in sum_domains(tiles) if each.level == 0 or (each.level <= lowest and each.id in used)
+    ]
+    return tree.lines(shown, is_coloured=sys.stdout.isatty())
 
 
 def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:

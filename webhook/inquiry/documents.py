@@ -37,10 +37,10 @@ def of_file(file: Path) -> Iterator[dict[str, Any]]:
     yield from of_text(text, str(file))
 
 
-def of_text(text: str, source: str) -> Iterator[dict[str, Any]]:
+def of_text(text: str, source: str, most_values: int = MOST_VALUES) -> Iterator[dict[str, Any]]:
     """The objects of a YAML or JSON text; lists are taken apart, nulls are left out.
 
-    source: what an InputError names.
+    source: what an InputError names. most_values: that it may hold, those behind aliases counted.
     """
     try:
         documents = (
@@ -50,7 +50,7 @@ def of_text(text: str, source: str) -> Iterator[dict[str, Any]]:
         )
     except (msgspec.DecodeError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{source} is neither YAML nor JSON: {error}") from None
-    budget = _Budget(source)
+    budget = _Budget(source, most_values)
     for document in documents:
         if document is None:
             continue
@@ -62,15 +62,15 @@ def of_text(text: str, source: str) -> Iterator[dict[str, Any]]:
 class _Budget:
     """How much a text may hold: a short YAML text can stand for a document of any size by its aliases."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, most: int) -> None:
         self._source = source
-        self._left = MOST_VALUES
+        self._most = self._left = most
 
     def spend(self) -> None:
-        """Count one value. Raises InputError beyond MOST_VALUES."""
+        """Count one value. Raises InputError beyond the most."""
         self._left -= 1
         if self._left < 0:
-            raise InputError(f"{self._source} holds more than {MOST_VALUES} values; give it in parts")
+            raise InputError(f"{self._source} holds more than {self._most} values; give it in parts")
 
 
 def _flat(document: dict[str, Any]) -> Iterator[dict[str, Any]]:

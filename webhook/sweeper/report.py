@@ -6,7 +6,7 @@ What is told twice is told once: a status is written when it differs, an Event w
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Final
+from typing import Any, Final
 
 from webhook.kube import placements
 from webhook.kube.client import ApiError
@@ -16,6 +16,7 @@ from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
+from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.pins import is_gated
@@ -40,6 +41,7 @@ class Reporter:
         self._may_act = surroundings.may_act
         self._reasons: dict[GangKey, str] = {}
         self._causes: dict[GangKey, Cause] = {}
+        self._held: Mapping[GangKey, Held] = {}
         self._settling: set[GangKey] = set()
         self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
             lambda pod, _own: _gang_of_pod(key_of(pod, self._settings.gang_labels))
@@ -96,12 +98,20 @@ class Reporter:
 
     # --- at its end -----------------------------------------------------------------------------
 
-    def report(self, view: View, gangs: Sequence[PodGang], evicted: Set[PodId] = frozenset()) -> bool:
+    def report(
+        self,
+        view: View,
+        gangs: Sequence[PodGang],
+        evicted: Set[PodId] = frozenset(),
+        held: Mapping[GangKey, Held] | None = None,
+    ) -> bool:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
-        evicted: released pods that we have deleted, which therefore have not had their turn. Writes for as
-        long as a pass may last; returns whether all was written. The next pass begins where this one stops.
+        evicted: released pods that we have deleted, which therefore have not had their turn. held: what
+        gangs hold that have waited long. Writes for as long as a pass may last; returns whether all was
+        written. The next pass begins where this one stops.
         """
+        self._held = held or {}
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
@@ -158,7 +168,9 @@ class Reporter:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
         if gang.key in self._settling or gang.key not in self._reasons:
             return "Settling"
-        status = PlacementStatus(placements.WAITING, len(gang.pods), reason=self._reasons[gang.key])
+        status = PlacementStatus(
+            placements.WAITING, len(gang.pods), reason=self._reasons[gang.key], **self._holding(gang)
+        )
         if placement is not None:
             self._write(placement, status)
         else:
@@ -207,7 +219,15 @@ class Reporter:
             placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
             self._reasons.get(gang.key, "") if gang else _lacking(placement, count),
+            **self._holding(gang),
         )
+
+    def _holding(self, gang: PodGang | None) -> dict[str, Any]:
+        """What is held for a gang, as fields of its status."""
+        held = self._held.get(gang.key) if gang else None
+        if held is None or not held.nodes:
+            return {}
+        return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
 
     def _write(self, placement: Placement, status: PlacementStatus) -> None:
         if status != placement.status:

@@ -67,6 +67,7 @@ class Artist:
         self._version += 1
         named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
         named |= {row.namespace for row in gangs}
+        named |= {tile.held_for.partition("/")[0] for tile in picture.nodes.values() if tile.held_for}
         return Scene(self._version, time.time(), view, snapshot, picture, gangs, frozenset(named))
 
     def _learn(self, view: View) -> None:

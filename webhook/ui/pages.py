@@ -10,6 +10,7 @@ from flask import Response, request
 
 from webhook.inquiry.manifest import InputError
 from webhook.kube.client import Api
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
@@ -38,6 +39,7 @@ class Dependencies:
 
     live: Live
     settings: Settings
+    counting: Counting
     access: Access
     api: Api
 
@@ -143,10 +145,10 @@ class Pages:
         """Place a manifest, or a changed gang, on the scene. See _Wanted."""
         scene, seen = self._seen()
         wanted = _body()
-        change = whatif.Change(wanted.size, wanted.level)
+        change, counting = whatif.Change(wanted.size, wanted.level, wanted.model), self._of.counting
         if wanted.manifest:
             with self._alone():
-                found = whatif.of_manifest(wanted.manifest, scene, self._of.settings, change)
+                found = whatif.of_manifest(wanted.manifest, scene, self._of.settings, change, counting)
             return self._placed(found, seen)
         row = self._row(scene, seen, wanted.gang)
         gang = find(row, scene, self._of.live.cache.size_of) if row is not None else None
@@ -161,7 +163,8 @@ class Pages:
                 ).gang  # fmt: skip
             except ValueError as error:
                 raise InputError(str(error)) from None
-            return self._placed(whatif.answer(asked, scene.snapshot, self._of.settings.options, change), seen)
+            options = self._of.settings.options
+            return self._placed(whatif.answer(asked, scene.snapshot, options, change, counting), seen)
 
     @staticmethod
     def _placed(found: whatif.WhatIf, seen: Seen) -> Response:
@@ -208,6 +211,7 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
     gang: str = ""
     size: int | None = None
     level: str | None = None
+    model: str | None = None
 
 
 def _body() -> _Wanted:

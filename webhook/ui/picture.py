@@ -22,9 +22,15 @@ from webhook.sweeper.observe.view import View
 FREE: Final = "free"
 USED: Final = "used"
 WAITED_FOR: Final = "waiting-for"
+RESERVED: Final = "reserved"
 EXCLUDED: Final = "excluded"
-STATES: Final = (FREE, USED, WAITED_FOR, EXCLUDED)
+STATES: Final = (FREE, USED, RESERVED, WAITED_FOR, EXCLUDED)
 """Of a node, in rising order of what it hides: partly used nodes count as used."""
+
+Holder = tuple[str, str]
+"""For which gang a node is held, and until when; see NodeTile."""
+
+NOBODY: Final[Holder] = ("", "")
 
 NO_PLACE: Final = "no topology labels"
 """The name of the domain that holds nodes without a complete family of topology labels."""
@@ -53,7 +59,11 @@ class CardTile(Shown, frozen=True):
 
 
 class NodeTile(Shown, frozen=True):
-    """A node: its GPUs, what holds them, and why it takes no pods ("" when it does)."""
+    """A node: its GPUs, what holds them, and why it takes no pods ("" when it does).
+
+    held_for: the gang for which it is held, as namespace/kind/name, "" if for none; held_until: RFC 3339, ""
+    where it is kept for pods of that gang that are yet to be made.
+    """
 
     name: str
     domain: str
@@ -65,6 +75,8 @@ class NodeTile(Shown, frozen=True):
     cause: str = ""
     cards: list[CardTile] = msgspec.field(default_factory=list)
     pods: list[PodTile] = msgspec.field(default_factory=list)
+    held_for: str = ""
+    held_until: str = ""
 
 
 class DomainTile(Shown, frozen=True):
@@ -79,7 +91,9 @@ class DomainTile(Shown, frozen=True):
     waiting: int
     nodes: list[int]
     whole: int
-    """GPUs on nodes that are wholly free."""
+    """GPUs on nodes that are wholly free and held for nobody."""
+    reserved: int = 0
+    """GPUs that are free and held for a gang."""
 
 
 class Picture(Shown, frozen=True):
@@ -95,9 +109,9 @@ class Picture(Shown, frozen=True):
 
 def draw(view: View, snapshot: Snapshot, counting: Counting) -> Picture:
     """The picture of one view and of the snapshot made from it."""
-    places = _pods_by_node(view)
+    places, holders = _pods_by_node(view), held_nodes(view)
     tiles = {
-        state.name: _node_tile(state, places.get(state.name, []), counting)
+        state.name: node_tile(state, counting, places.get(state.name, []), holders.get(state.name, NOBODY))
         for state in snapshot.nodes.values()
         if counting.gpus(state.node.allocatable) or state.cards
     }
@@ -126,7 +140,23 @@ def _pods_by_node(view: View) -> dict[str, list[tuple[Pod, str]]]:
     return found
 
 
-def _node_tile(state: NodeState, pods: list[tuple[Pod, str]], counting: Counting) -> NodeTile:
+def held_nodes(view: View) -> dict[str, Holder]:
+    """Node -> for which gang it is held: one that has waited long, or whose later pods are yet to be made."""
+    found: dict[str, Holder] = {}
+    for placement in view.placements.values():
+        names = placement.status.held or (() if placement.is_complete else placement.spec.kept)
+        holder = f"{placement.metadata.namespace}/{placement.spec.gang}", placement.status.held_until
+        found.update((name, holder) for name in names)
+    return found
+
+
+def node_tile(
+    state: NodeState,
+    counting: Counting,
+    pods: Iterable[tuple[Pod, str]] = (),
+    holder: Holder = NOBODY,
+) -> NodeTile:
+    """A node with these pods, each with its state."""
     taken = {use.name: counting.gpus(use.requests) for use in state.usages}
     shown = [
         PodTile(pod.metadata.namespace, pod.metadata.name, gpus, how)
@@ -141,11 +171,14 @@ def _node_tile(state: NodeState, pods: list[tuple[Pod, str]], counting: Counting
         condition = EXCLUDED
     elif waiting:
         condition = WAITED_FOR
+    elif holder[0]:
+        condition = RESERVED
     else:
         condition = USED if used else FREE
     domain = domain_of(state)
     model = counting.model(state.node.labels)
-    return NodeTile(state.name, domain, model, gpus, used, waiting, condition, cause, _cards(state), shown)
+    cards = _cards(state)
+    return NodeTile(state.name, domain, model, gpus, used, waiting, condition, cause, cards, shown, *holder)
 
 
 def excluded_because(state: NodeState) -> str:
@@ -184,6 +217,7 @@ class _Sum:
     used: int = 0
     waiting: int = 0
     whole: int = 0
+    reserved: int = 0
     nodes: tuple[int, ...] = (0,) * len(STATES)
 
     def add(self, tile: NodeTile) -> None:
@@ -193,6 +227,7 @@ class _Sum:
         self.used += tile.used
         self.waiting += tile.waiting
         self.whole += tile.gpus if tile.state == FREE else 0
+        self.reserved += tile.gpus - tile.used if tile.state == RESERVED else 0
         number = STATES.index(tile.state)
         self.nodes = tuple(count + (index == number) for index, count in enumerate(self.nodes))
 
@@ -221,6 +256,7 @@ def sum_domains(tiles: Iterable[NodeTile]) -> list[DomainTile]:
             waiting=total.waiting,
             nodes=list(total.nodes),
             whole=total.whole,
+            reserved=total.reserved,
         )
         for key, total in sorted(sums.items(), key=lambda item: _order(item[0]))
     ]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from webhook.ui.gangs import GangRow
 from webhook.ui.picture import NodeTile, PodTile
 
@@ -35,10 +37,10 @@ def node_for(tile: NodeTile, rights: Rights) -> NodeTile:
     if rights.namespaces is None:
         return tile
     pods = [pod if rights.may_list(pod.namespace) else _hidden(pod) for pod in tile.pods]
-    return NodeTile(
-        tile.name, tile.domain, tile.model, tile.gpus, tile.used, tile.waiting, tile.state, tile.cause,
-        tile.cards, pods,
-    )  # fmt: skip
+    held_for = tile.held_for
+    if held_for and not rights.may_list(held_for.partition("/")[0]):
+        held_for = HIDDEN
+    return msgspec.structs.replace(tile, pods=pods, held_for=held_for)
 
 
 def _hidden(pod: PodTile) -> PodTile:

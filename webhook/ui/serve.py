@@ -52,9 +52,10 @@ class Server(BaseApplication):  # type: ignore[misc]
 
 def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple[Flask, Live]:
     """The app over a live cluster, already reading."""
-    live = Live(ClusterCache(api, settings.gate_prefix), settings, counting(policy), History())
+    counted = counting(policy)
+    live = Live(ClusterCache(api, settings.gate_prefix), settings, counted, History())
     live.start()
-    return create_app(Dependencies(live, settings, access, api)), live
+    return create_app(Dependencies(live, settings, counted, access, api)), live
 
 
 def options(bind: str, certificate: Path | None, key: Path | None) -> dict[str, Any]:

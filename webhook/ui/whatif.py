@@ -11,6 +11,7 @@ from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, place
 from webhook.scheduling import unmodelled
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -19,6 +20,9 @@ from webhook.ui.picture import Shown
 
 LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""
+
+MOST_VALUES = LARGEST_TEXT
+"""Of one manifest: more than a text of that length can hold without aliases."""
 
 MOST_PODS = 20_000
 
@@ -34,10 +38,11 @@ class WhatIf(Shown, frozen=True):
 
 @dataclass(frozen=True)
 class Change:
-    """What is asked to be different. size: members; level: required topology level; "" or None: as it is."""
+    """What is asked to be different: members, required topology level, GPU model; "" or None: as it is."""
 
     size: int | None = None
     level: str | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,12 @@ class _With:
         return self.view.placements
 
 
-def of_manifest(text: str, scene: Scene, settings: Settings, change: Change) -> WhatIf:
+def of_manifest(text: str, scene: Scene, settings: Settings, change: Change, counting: Counting) -> WhatIf:
     """Where the pods of a manifest would go now. Raises InputError for a text that cannot be used."""
     if len(text.encode()) > LARGEST_TEXT:
         raise InputError(f"the manifest is longer than {LARGEST_TEXT // 1024} KiB")
-    name, pods = simulation.read_pods(documents.of_text(text, "the manifest"), "the manifest", MOST_PODS)
+    found = documents.of_text(text, "the manifest", MOST_VALUES)
+    name, pods = simulation.read_pods(found, "the manifest", MOST_PODS)
     if not pods:
         raise InputError("the manifest describes no pods")
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
@@ -72,7 +78,7 @@ def of_manifest(text: str, scene: Scene, settings: Settings, change: Change) -> 
     view = snapshotter.view()
     gang = simulation.gang_of(name, pods, view.conflicts)
     notes = unmodelled.notes(pod for _, _, pod in pods)
-    return answer(gang, snapshotter.snapshot(view), settings.options, change, notes)
+    return answer(gang, snapshotter.snapshot(view), settings.options, change, counting, notes)
 
 
 def _gated(pod: Pod, number: int, prefix: str) -> Pod:
@@ -84,11 +90,17 @@ def _gated(pod: Pod, number: int, prefix: str) -> Pod:
 
 
 def answer(
-    gang: Gang, snapshot: Snapshot, options: Options, change: Change, notes: Iterable[str] = ()
+    gang: Gang,
+    snapshot: Snapshot,
+    options: Options,
+    change: Change,
+    counting: Counting,
+    notes: Iterable[str] = (),
 ) -> WhatIf:
     """Ask the core about a changed gang. Raises InputError for a change that has no meaning."""
     try:
-        found = place(changed(gang, change), snapshot, options)
+        asked = on_model(changed(gang, change), snapshot, change.model or "", counting)
+        found = place(asked, snapshot, options)
     except PlacementError as error:
         raise InputError(str(error)) from None
     if isinstance(found, NoFit):
@@ -114,3 +126,21 @@ def changed(gang: Gang, change: Change) -> Gang:
         )
     level = gang.required_level if not change.level else change.level
     return replace(gang, members=members, required_level=level)
+
+
+def on_model(gang: Gang, snapshot: Snapshot, model: str, counting: Counting) -> Gang:
+    """The gang on nodes of one model alone, whatever model its nodeSelector asks for. Raises InputError."""
+    if not model:
+        return gang
+    others = {name for name, state in snapshot.nodes.items() if counting.model(state.node.labels) != model}
+    if len(others) == len(snapshot.nodes):
+        raise InputError(f"no node has GPUs of the model {model!r}")
+    labels = set(counting.model_labels)
+
+    def freed(member: Member) -> Member:
+        rules = member.pod_class.rules
+        selector = tuple(pair for pair in rules.selector if pair[0] not in labels)
+        return replace(member, pod_class=replace(member.pod_class, rules=replace(rules, selector=selector)))
+
+    members = tuple(map(freed, gang.members))
+    return replace(gang, members=members, excluded_nodes=gang.excluded_nodes | others)

@@ -8,7 +8,7 @@ What is remembered of a gang between passes only saves work: losing it delays.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -118,8 +118,14 @@ class Placer:
                 return
             yield gang, waiting
 
+    @property
+    def held(self) -> Mapping[GangKey, Held]:
+        """What each gang holds that has waited long."""
+        return self._reservations.held
+
+    @property
     def held_nodes(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Nodes held for gangs that have waited long, and those that plans keep for pods yet to be made."""
+        """All of these nodes, and those that plans keep for pods yet to be made."""
         return self._reservations.nodes, self._kept.nodes
 
     def place_anew(self, gang: PodGang, part: Sequence[Pod]) -> str:

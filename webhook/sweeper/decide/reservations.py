@@ -58,6 +58,11 @@ class Reservations:
         return held.nodes if held else frozenset()
 
     @property
+    def held(self) -> Mapping[GangKey, Held]:
+        """What each gang holds."""
+        return dict(self._held)
+
+    @property
     def nodes(self) -> frozenset[str]:
         """All that are held."""
         return frozenset().union(*(each.nodes for each in self._held.values()))

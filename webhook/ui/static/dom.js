@@ -22,6 +22,13 @@ function fill(node, attributes, children) {
   return node;
 }
 
+/** Replace what is in a place. Who was on a button there by keyboard stays on it: buttons are known by data-focus. */
+export function redraw(place, children) {
+  const was = place.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+  place.replaceChildren(...children);
+  if (was !== undefined) place.querySelector(`[data-focus="${CSS.escape(was)}"]`)?.focus({ preventScroll: true });
+}
+
 export const byId = (id) => document.getElementById(id);
 
 /** Fill a <select>, keeping its choice where that is still there. options: [value, text]. */

@@ -1,6 +1,6 @@
 // The network tree: a card a block, a row a subblock, a tile a node. Small clusters show all nodes, large ones
 // those of the blocks that were opened.
-import { byId, choices, el, svg } from "./dom.js";
+import { byId, choices, el, redraw, svg } from "./dom.js";
 
 export const SMALL = 2000; // nodes that are shown without being asked for
 const TILE = 20;
@@ -15,7 +15,7 @@ export function drawMap(state, { open, show }) {
   const tops = picture.domains.filter((each) => each.level === 0 && (!family || each.id.startsWith(`${family}/`)));
   const children = Map.groupBy(picture.domains, (each) => each.parent);
   const nodes = Map.groupBy(state.nodes.values(), (each) => each.domain);
-  byId("domains").replaceChildren(...tops.map((top) => block(top, { state, children, nodes, open, show })));
+  redraw(byId("domains"), tops.map((top) => block(top, { state, children, nodes, open, show })));
   drawFound(state);
 }
 
@@ -25,7 +25,7 @@ function block(top, context) {
   const head = el("h3", {}, title(top, context));
   const parts = isOpen
     ? rowsOf(top, children).map((row) => subblock(row, context))
-    : [bar(top), el("button", { type: "button", onclick: () => open(top.id) }, `Show ${sum(top.nodes)} nodes`)];
+    : [bar(top), el("button", { type: "button", "data-focus": `open ${top.id}`, onclick: () => open(top.id) }, `Show ${sum(top.nodes)} nodes`)];
   return el("div", { class: near(state, top), "data-domain": top.id }, head, ...parts);
 }
 
@@ -57,7 +57,7 @@ function title(domain, { show }) {
   const free = domain.gpus - domain.used - domain.waiting;
   return el(
     "span", {},
-    el("button", { type: "button", class: "link", onclick: () => show(domain.id) }, domain.name), " ",
+    el("button", { type: "button", class: "link", "data-focus": domain.id, onclick: () => show(domain.id) }, domain.name), " ",
     el("small", {}, `${free} of ${domain.gpus} GPUs free`),
   );
 }
@@ -85,6 +85,7 @@ function node(tile, x, y, state) {
   const whatIf = state.whatIf.get(tile.name);
   const shapes = [svg("rect", { class: "frame", width: TILE, height: TILE })];
   if (tile.state === "excluded") shapes.push(svg("rect", { class: "excluded", width: TILE, height: TILE }), svg("path", { class: "cross", d: `M0 0L${TILE} ${TILE}M0 ${TILE}L${TILE} 0` }));
+  if (tile.state === "reserved") shapes.push(svg("rect", { class: "reserved", width: TILE, height: TILE }), svg("path", { class: "stripes", d: `M0 ${TILE / 2}L${TILE / 2} 0M0 ${TILE}L${TILE} 0M${TILE / 2} ${TILE}L${TILE} ${TILE / 2}` }));
   shapes.push(
     svg("rect", { class: "used", y: TILE - used, width: TILE, height: used }),
     svg("rect", { class: "waiting-for", y: TILE - used - waiting, width: TILE, height: waiting }),
@@ -110,8 +111,10 @@ function matches(tile, text) {
 export function told(tile) {
   const cause = tile.cause ? `; excluded: ${tile.cause}` : "";
   const waiting = tile.waiting ? `, ${tile.waiting} waited for` : "";
+  const until = tile.heldUntil ? ` until ${tile.heldUntil}` : "";
+  const held = tile.heldFor ? `; held for ${tile.heldFor}${until}` : "";
   const cards = tile.cards.map((card) => `${card.name} ${card.pods} pods${card.tilesUsed.length ? ` tiles ${card.tilesUsed.join(",")}` : ""}`);
-  return `${tile.name}: ${tile.used} of ${tile.gpus} GPUs used${waiting}${cause}${cards.length ? `; ${cards.join("; ")}` : ""}`;
+  return `${tile.name}: ${tile.used} of ${tile.gpus} GPUs used${waiting}${held}${cause}${cards.length ? `; ${cards.join("; ")}` : ""}`;
 }
 
 function drawFound(state) {

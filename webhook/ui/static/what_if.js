@@ -8,7 +8,7 @@ export function wireWhatIf(answered) {
     event.preventDefault();
     const size = byId("what-if-size").value;
     const gang = byId("what-if-gang").value;
-    const question = { size: size ? Number(size) : null, level: byId("what-if-level").value || null };
+    const question = { size: size ? Number(size) : null, level: byId("what-if-level").value || null, model: byId("what-if-model").value || null };
     if (gang) question.gang = gang;
     else question.manifest = byId("what-if-manifest").value;
     byId("what-if-answer").textContent = "Asking ...";
@@ -36,4 +36,5 @@ export function drawWhatIf({ picture }) {
   const waiting = picture.gangs.filter((row) => row.waiting);
   choices(byId("what-if-gang"), [["", "none: the manifest below"], ...waiting.map((row) => [row.id, `${row.namespace}/${row.kind}/${row.name}`])]);
   choices(byId("what-if-level"), [["", "as it is"], ...picture.levels.map((name) => [name, name])]);
+  choices(byId("what-if-model"), [["", "as it is"], ...picture.models.map((name) => [name, name])]);
 }

@@ -1,0 +1,174 @@
+"""What the page draws of a cluster in memory: states of nodes, what viewers see, what a redraw leaves."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from werkzeug.serving import make_server
+
+from hack.local.controlplane import free_port
+from tests.ui.scenes import (
+    COUNTING,
+    SECRET,
+    SETTINGS,
+    NoEvents,
+    StillLive,
+    bound_pod,
+    cluster_of,
+    scene_of,
+    waiting_job,
+)
+from tests.ui.test_picture import holding
+from webhook.kube.client import Api
+from webhook.ui.access import LaptopAccess, Seen
+from webhook.ui.app import create_app
+from webhook.ui.live import Live, Scene
+from webhook.ui.pages import Dependencies
+from webhook.ui.redact import Rights
+
+FIRST, SECOND, THIRD = "node-b0-s0-h00", "node-b0-s0-h01", "node-b0-s1-h00"
+CORDONED = {THIRD: {"spec": {"unschedulable": True}}}
+
+
+class Changing(StillLive):
+    """Scenes that a test puts there one after the other."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._changed = threading.Condition()
+
+    def put(self, scene: Scene) -> None:
+        with self._changed:
+            assert self._scene is not None
+            self._scene = replace(scene, version=self._scene.version + 1)
+            self._changed.notify_all()
+
+    def wait(self, after: int, timeout_seconds: float) -> Scene | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._scene is not None and self._scene.version > after, timeout_seconds
+            )
+            return self._scene
+
+
+class Stranger(LaptopAccess):
+    """Lets a viewer in who may list nodes, and the pods of the namespace `mine` alone."""
+
+    def seen(self, viewer: Any, namespaces: Any) -> Seen:
+        return Seen("stranger", Rights(frozenset({"mine"})), frozenset())
+
+
+@dataclass
+class Served:
+    """The page of a scene, open."""
+
+    page: Page
+    live: Changing
+
+    def tile(self, node: str) -> Any:
+        return self.page.locator(f'[data-node="{node}"]')
+
+
+@contextmanager
+def served(browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAccess) -> Iterator[Served]:
+    live = Changing(scene)
+    made = Dependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
+    server = make_server("127.0.0.1", free_port(), create_app(made), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = browser.new_context(viewport={"width": 1300, "height": 1000})
+    try:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/?secret={SECRET}")
+        page.wait_for_selector("#domains .domain")
+        yield Served(page, live)
+    finally:
+        context.close()
+        server.shutdown()
+
+
+def held_scene(namespace: str = "ns") -> Scene:
+    """A job of two waits and holds SECOND; a pod runs on FIRST; THIRD is cordoned."""
+    pods = waiting_job(2, namespace=namespace)
+    return scene_of(
+        cluster_of([bound_pod("a", FIRST), *pods], holding(pods, SECOND, state="Waiting"), CORDONED, size=2)
+    )
+
+
+def test_each_state_of_a_node_is_drawn_and_says_its_cause_on_hover(browser: Browser) -> None:
+    with served(browser, held_scene()) as page:
+        for node, state, words in (
+            (FIRST, "used", "8 of 8 GPUs used"),
+            (SECOND, "reserved", "held for ns/Job/train until 2026-01-01T00:30:00Z"),
+            (THIRD, "excluded", "excluded: cordoned"),
+            ("node-b1-s0-h00", "free", "0 of 8 GPUs used"),
+        ):
+            expect(page.tile(node)).to_have_attribute("data-state", state)
+            expect(page.tile(node).locator("title")).to_contain_text(words)
+        assert page.tile(SECOND).locator("rect.reserved").count() == 1
+
+
+def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser) -> None:
+    with served(browser, held_scene("theirs"), Stranger) as page:
+        expect(page.page.locator("#summary")).to_contain_text("8 of 56 GPUs used")
+        expect(page.tile(SECOND).locator("title")).to_contain_text("held for (hidden)")
+        page.page.get_by_role("button", name="b0", exact=True).click()
+        expect(page.page.locator("#domain-nodes")).to_contain_text("(hidden)/(hidden): 8 GPUs, bound")
+        expect(page.page.locator("#gangs-hidden")).to_have_text(
+            "1 more are in namespaces whose pods you may not list."
+        )
+        shown = page.page.locator("body").inner_html()
+        for name in ("theirs", "train", "ns/a"):
+            assert name not in shown
+
+
+def test_a_redraw_leaves_the_keyboard_where_it_was(browser: Browser) -> None:
+    with served(browser, held_scene()) as page:
+        row = page.page.get_by_role("button", name="ns/Job/train")
+        row.focus()
+        page.live.put(scene_of(cluster_of(waiting_job(2), size=2)))
+        expect(page.tile(FIRST)).to_have_attribute("data-state", "free")
+        expect(row).to_be_focused()
+
+
+def test_what_is_open_of_a_gang_stays_open_when_the_cluster_moves(browser: Browser) -> None:
+    with served(browser, held_scene()) as page:
+        page.page.get_by_role("button", name="ns/Job/train").click()
+        page.page.locator("#gang summary").first.click()
+        page.live.put(scene_of(cluster_of(waiting_job(2), size=2)))
+        expect(page.tile(FIRST)).to_have_attribute("data-state", "free")
+        expect(page.page.locator("#gang details").first).to_have_attribute("open", "")
+
+
+Change = Callable[[Page], None]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda page: page.locator("#what-if-size").fill("7"), "room for 6 of 7"),
+        (lambda page: page.locator("#what-if-level").select_option("host"), "in one host"),
+        (lambda page: page.locator("#what-if-model").select_option("H100"), "room for 1 of 2"),
+    ],
+    ids=["size", "level", "model"],
+)
+def test_a_waiting_gang_is_tried_with_another(browser: Browser, change: Change, words: str) -> None:
+    pods = waiting_job(2)
+    cluster = cluster_of([bound_pod("a", FIRST), *pods], {}, CORDONED, size=2)
+    second = cluster.nodes[SECOND]
+    second.metadata.labels["nvidia.com/gpu.product"] = "H100"
+    with served(browser, scene_of(cluster)) as page:
+        page.page.locator("#what-if-gang").select_option(label="ns/Job/train")
+        change(page.page)
+        page.page.get_by_role("button", name="Place it").click()
+        expect(page.page.locator("#what-if-answer")).to_contain_text(words)
+
+
+def test_the_list_says_why_a_gang_waits(browser: Browser) -> None:
+    pods = waiting_job(2)
+    placed = holding(pods, SECOND, state="Waiting", reason="no room: <b>3 of 5</b>")
+    with served(browser, scene_of(cluster_of(pods, placed, size=2))) as page:
+        expect(page.page.locator("#gang-rows small")).to_have_text("no room: <b>3 of 5</b>")
