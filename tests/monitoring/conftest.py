@@ -16,7 +16,7 @@ from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
 from labeler.allocator import metrics as allocator
 from labeler.contract import keys
-from tests.admission.harness import install_classes, running, shipped_policy
+from tests.admission.harness import running, shipped_policy
 from tests.monitoring.scrapes import NOT_HERE, PROMTOOL, Series, State, read
 from tests.support import create_namespace, delete_namespace
 from tests.tasks.at_work import install
@@ -63,7 +63,6 @@ def api_server_series(cluster: Cluster) -> tuple[Series, ...]:
 def at_work(module_cluster: Cluster) -> Iterator[Cluster]:
     """A control plane with our definitions, four GPU nodes and a gated pod whose wish cannot be meant."""
     install(module_cluster)
-    install_classes(module_cluster)
     nodes.register(module_cluster.api(), nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
     namespace = create_namespace(module_cluster)
     pod = {
