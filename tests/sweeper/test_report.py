@@ -1,5 +1,6 @@
 """What is told of gangs: each once, whatever goes wrong with the telling."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
@@ -192,3 +194,23 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
         assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
         written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]
     assert written == ["Job/a", "Job/b", "Job/c"]
+
+
+def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
+    api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
+    cache: Any = copy
+    reporter = Reporter(Pass(api, cache, Settings()))
+    reporter.waits(gang, "no room", Cause.NO_ROOM)
+    ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+    held = {gang.key: Held(frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
+    reporter.report(View([], [], {}, {}), [gang], held=held)
+    (status,) = [body["status"] for body in api.bodies if "status" in body]
+    assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
+    api.bodies.clear()
+    told = PlacementStatus(
+        "Waiting", 1, reason="no room", held=["n1", "n2"], held_until="2026-01-01T00:30:00Z"
+    )
+    copy.placements = {gang.key.placement_key: Placement(Metadata("p", "ns"), status=told)}
+    reporter.report(View([], [], {}, {}), [gang])
+    (status,) = [body["status"] for body in api.bodies]
+    assert (status["held"], status["heldUntil"]) == (None, None), "it is held no more"
