@@ -240,3 +240,9 @@ def test_the_map_of_a_gang_that_does_not_fit_shows_what_is_there(
 ) -> None:
     assert simulated(tmp_path, cluster(node("a", "b0", 4)), job(3), "--map") == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("b0  ................................")
+
+
+def test_a_map_and_json_at_once_are_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = cluster(node("a", "b0", 4))
+    assert simulated(tmp_path, nodes, job(1), "--map", "--output", "json") == 2
+    assert "--map" in capsys.readouterr().err

@@ -44,6 +44,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Print the assignment (status 0) or the reason why there is none (1); 2 for unusable input."""
+    if args.map and args.output == "json":
+        complain("topogate simulate: --map draws for people; leave it or --output json out")
+        return 2
     try:
         gang, snapshot, notes = read(args.cluster, args.manifest)
         gang = _with_overrides(gang, args)
