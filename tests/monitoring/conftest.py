@@ -1,106 +1,71 @@
-"""What the programs of topogate answer at /metrics when all is well, and in states of trouble, each live."""
+"""What the programs of topogate answer at /metrics when all is well."""
 
-import contextlib
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from hack.local import nodes
-from hack.local.build import ROOT
-from hack.local.cluster import Cluster
-from hack.local.controlplane import free_port
 from labeler.allocator import metrics as allocator
 from labeler.contract import keys
-from tests.admission.harness import running, shipped_policy
+from tests.admission.alone import serving
 from tests.monitoring.scrapes import NOT_HERE, PROMTOOL, Series, State, read
-from tests.support import create_namespace, delete_namespace
-from tests.tasks.at_work import install
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.process import _Live, _refresh
+from webhook.sweeper.settings import Settings
+from webhook.tasks.main import _Metrics as TaskMetrics
 
 API_SERVER = "apiserver"
 FAILS_OPEN = "apiserver_admission_webhook_fail_open_count"
 
 
-@contextlib.contextmanager
-def program(module: str, *arguments: str, kubeconfig: Path) -> Iterator[str]:
-    """A program of ours that runs; gives the address of its metrics."""
-    port = free_port()
-    command = [sys.executable, "-m", module, "--kubeconfig", str(kubeconfig), *arguments]
-    command += ["--metrics-address", "127.0.0.1", "--metrics-port", str(port)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield f"http://127.0.0.1:{port}/metrics"
-        finally:
-            process.terminate()
-            process.wait(20)
+class Copy:
+    """A copy of the cluster, as far as metrics look at one."""
+
+    synced = True
+    owners = SimpleNamespace(refused={})
+
+    def silences(self) -> dict[str, float]:
+        return {"pods": 1.0}
+
+    def unreadable(self) -> dict[str, int]:
+        return {"pods": 0}
+
+    def oldest_gated_seconds(self, _prefix: str) -> float:
+        return 5.0
 
 
-def scraped(cluster: Cluster, address: str, until: str) -> tuple[Series, ...]:
-    """The answer once a line of it begins so."""
-    text = ""
-
-    def holds() -> bool:
-        nonlocal text
-        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as answer:
-            text = answer.read().decode()
-        return any(line.startswith(until) for line in text.splitlines())
-
-    cluster.wait_for(f"{until} at {address}", holds)
-    return read(text)
+def sweeper_series(*, leads: bool = True, knows: bool = True) -> tuple[Series, ...]:
+    """What a sweeper answers. knows: whether it has read the cluster."""
+    metrics = Metrics()
+    if leads and knows:
+        metrics.count_causes([Cause.NO_ROOM], Cause)
+        metrics.unplaced.value = 0
+    live: Any = _Live(Copy() if leads and knows else None)  # type: ignore[arg-type]
+    recorder: Any = SimpleNamespace(dropped=0)
+    _refresh(metrics, live, recorder, Settings(), lambda: leads)
+    return read(generate_latest(metrics.registry).decode())
 
 
-def api_server_series(cluster: Cluster) -> tuple[Series, ...]:
-    """What the API server counts of our webhook."""
-    found = read(cluster.api().request("GET", "/metrics").decode(), FAILS_OPEN)
-    return tuple(each for each in found if ("name", "pods.topogate.io") in each.labels)
+def tasks_series() -> tuple[Series, ...]:
+    """What the task controller that leads answers."""
 
+    class Informers:
+        tasks = SimpleNamespace(items=dict)
 
-@pytest.fixture(scope="module")
-def at_work(module_cluster: Cluster) -> Iterator[Cluster]:
-    """A control plane with our definitions, four GPU nodes and a gated pod whose wish cannot be meant."""
-    install(module_cluster)
-    nodes.register(module_cluster.api(), nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
-    namespace = create_namespace(module_cluster)
-    pod = {
-        "metadata": {"name": "p", "annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}},
-        "spec": {
-            "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
-            "schedulingGates": [{"name": keys.GATE}],
-        },
-    }
-    module_cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
-    yield module_cluster
-    delete_namespace(module_cluster, namespace)
+        def silences(self) -> dict[str, float]:
+            return {"tasks": 1.0}
 
+        def unreadable(self) -> dict[str, int]:
+            return {"tasks": 0}
 
-@pytest.fixture(scope="module")
-def calm(at_work: Cluster, tmp_path_factory: pytest.TempPathFactory) -> State:
-    """All programs at work, each scraped from its own process; the allocator's from its registry."""
-    if not PROMTOOL:
-        pytest.skip(NOT_HERE)
-    folder = tmp_path_factory.mktemp("webhook")
-    (folder / "tasks.yaml").write_text(shipped_policy())
-    sweeper = ("webhook.sweeper.main", "--no-leader-election", "--settle", "0")
-    tasks = ("webhook.tasks.main", "--no-leader-election", "--policy", str(folder / "tasks.yaml"))
-    kubeconfig = at_work.kubeconfig
-    with (
-        running(folder, at_work) as webhook,
-        program(*sweeper, kubeconfig=kubeconfig) as sweeping,
-        program(*tasks, kubeconfig=kubeconfig) as tasking,
-    ):
-        return State(
-            {
-                "topogate-webhook": read(webhook.get("/metrics")[1].decode()),
-                "topogate-sweeper": scraped(at_work, sweeping, 'topogate_gangs_waiting{cause="wish"} 1'),
-                "topogate-tasks": scraped(at_work, tasking, "topogate_tasks_watch_silence_seconds{"),
-                "topogate-allocator": allocator_series(),
-                API_SERVER: (),
-            }
-        )
+    service: Any = SimpleNamespace(
+        leads=lambda: True, cache=Informers(), policy=SimpleNamespace(faults=()), steps=0
+    )
+    metrics = TaskMetrics(service)
+    metrics.refresh()
+    return read(generate_latest(metrics.registry).decode())
 
 
 def allocator_series() -> tuple[Series, ...]:
@@ -114,3 +79,21 @@ def allocator_series() -> tuple[Series, ...]:
     for each in (allocator.ALLOCATIONS, allocator.CONFLICT, allocator.REGISTERED):
         registry.register(each)
     return read(generate_latest(registry).decode())
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> State:
+    """All is well with all programs."""
+    if not PROMTOOL:
+        pytest.skip(NOT_HERE)
+    with serving(tmp_path_factory.mktemp("webhook")) as webhook:
+        of_webhook = read(webhook.get("/metrics")[1].decode())
+    return State(
+        {
+            "topogate-webhook": of_webhook,
+            "topogate-sweeper": sweeper_series(),
+            "topogate-tasks": tasks_series(),
+            "topogate-allocator": allocator_series(),
+            API_SERVER: (),
+        }
+    )

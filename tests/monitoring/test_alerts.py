@@ -1,7 +1,7 @@
 """Each alert fires in the state that it is for, by Prometheus' own judgement, and none when all is well.
 
-The series are scraped from our programs in that state. Of states that take hours to come, and of the API
-server's refusals, the scraped series get the values that they have then.
+The series are what our programs answer at /metrics: the webhook as a process, the others from the registries
+that they serve. Of states that take hours to come, their series get the values that they have then.
 """
 
 import json
@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.local.cluster import Cluster
 from tests.admission.alone import serving
-from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, manifest
-from tests.monitoring.conftest import API_SERVER, FAILS_OPEN, api_server_series, program, scraped
+from tests.admission.harness import HOSTS, Webhook
+from tests.monitoring.conftest import API_SERVER, FAILS_OPEN, sweeper_series
 from tests.monitoring.scrapes import (
     COMPONENT,
     NOT_HERE,
@@ -31,7 +30,6 @@ from tests.monitoring.scrapes import (
     read,
     rules,
 )
-from tests.support import create_namespace, delete_namespace
 from webhook.admission import certificates
 
 pytestmark = pytest.mark.skipif(not PROMTOOL, reason=NOT_HERE)
@@ -106,86 +104,28 @@ def test_a_webhook_that_does_not_answer_is_told_of(calm: State, tmp_path: Path) 
     assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None), tmp_path)
 
 
+@pytest.mark.parametrize("how", [{"growth": 1.0}, {"first": 97}], ids=["rises", "appears"])
 def test_pods_that_pass_without_the_webhook_are_told_of(
-    calm: State, at_work: Cluster, tmp_path: Path
+    how: dict[str, Any], calm: State, tmp_path: Path
 ) -> None:
-    """The API server itself counts them: its configuration points to a port where nobody listens."""
-    api = at_work.api()
-    made = manifest("webhook-configuration.yaml")
-    (hook,) = made["webhooks"]
-    hook["clientConfig"] = {"url": "https://127.0.0.1:9/mutate"}
-    namespace = create_namespace(at_work, {"topogate.io/injection": "enabled"})
-    api.request("POST", WEBHOOKS, body=made)
-    try:
-        at_work.wait_for("the API server to count", lambda: bool(_passed(at_work, namespace)))
-        before = _passed(at_work, namespace)[0].value
-        after = _passed(at_work, namespace)[0].value
-    finally:
-        api.request("DELETE", f"{WEBHOOKS}/{made['metadata']['name']}")
-        delete_namespace(at_work, namespace)
-    assert after == before + 1
-    (series,) = api_server_series(at_work)
-    for how in ({"growth": after - before}, {"first": 97}):
-        rising = changed((series,), FAILS_OPEN, series.value, **how)
-        assert_fires("TopogateWebhookFailsOpen", calm.but(API_SERVER, rising), tmp_path)
+    """As the API server counts them."""
+    series = Series(FAILS_OPEN, (("name", "pods.topogate.io"), ("type", "admit")), 3)
+    rising = changed((series,), FAILS_OPEN, 3, **how)
+    assert_fires("TopogateWebhookFailsOpen", calm.but(API_SERVER, rising), tmp_path)
 
 
-def _passed(cluster: Cluster, namespace: str) -> tuple[Series, ...]:
-    pod = {
-        "metadata": {"generateName": "p-"},
-        "spec": {
-            "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-            "nodeSelector": {"nowhere": "there"},
-        },
-    }
-    cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
-    return api_server_series(cluster)
-
-
-def test_a_sweeper_that_only_stands_by_is_told_of(calm: State, at_work: Cluster, tmp_path: Path) -> None:
-    namespace = create_namespace(at_work)
-    lease = {
-        "metadata": {"name": "topogate-sweeper"},
-        "spec": {
-            "holderIdentity": "somebody",
-            "leaseDurationSeconds": 3600,
-            "renewTime": "2099-01-01T00:00:00.000000Z",
-        },
-    }
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-    at_work.api().request("POST", path, body=lease)
-    with program("webhook.sweeper.main", "--namespace", namespace, kubeconfig=at_work.kubeconfig) as address:
-        series = scraped(at_work, address, "topogate_leader 0")
-    delete_namespace(at_work, namespace)
-    assert_fires("TopogateNoLeader", calm.but(SWEEPER, series), tmp_path)
+def test_a_sweeper_that_only_stands_by_is_told_of(calm: State, tmp_path: Path) -> None:
+    assert_fires("TopogateNoLeader", calm.but(SWEEPER, sweeper_series(leads=False)), tmp_path)
     assert_fires("TopogateNoLeader", calm.but(SWEEPER, None), tmp_path)
 
 
-def test_a_leader_that_may_not_read_is_told_of(calm: State, at_work: Cluster, tmp_path: Path) -> None:
-    namespace = create_namespace(at_work)
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
-    token = at_work.api().json("POST", path, body={"spec": {}})["status"]["token"]
-    (tmp_path / "token").write_text(token)
-    at_work.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
-    with program(
-        "webhook.sweeper.main", "--no-leader-election", kubeconfig=tmp_path / "kubeconfig"
-    ) as address:
-        series = scraped(at_work, address, "topogate_leader 1")
-    delete_namespace(at_work, namespace)
-    assert_fires("TopogateNotSynced", calm.but(SWEEPER, series), tmp_path)
+def test_a_leader_that_has_not_read_everything_is_told_of(calm: State, tmp_path: Path) -> None:
+    assert_fires("TopogateNotSynced", calm.but(SWEEPER, sweeper_series(knows=False)), tmp_path)
 
 
-def test_gpu_nodes_without_labels_are_told_of(calm: State, at_work: Cluster, tmp_path: Path) -> None:
-    bare = {
-        "metadata": {"name": "bare"},
-        "status": {"allocatable": {"nvidia.com/gpu": "8"}, "capacity": {"nvidia.com/gpu": "8"}},
-    }
-    at_work.api().request("POST", "/api/v1/nodes", body=bare)
-    arguments = "webhook.sweeper.main", "--no-leader-election", "--settle", "0"
-    with program(*arguments, kubeconfig=at_work.kubeconfig) as address:
-        series = scraped(at_work, address, "topogate_unplaced_gpu_nodes 1")
-    at_work.api().request("DELETE", "/api/v1/nodes/bare")
-    assert_fires("TopogateLabelerAbsent", calm.but(SWEEPER, series), tmp_path)
+def test_gpu_nodes_without_labels_are_told_of(calm: State, tmp_path: Path) -> None:
+    unplaced = changed(calm.jobs[SWEEPER], "topogate_unplaced_gpu_nodes", 1)
+    assert_fires("TopogateLabelerAbsent", calm.but(SWEEPER, unplaced), tmp_path)
 
 
 def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hack.local.build import ROOT
 from labeler.allocator import metrics as allocator
 from tests.admission.alone import serving
 from tests.monitoring.scrapes import COMPONENT, alerts
+from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import Metrics
 from webhook.tasks.main import _Metrics as TaskMetrics
 
@@ -144,3 +145,9 @@ def test_each_alert_has_a_section_in_the_operators_paper() -> None:
         assert found, alert["alert"]
         assert anchor == alert["alert"].lower()
     assert text.count("\n### Topogate") == len(alerts())
+
+
+def test_every_cause_for_which_a_gang_waits_is_explained() -> None:
+    text = (ROOT / "manifests" / "README.md").read_text()
+    (said,) = re.findall(r"^The causes for which gangs wait: (.+?)\n\n", text, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`([\w-]+)`", said)) == set(Cause)

@@ -138,7 +138,13 @@ class Figures:
         gang = plan.asked.gang
         gpus = sum(self._counting.gpus(member.pod_class.requests) for member in gang.members)
         names = set(plan.answer.nodes.values())
-        if stock is None or plan.gang.released or not gpus or not names <= snapshot.nodes.keys():
+        if (
+            stock is None
+            or plan.gang.released
+            or plan.is_unpinned
+            or not gpus
+            or not names <= snapshot.nodes.keys()
+        ):
             return
         levels = len(stock.levels) - 1
         keys = [key_of(snapshot.nodes[name], levels) for name in names]

@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
+from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
@@ -65,7 +65,7 @@ class Reporter:
             else:
                 self.waits(verdict.gang, verdict.reason, verdict.cause)
         for plan_ in told.placed if isinstance(told, Done) else ():
-            self.placed(plan_.gang, _placed(plan_))
+            self.placed(plan_.gang, plan_.told)
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
@@ -275,21 +275,6 @@ class Reporter:
     def _is_news(self, name: str, kind: str) -> bool:
         before, self._failed[name] = self._failed.get(name), kind
         return before != kind
-
-
-def _placed(order: NewPlan) -> str:
-    gang = order.gang
-    if order.is_unpinned:
-        return (
-            "released without a node of our choice: all those with room have refused it, so kube-scheduler "
-            "chooses; see the Events of its earlier pods for what it said"
-        )
-    said = f"{len(order.entries)} pods placed on {order.spread}"
-    if len(order.entries) < len(gang.pods):
-        said = f"{len(order.entries)} pods placed; all {len(gang.pods)} are then on {order.spread}"
-    if order.kept:
-        said += f"; {len(order.kept)} nodes are kept for the {len(gang.later)} pods that come later"
-    return said
 
 
 def _lacking(placement: Placement, count: int) -> str:

@@ -110,9 +110,13 @@ class Sweeper:
 
         reported = False
         with self._guarded("report"):
-            reported = self._reporter.report(seen.view, gangs, self._repair.evicted, self._placer.held)
+            reported = self._reporter.report(
+                seen.view, gangs, self._repair.evicted, self._placer.reservations.held
+            )
         with self._guarded("measure"):
-            self._figures.note(seen.view, seen.snapshot, self._placer.held_nodes)
+            self._figures.note(
+                seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)
+            )
         due = min(each.due_seconds for each in (finished, repaired, placed, went_back))
         return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
 

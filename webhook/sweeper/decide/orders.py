@@ -44,6 +44,21 @@ class NewPlan:
         """Whether its pods go wherever kube-scheduler sends them; answer only says that there is room."""
         return not any(entry.node for entry in self.entries)
 
+    @property
+    def told(self) -> str:
+        """What people are told of it."""
+        if self.is_unpinned:
+            return (
+                "released without a node of our choice: all those with room have refused it, so "
+                "kube-scheduler chooses; see the Events of its earlier pods for what it said"
+            )
+        gang, said = self.gang, f"{len(self.entries)} pods placed on {self.spread}"
+        if len(self.entries) < len(gang.pods):
+            said = f"{len(self.entries)} pods placed; all {len(gang.pods)} are then on {self.spread}"
+        if self.kept:
+            said += f"; {len(self.kept)} nodes are kept for the {len(gang.later)} pods that come later"
+        return said
+
 
 @dataclass(frozen=True)
 class Eviction:

@@ -8,7 +8,7 @@ What is remembered of a gang between passes only saves work: losing it delays.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -46,7 +46,10 @@ logger = logging.getLogger(__name__)
 
 
 class Placer:
-    """Decides of each gang whether it is placed, and where."""
+    """Decides of each gang whether it is placed, and where.
+
+    reservations, kept_nodes: what is held for gangs meanwhile.
+    """
 
     def __init__(
         self,
@@ -64,8 +67,8 @@ class Placer:
         self._beat = beat
         self._timestamps = Timestamps()
         self._completion = Completion(settings, clock)
-        self._reservations = Reservations(settings, clock)
-        self._kept = KeptNodes(settings, clock)
+        self.reservations = Reservations(settings, clock)
+        self.kept_nodes = KeptNodes(settings, clock)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None
         self._last: Round | None = None
@@ -74,8 +77,8 @@ class Placer:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
         self._completion.saw(gangs)
         self._memory = {gang.key: self._memory.get(gang.key) or Memory() for gang in gangs}
-        self._kept.saw(view)
-        self._reservations.keep_only(self._memory.keys(), self._kept.nodes)
+        self.kept_nodes.saw(view)
+        self.reservations.keep_only(self._memory.keys(), self.kept_nodes.nodes)
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
         now_ns = self._now_ns()
@@ -118,16 +121,6 @@ class Placer:
                 return
             yield gang, waiting
 
-    @property
-    def held(self) -> Mapping[GangKey, Held]:
-        """What each gang holds that has waited long."""
-        return self._reservations.held
-
-    @property
-    def held_nodes(self) -> tuple[frozenset[str], frozenset[str]]:
-        """All of these nodes, and those that plans keep for pods yet to be made."""
-        return self._reservations.nodes, self._kept.nodes
-
     def place_anew(self, gang: PodGang, part: Sequence[Pod]) -> str:
         """Where all of the gang would go if its released part went, "" if nowhere; it is held for it then.
 
@@ -146,7 +139,7 @@ class Placer:
             return ""
         if answer is None:
             return ""
-        self._reservations.take(gang.key, sorted(set(answer.nodes.values())), now.view)
+        self.reservations.take(gang.key, sorted(set(answer.nodes.values())), now.view)
         return answer.spread
 
     def _is_due(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> bool:
@@ -194,8 +187,10 @@ class Placer:
         """Where the gang goes; None if it waits, which has been noted."""
         holders: dict[str, Held] = {}
         if not replaces(gang, now.view):
-            reserved = self._reservations.before(now.rank, gang, waiting)
-            holders = {str(key): held for key, held in reserved.items()} | self._kept.before(gang, waiting)
+            reserved = self.reservations.before(now.rank, gang, waiting)
+            holders = {str(key): held for key, held in reserved.items()} | self.kept_nodes.before(
+                gang, waiting
+            )
         refusing = self._avoided.of(gang.key, gang.maker)
         kept_off = frozenset[str]().union(*(held.nodes for held in holders.values()))
         questions = asks(gang, now.view, now.plans, self._settings.topology)
@@ -220,7 +215,7 @@ class Placer:
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
             asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
         if not isinstance(answer, NoFit):
-            self._reservations.drop(gang.key)
+            self.reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
             return self._plan(gang, asked, answer, now)
@@ -233,7 +228,7 @@ class Placer:
         if refusing and may_go_unpinned(gang, waiting, view):
             now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
         if not has_enough(gang, waiting):
-            self._reservations.hold(gang, asked, now.snapshot, view, now.budget)
+            self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
         parts = so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang), told(holders)
         sentence = "; ".join(filter(None, parts))
@@ -262,7 +257,7 @@ class Placer:
         unbound = (pod for pod in view.others if view.is_ours(pod) and not pod.spec.node_name)
         under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.ground.blocked
         for gang, asked, room in now.refused:
-            promised = now.plans or view.planned or under_way or self._reservations.held_for_others(gang.key)
+            promised = now.plans or view.planned or under_way or self.reservations.held_for_others(gang.key)
             if not promised and not isinstance(room, NoFit):
                 now.plans.append(self._plan(gang, asked, room, now, unpinned=True))
 
