@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 from werkzeug.serving import make_server
 
@@ -172,3 +173,13 @@ def test_the_list_says_why_a_gang_waits(browser: Browser) -> None:
     placed = holding(pods, SECOND, state="Waiting", reason="no room: <b>3 of 5</b>")
     with served(browser, scene_of(cluster_of(pods, placed, size=2))) as page:
         expect(page.page.locator("#gang-rows small")).to_have_text("no room: <b>3 of 5</b>")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_where_every_state_is_drawn(browser: Browser, scheme: Any) -> None:
+    with served(browser, held_scene()) as page:
+        page.page.emulate_media(color_scheme=scheme)
+        page.page.get_by_role("button", name="ns/Job/train").click()
+        expect(page.page.locator("#gang .sentence").first).to_be_visible()
+        found = Axe().run(page.page)
+        assert found.violations_count == 0, found.generate_report()
