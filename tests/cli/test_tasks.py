@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from labeler.contract import keys
 from tests.kube.copies import kubeconfig
 from webhook.cli import enter, logs, main, ps, run, session, works
 from webhook.cli.main import COMMANDS
@@ -100,6 +101,18 @@ def test_run_becomes_a_task_that_says_just_what_was_asked() -> None:
             "command": ["python", "-m", "x"], "env": [{"name": "A", "value": "b=c"}],
             "topology": {"required": "block"},
         },
+    }  # fmt: skip
+
+
+def test_the_service_of_a_gang_selects_its_workers_before_they_are_ready_and_goes_with_the_task() -> None:
+    service = run.service_of({"metadata": {"name": "t", "namespace": "team", "uid": "u"}})
+    assert service["metadata"] == {
+        "name": "t",
+        "namespace": "team",
+        "ownerReferences": [{"apiVersion": "falldio.com/v1", "kind": "GPUTask", "name": "t", "uid": "u"}],
+    }
+    assert service["spec"] == {
+        "clusterIP": "None", "publishNotReadyAddresses": True, "selector": {keys.TASK_LABEL: "t"},
     }  # fmt: skip
 
 
