@@ -155,7 +155,7 @@ class Demo:
             return 1
         finally:
             print(self._topogate("ps", "--all"), end="")
-        print(f"Simulated nodes run no containers; on real ones, topogate logs -f {TASK} shows what both write.")
+        print(f"Simulated nodes run no containers; on real ones, topogate logs -f {TASK} follows both.")
         self._topogate("stop", TASK)
         return 0
 
