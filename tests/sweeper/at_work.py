@@ -7,6 +7,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.mortal import MortalApi, living
 from webhook.kube.client import Api
+from webhook.policy.values import Policy
 from webhook.sweeper.settings import Settings
 
 Pods = list[dict[str, Any]]
@@ -57,6 +58,7 @@ def sweep(
     until: Callable[[Pods], bool],
     what: str,
     seconds: float = 40,
+    policy: Policy | None = None,
 ) -> Pods:
     """Let a sweeper work until the pods of the namespace are as wanted."""
     api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
@@ -64,7 +66,7 @@ def sweep(
     api.prepare(None)
     pods: Pods = []
 
-    with living(api, settings) as one_pass:
+    with living(api, settings, policy) as one_pass:
 
         def holds() -> bool:
             one_pass()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.kube.client import Api, ApiError
+from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
@@ -108,10 +109,10 @@ def name_of(method: str, path: str, body: Any) -> str:
 
 
 @contextlib.contextmanager
-def living(api: MortalApi, settings: Settings) -> Iterator[Callable[[], float]]:
+def living(api: MortalApi, settings: Settings, policy: Policy | None = None) -> Iterator[Callable[[], float]]:
     """A sweeper with a cache of its own; yields one pass of it. Nothing of it stays behind."""
     cache, stopping = ClusterCache(api, settings.gate_prefix), threading.Event()
-    sweeper = Sweeper(Pass(api, cache, settings, stopping=stopping))
+    sweeper = Sweeper(Pass(api, cache, settings, stopping=stopping, policy=lambda: policy))
     cache.start()
     try:
         deadline = time.monotonic() + 30

@@ -63,6 +63,33 @@ class PolicyStore:
         )
 
 
+class OptionalPolicy:
+    """The policy for a program that can do without: one that cannot be read is told, and looked for again."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Nothing is read yet. path: None for no policy at all."""
+        self._path = path
+        self._store: PolicyStore | None = None
+        self._faults: list[str] = []
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force, None as long as there was no good one."""
+        return self._store.policy if self._store else None
+
+    def refresh(self) -> None:
+        """Take up the file, or a new version of it."""
+        if self._store is not None:
+            self._store.refresh()
+        elif self._path is not None:
+            try:
+                self._store = PolicyStore(self._path)
+            except PolicyError as error:
+                if error.faults != self._faults:
+                    self._faults = error.faults
+                    logger.error("policy_rejected file=%s faults=%r", self._path, error.faults)
+
+
 def watch_files(refreshers: list[Callable[[], None]], poll_seconds: float = POLL_SECONDS) -> threading.Event:
     """Call the refreshers again and again in a thread of their own, until the returned event is set."""
     stop = threading.Event()

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
@@ -35,13 +36,17 @@ def _nobody_listens() -> None:
     pass
 
 
+def _no_policy() -> Policy | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Pass:
     """The surroundings of all passes of one leader.
 
     cache: live copies, which are complete. may_act: asked before each write, as another may lead by now.
     stopping: ends waits inside a pass. clock: seconds from anywhere. beat: told,
-    inside a pass, that it goes on.
+    inside a pass, that it goes on. policy: of admission, None if it is not known.
     """
 
     api: Api
@@ -53,3 +58,4 @@ class Pass:
     stopping: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
     beat: Callable[[], None] = _nobody_listens
+    policy: Callable[[], Policy | None] = _no_policy

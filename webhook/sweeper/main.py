@@ -15,6 +15,7 @@ from webhook import logs
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
 from webhook.placement import Mode, Options
+from webhook.policy.store import OptionalPolicy, watch_files
 from webhook.sweeper.process import run
 from webhook.sweeper.settings import Settings, SettingsError, load
 
@@ -42,7 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
         # Renewals have a connection pool of their own: they must not wait behind releases.
         own = Api.connect(options.kubeconfig, user_agent="topogate-sweeper-lease")
         elector = Elector(own, options.namespace, LEASE, identity)
-    run(api, settings, stopping, elector, options.metrics_address, options.metrics_port, identity)
+    policy = OptionalPolicy(options.policy)
+    policy.refresh()
+    watching = watch_files([policy.refresh])
+    address, port = options.metrics_address, options.metrics_port
+    try:
+        run(api, settings, stopping, elector, address, port, identity, lambda: policy.policy)
+    finally:
+        watching.set()
     return 0
 
 
@@ -84,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         metavar="SECONDS",
         help="quiet after which an incomplete gang is placed (60)",
+    )
+    add(
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="admission's policy: pods that came past the webhook get their GPU model's nodeSelector by it",
     )
     add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
     add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")

@@ -7,7 +7,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-PHASES: Final = ("observe", "snapshot", "finish", "repair", "place", "rollback", "apply", "report", "measure")
+PHASES: Final = (
+    "observe",
+    "snapshot",
+    "finish",
+    "repair",
+    "steer",
+    "place",
+    "rollback",
+    "apply",
+    "report",
+    "measure",
+)
 """Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
 
 _LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)

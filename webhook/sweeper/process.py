@@ -12,6 +12,7 @@ from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
 from webhook.probes import serve
 from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics
@@ -82,6 +83,7 @@ class _Process:
     stopping: threading.Event
     elector: Elector | None
     recorder: Recorder
+    policy: Callable[[], Policy | None]
     metrics: Metrics = field(default_factory=Metrics)
     live: _Live = field(default_factory=_Live)
     pulse: _Pulse = field(default_factory=_Pulse)
@@ -114,7 +116,7 @@ class _Process:
         sweeper = Sweeper(
             Pass(
                 self.api, cache, self.settings, self.metrics, events, self.leads, self.stopping,
-                beat=self.pulse.beat,
+                beat=self.pulse.beat, policy=self.policy,
             )
         )  # fmt: skip
         try:
@@ -164,9 +166,14 @@ def run(
     metrics_address: str = "127.0.0.1",
     metrics_port: int | None = None,
     identity: str = "sweeper",
+    policy: Callable[[], Policy | None] = lambda: None,
 ) -> None:
-    """Sweep whenever something changes and this process leads, until `stopping` is set."""
-    process = _Process(api, settings, stopping, elector, Recorder(api, "topogate.io/sweeper", identity))
+    """Sweep whenever something changes and this process leads, until `stopping` is set.
+
+    policy: admission's, as it is now; None if it is not known.
+    """
+    recorder = Recorder(api, "topogate.io/sweeper", identity)
+    process = _Process(api, settings, stopping, elector, recorder, policy)
     process.pulse.beat()
     if metrics_port is not None:
         checks = {"/healthz": process.pulse.complaint, "/readyz": process.complaint}

@@ -8,6 +8,7 @@ anywhere; the next one, of this process or of another, goes on from what the API
     a plan names a gated pod, and holds               finish     release it, when it is its turn on its node
     a plan names a gated pod, and does not hold       place      a new plan, as for any pod that waits
     a released pod does not come to run               repair     delete it, if its controller makes it again
+    a gated pod came past the webhook                 steer      add the nodeSelector of its GPU model
     a gang is complete and fits                       place      write its plan, release its pods
     it fits only in the place of lesser pods          place      the same; kube-scheduler preempts them
     it does not fit                                   place      none: it waits, may keep nodes, and is told
@@ -40,6 +41,7 @@ from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
+from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -105,7 +107,10 @@ class Sweeper:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         self._placer.remember(gangs, seen.view)
         self._repair.forget(gangs)
-        placed = self._step("place", seen.view, lambda: self._place(gangs, seen))
+        steering = self._steering(gangs, seen.view)
+        steered = self._step("steer", seen.view, lambda: steering.orders)
+        steady = [gang for gang in gangs if gang.key not in steering.held]
+        placed = self._step("place", seen.view, lambda: self._place(steady, seen))
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 
         reported = False
@@ -117,7 +122,7 @@ class Sweeper:
             self._figures.note(
                 seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)
             )
-        due = min(each.due_seconds for each in (finished, repaired, placed, went_back))
+        due = min(each.due_seconds for each in (finished, repaired, steered, placed, went_back))
         return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
@@ -141,6 +146,12 @@ class Sweeper:
     def _finish(self, seen: _Seen) -> Orders:
         pairs = unfinished(seen.view, self._avoided, self._expectations)
         return Orders(releases=seen.turns.take(pairs))
+
+    def _steering(self, gangs: list[PodGang], view: View) -> Steering:
+        policy = self._pass.policy()
+        with self._guarded("steer"):
+            return steer(gangs, view, policy) if policy else Steering()
+        return Steering()
 
     def _place(self, gangs: list[PodGang], seen: _Seen) -> Orders:
         if seen.snapshot is None:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.kube import placements
-from webhook.kube.client import ApiError
+from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import check
+from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
@@ -27,6 +28,7 @@ from webhook.sweeper.decide.orders import (
     Orders,
     Pair,
     Refusal,
+    Steer,
     Verdict,
     Warn,
 )
@@ -61,10 +63,36 @@ class Applier:
     def apply(self, orders: Orders, view: View) -> Done:
         """Do all of it, several plans at once; returns what became of it."""
         done = self._evict_all(orders.evictions)
+        done += self._steer_all(orders.steers)
         if orders.releases:
             done.append(self._release(orders.releases))
         done += self._pool.map(lambda each: self._carry_out(each, view), orders.plans)
         return Done.together(done)
+
+    # --- labels ---------------------------------------------------------------------------------
+
+    def _steer_all(self, orders: Sequence[Steer]) -> list[Done]:
+        """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs."""
+        deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        return list(self._pool.map(lambda each: self._steer(each, deadline), orders))
+
+    def _steer(self, order: Steer, deadline: float) -> Done:
+        metadata = order.pod.metadata
+        path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
+        if not self._pass.may_act() or self._pass.clock() >= deadline:
+            return Done(failed=True)
+        self._pass.beat()
+        try:
+            body = patches.steering_patch(order.pod, order.labels)
+            self._pass.api.request("PATCH", path, body=body, content_type=JSON_PATCH)
+        except ApiError as error:
+            if error.is_transient or error.status in (404, 409, 422):
+                # Of what is gone, or is another by now, the watch tells; all else is tried again.
+                return Done(failed=error.is_transient)
+            told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
+            return Done(refused=(Refusal(key_of(order.pod)),), warnings=(told,))
+        logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
+        return Done()
 
     # --- deletions ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ guarded by the pod's uid and the gates' names, so that a pod of the same name or
 is never touched.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from labeler.contract import keys
@@ -36,6 +37,18 @@ def release_patch(
 def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:
     """The patch that removes the gates with `prefix` alone: the pod goes wherever kube-scheduler sends it."""
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}, *_remove_gates(pod, prefix)]
+
+
+def steering_patch(pod: Pod, labels: Mapping[str, str]) -> list[Operation]:
+    """The patch that adds labels to a gated pod's nodeSelector, and replaces none.
+
+    The API server refuses it for a pod that is not gated any more, or that has others by now.
+    """
+    same = {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
+    if not pod.spec.node_selector:
+        return [same, {"op": "add", "path": "/spec/nodeSelector", "value": dict(labels)}]
+    paths = {f"/spec/nodeSelector/{escape(key)}": value for key, value in labels.items()}
+    return [same, *({"op": "add", "path": path, "value": value} for path, value in paths.items())]
 
 
 def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:

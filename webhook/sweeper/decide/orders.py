@@ -1,6 +1,6 @@
 """What a step of a pass decides, as values: orders to carry out, and what people are to be told. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final
@@ -74,6 +74,14 @@ class Eviction:
 
 
 @dataclass(frozen=True)
+class Steer:
+    """A gated pod that is to be given these labels in its nodeSelector."""
+
+    pod: Pod
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Warn:
     """Something of one pod that its owner should know: an Event."""
 
@@ -117,6 +125,7 @@ class Orders:
     """All that one step decides. due_seconds: after which it is to be asked again whatever is heard."""
 
     releases: tuple[Pair, ...] = ()
+    steers: tuple[Steer, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     plans: tuple[NewPlan, ...] = ()
     warnings: tuple[Warn, ...] = ()

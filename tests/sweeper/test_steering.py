@@ -1,0 +1,202 @@
+"""Pods that were gated without the webhook: their model is added, their class is missed, and it is said."""
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.sweeper.at_work import GPU, create_job, is_gated, run_all, sweep, template
+from tests.sweeper.pods import decode, gather_all, no_size, pod_json
+from webhook.kube.objects import Pod
+from webhook.policy.values import GpuModel, NamespaceRules, Policy, Tier
+from webhook.sweeper.apply.patches import steering_patch
+from webhook.sweeper.decide.steering import MOST, UnmetError, missing_labels, steer
+from webhook.sweeper.observe.gangs import gather
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+MODEL_LABEL = "nvidia.com/gpu.product"
+MAX_LABELS = {"gpu.intel.com/product": "Max_1550"}
+POLICY = Policy(
+    gpu_models=(
+        GpuModel("H100", {MODEL_LABEL: "H100", "family": "hopper"}, resources=(GPU,)),
+        GpuModel("Max 1550", MAX_LABELS, resources=(keys.XE,)),
+    ),
+    tiers=(Tier("low", "low"), Tier("high", "high")),
+    namespaces={
+        "steered": NamespaceRules(default_gpu_model="H100", default_tier="low"),
+        "*": NamespaceRules(),
+    },
+)
+LABELS = {MODEL_LABEL: "H100", "family": "hopper"}
+
+
+def pod(
+    name: str = "p",
+    annotations: dict[str, str] | None = None,
+    *,
+    namespace: str = "ns",
+    resource: str = GPU,
+    gated: bool = True,
+    **spec: Any,
+) -> Pod:
+    container = {"name": "c", "image": "x", "resources": {"requests": {resource: "1"}}}
+    metadata = {"namespace": namespace, "annotations": {keys.GANG_ANNOTATION: "g", **(annotations or {})}}
+    body = pod_json(name, metadata=metadata, containers=[container], **spec)
+    if not gated:
+        del body["spec"]["schedulingGates"]
+    return decode(body)
+
+
+def wish(model: str) -> dict[str, str]:
+    return {keys.GPU_MODEL_ANNOTATION: model}
+
+
+def view(*others: Pod) -> View:
+    return View([], others, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("found", "labels"),
+    [
+        (pod(annotations=wish("h-100")), LABELS),
+        (pod(annotations=wish("H100"), nodeSelector={"zone": "a"}), LABELS),
+        (pod(annotations=wish("H100"), nodeSelector={MODEL_LABEL: "H100"}), {"family": "hopper"}),
+        (pod(annotations=wish("H100"), nodeSelector=LABELS), {}),
+        (pod(), {}),
+        (pod(namespace="steered"), LABELS),
+        (
+            pod(namespace="steered", annotations=wish("Max 1550"), resource=keys.XE),
+            {"gpu.intel.com/product": "Max_1550"},
+        ),
+        (pod(namespace="steered", resource="amd.com/gpu"), {}),
+        (pod(namespace="steered", resource="cpu"), {}),
+        (pod(namespace="steered", nodeSelector={MODEL_LABEL: "A100"}), {}),
+        (pod(annotations=wish("H100") | {keys.INJECT_ANNOTATION: keys.INJECT_NO}), {}),
+    ],
+    ids=[
+        "a wish",
+        "beside another label",
+        "half of it there",
+        "all of it there",
+        "no wish",
+        "the namespace's default",
+        "a wish against the default",
+        "a default for another resource",
+        "a default for no GPU",
+        "a default against the selector",
+        "opted out",
+    ],
+)
+def test_a_pod_lacks_of_its_model_what_admission_would_have_added(found: Pod, labels: dict[str, str]) -> None:
+    assert missing_labels(found, POLICY) == labels
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (pod(annotations=wish("B200\x1b")), r'no GPU model "B200\\x1b"; known: H100 and Max 1550'),
+        (pod(annotations=wish("Max 1550")), "GPU model Max 1550 does not offer nvidia.com/gpu"),
+        (
+            pod(annotations=wish("H100"), nodeSelector={MODEL_LABEL: "A100"}),
+            "H100 contradicts its nodeSelector",
+        ),
+    ],
+    ids=["unknown", "of another maker", "against the selector"],
+)
+def test_a_wish_that_admission_would_have_refused_holds_the_gang_and_is_told(found: Pod, words: str) -> None:
+    with pytest.raises(UnmetError, match=words):
+        missing_labels(found, POLICY)
+    gangs = gather_all(found)
+    steering = steer(gangs, view(), POLICY)
+    assert steering.held == {gangs[0].key}
+    assert [verdict.gang for verdict in steering.orders.verdicts] == gangs
+
+
+def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
+    (gang,) = gather_all(*(pod(f"p{number}", wish("H100")) for number in range(3)))
+    steering = steer([gang], view(), POLICY)
+    assert [each.labels for each in steering.orders.steers] == [LABELS] * 3
+    assert steering.held == {gang.key}
+    (steered,) = gather_all(*(pod(f"p{number}", wish("H100"), nodeSelector=LABELS) for number in range(3)))
+    assert steer([steered], view(), POLICY).held == frozenset()
+
+
+def test_a_pass_gives_labels_to_so_many_pods_at_most() -> None:
+    gangs = gather_all(*(pod(f"p{number}", wish("H100")) for number in range(MOST + 5)))
+    assert len(steer(gangs, view(), POLICY).orders.steers) == MOST
+
+
+@pytest.mark.parametrize(
+    ("found", "is_missed"),
+    [
+        (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}), True),
+        (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}, priorityClassName="high"), False),
+        (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}, priorityClassName="house"), False),
+        (pod(annotations={keys.PRIORITY_ANNOTATION: "other"}), False),
+        (pod(namespace="steered", nodeSelector=LABELS), True),
+        (pod(), False),
+        (pod(annotations={keys.PRIORITY_ANNOTATION: "high", keys.INJECT_ANNOTATION: keys.INJECT_NO}), False),
+    ],
+    ids=["wished", "there", "chosen", "no tier", "by default", "no wish", "opted out"],
+)
+def test_a_class_that_is_missing_is_told_once_a_gang(found: Pod, is_missed: bool) -> None:
+    warnings = steer(gather_all(found), view(), POLICY).orders.warnings
+    assert [each.reason for each in warnings] == ["PriorityNotSet"] * is_missed
+
+
+@pytest.mark.parametrize(
+    "there",
+    [{}, {"zone": "a"}, {"family": "other"}, LABELS | {"zone/of": "a~b"}],
+    ids=["none", "another label", "the same label, otherwise", "all of it"],
+)
+def test_the_patch_of_a_pod_adds_to_the_selector_that_its_author_wrote_and_replaces_none(
+    there: dict[str, str],
+) -> None:
+    before = pod_json("p", nodeSelector=there) if there else pod_json("p")
+    lacking = {key: value for key, value in LABELS.items() if key not in there}
+    after = jsonpatch.apply_patch(before, steering_patch(decode(before), lacking))
+    assert after["spec"]["nodeSelector"] == LABELS | there
+    assert after | {"spec": after["spec"] | {"nodeSelector": there}} == before | {
+        "spec": before["spec"] | {"nodeSelector": there}
+    }
+
+
+def test_members_that_nobody_held_back_are_told_and_counted() -> None:
+    past = pod("past", gated=False)
+    opted_out = pod("out", {keys.INJECT_ANNOTATION: keys.INJECT_NO}, gated=False)
+    launcher = pod("launcher", gated=False, resource="cpu")
+    ours = pod("ours", gated=False)
+    (gang,) = gather([pod("held")], [past, opted_out, launcher, ours], no_size)
+    seen = View([], [past, ours], {}, {}, named={("ns", ours.metadata.uid)})
+    (warning,) = steer([gang], seen, POLICY).orders.warnings
+    assert warning.reason == "MembersNotHeld"
+    assert warning.pod.metadata.name == "held"
+    assert warning.note.startswith("1 of 5 pods of its gang were created without a gate, past among them")
+
+
+def test_a_pod_gated_without_the_webhook_runs_on_the_model_that_it_wishes(
+    definitions: Cluster, namespace: str
+) -> None:
+    grid = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
+    api = definitions.api()
+    for node in grid:
+        labels = {**node.topology_labels}
+        if node.place[0] == grid[-1].place[0]:
+            labels |= LABELS
+        api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+    create_job(api, namespace, "train", 2, template(8, annotations=wish("H100")))
+    pods = sweep(
+        definitions,
+        namespace,
+        Settings(),
+        lambda pods: run_all(pods, "train", 2),
+        "both to run",
+        policy=POLICY,
+    )
+    assert all(each["spec"]["nodeSelector"] == LABELS and not is_gated(each) for each in pods)
+    wanted = {node.name for node in grid if node.place[0] == grid[-1].place[0]}
+    assert {each["spec"]["nodeName"] for each in pods} == wanted

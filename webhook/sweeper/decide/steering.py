@@ -1,0 +1,141 @@
+"""What a gated pod still gets that admission did not give it, since nobody asked the webhook. Pure.
+
+The gate may have come from the API server itself, or from the pod's author. A gated pod may be given further
+nodeSelector labels, so those of its GPU model are added before it is placed. A PriorityClass may not be added
+to any pod: that is told. So is it told where members of a gang went by all of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
+from webhook.scheduling.gpu_wishes import whole
+from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+from webhook.text import quote, sentence_list
+
+MOST: Final = 500
+"""Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
+
+
+class UnmetError(Exception):
+    """A model that the pod cannot have; the message says why."""
+
+
+@dataclass(frozen=True)
+class Steering:
+    """What is to be done, and of which gangs, so that they are placed by what they will ask for then."""
+
+    orders: Orders = field(default_factory=Orders)
+    held: frozenset[GangKey] = frozenset()
+
+
+def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
+    """Look at the gangs whose members wait, planned ones left aside: those have been looked at."""
+    steers: list[Steer] = []
+    warnings: list[Warn] = []
+    verdicts: list[Verdict] = []
+    held: set[GangKey] = set()
+    for gang in gangs:
+        for pod in gang.gated:
+            if pod.metadata.uid in view.planned:
+                continue
+            try:
+                labels = missing_labels(pod, policy)
+            except UnmetError as unmet:
+                verdicts.append(Verdict(gang, f"pod {pod.metadata.name}: {unmet}", Cause.WISH))
+                held.add(gang.key)
+                break
+            if labels:
+                steers.append(Steer(pod, labels))
+                if gang.key not in held:
+                    verdicts.append(
+                        Verdict(gang, "its pods are given the labels of their GPU model", Cause.INCOMPLETE)
+                    )
+                held.add(gang.key)
+        warnings += _of_class(gang, policy)
+        warnings += _of_members(gang, view, policy)
+    orders = Orders(steers=tuple(steers[:MOST]), warnings=tuple(warnings), verdicts=tuple(verdicts))
+    return Steering(orders, frozenset(held))
+
+
+def missing_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
+    """What the pod's nodeSelector lacks of its GPU model's labels. Raises UnmetError.
+
+    A namespace's default is followed where the policy names the namespace: of the others it is not known here
+    whether they have opted in. It yields to what the pod asks for, as at admission.
+    """
+    if _opted_out(pod):
+        return {}
+    wish = pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
+    rules = policy.namespaces.get(pod.metadata.namespace)
+    if wish is None and (rules is None or not rules.default_gpu_model):
+        return {}
+    model = policy.gpu_model(wish if wish is not None else rules.default_gpu_model if rules else "")
+    asked = [name for name in _asked(pod) if policy.is_gpu_resource(name)]
+    if model is None:
+        known = sentence_list([each.name for each in policy.gpu_models])
+        raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish or '')}; known: {known}")
+    foreign = [name for name in asked if not model.serves(name)]
+    there = pod.spec.node_selector
+    against = [key for key, value in model.labels.items() if there.get(key, value) != value]
+    if wish is None and (foreign or against or not asked):
+        return {}
+    if foreign:
+        raise UnmetError(f"GPU model {model.name} does not offer {sentence_list(foreign)}")
+    if against:
+        raise UnmetError(f"GPU model {model.name} contradicts its nodeSelector {sentence_list(against)}")
+    return {key: value for key, value in model.labels.items() if key not in there}
+
+
+def _of_class(gang: PodGang, policy: Policy) -> Iterator[Warn]:
+    """One word a gang about the class that its pods should have and do not."""
+    for pod in gang.gated:
+        if _opted_out(pod):
+            continue
+        wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
+        rules = policy.namespaces.get(pod.metadata.namespace)
+        tier = policy.tier(wish if wish is not None else rules.default_tier if rules else "")
+        if tier is not None and not pod.spec.priority_class_name:
+            yield Warn(
+                pod,
+                "PriorityNotSet",
+                f"tier {tier.name} has no effect: admission did not give it PriorityClass "
+                f"{tier.priority_class_name}, and none can be added later; delete it to have it made anew",
+            )
+            return
+
+
+def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
+    """One word a gang that waits about members that nobody held back; they count as members all the same."""
+    if not gang.gated:
+        return
+    past = [
+        pod
+        for pod in gang.released
+        if not view.is_ours(pod) and not _opted_out(pod) and any(map(policy.is_gpu_resource, _asked(pod)))
+    ]
+    if past:
+        yield Warn(
+            gang.gated[0],
+            "MembersNotHeld",
+            f"{len(past)} of {len(gang.pods)} pods of its gang were created without a gate, "
+            f"{past[0].metadata.name} among them: they count, and are where kube-scheduler put them",
+        )
+
+
+def _opted_out(pod: Pod) -> bool:
+    """Whether its author wants nothing of admission; it may be gated all the same, by the author."""
+    return pod.metadata.annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO
+
+
+def _asked(pod: Pod) -> Iterator[str]:
+    """Names of the resources of which any container asks for some."""
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for name, quantity in container.resources.requests.items():
+            if whole(quantity) != 0:
+                yield name
