@@ -39,6 +39,7 @@ class Installation:
     cluster: Cluster
     base: str = "base"
     components: tuple[str, ...] = ()
+    image_tag: str = ""
     webhook_port: int = field(default_factory=free_port)
     programs: dict[str, Program] = field(default_factory=dict)
 
@@ -47,9 +48,14 @@ class Installation:
         """A client with the administrator's rights."""
         return self.cluster.api()
 
+    @property
+    def folder(self) -> Path:
+        """Where the overlay is that was applied."""
+        return self.cluster.folder / "install"
+
     def apply(self, facts: dict[str, Any] | None = None) -> None:
         """Apply the manifests. facts: what the labelers' facts file says of each node."""
-        folder = self.cluster.folder / "install"
+        folder = self.folder
         folder.mkdir(exist_ok=True)
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(self._overlay(folder, facts or {})))
         rendered = self.cluster.kubectl("kustomize", str(folder)).stdout
@@ -115,6 +121,7 @@ class Installation:
         return {
             "resources": [f"{manifests}/{self.base}"],
             "components": [f"{manifests}/components/{name}" for name in self.components],
+            "images": [{"name": "topogate", "newTag": self.image_tag}] if self.image_tag else [],
             "patches": [
                 _patch(
                     "MutatingWebhookConfiguration",
@@ -132,11 +139,17 @@ class Installation:
         found: list[dict[str, Any]] = []
 
         def is_there() -> bool:
-            found[:] = [pod for pod in self._pods(namespace, labels) if pod["spec"].get("nodeName")]
+            pods = self._pods(namespace, labels)
+            found[:] = [pod for pod in pods if pod["spec"].get("nodeName") and self._is_current(pod)]
             return bool(found)
 
         self.cluster.wait_for(f"a pod of {namespace} with {labels}", is_there)
         return kubelet.prepare(self.cluster, found[0], kubeconfig=True, tied=self.cluster.tied)
+
+    def _is_current(self, pod: dict[str, Any]) -> bool:
+        """Whether a pod is of the image that was applied last, and not about to go."""
+        is_going = "deletionTimestamp" in pod["metadata"]
+        return not is_going and pod["spec"]["containers"][0]["image"].endswith(self.image_tag)
 
     def _run_certs(self, program: Program) -> None:
         _run_to_end(self.cluster, program, "--host", "127.0.0.1", "--every", "0")

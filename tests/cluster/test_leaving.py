@@ -1,0 +1,134 @@
+"""From the first day to the last: installed, used, upgraded under load, and gone without a trace."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from hack.local.install import Installation, facts_of, system_node
+from labeler.contract import keys
+from tests.cluster.test_from_kubectl_to_placed import all_run, create_job
+from tests.support import create_namespace, wait_for_pods
+from webhook.cli.main import main
+from webhook.kube.client import ApiError
+
+SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=0)
+GPUS = "nvidia.com/gpu"
+MOST_GANGS = 14
+"""Of the load. All of them, and the gangs before and after, run at one time."""
+
+
+@pytest.fixture
+def installation(cluster: Cluster) -> Iterator[Installation]:
+    """topogate with the gate in-process, so that no pod comes past it while the webhook is replaced."""
+    grid = nodes.grid(SHAPE)
+    made = Installation(cluster, components=("in-process-gate",), image_tag="first")
+    nodes.register(cluster.api(), [system_node()], labelled=False)
+    made.apply(facts_of(grid))
+    made.start()
+    nodes.register(cluster.api(), grid, labelled=True)
+    yield made
+    made.stop()
+
+
+class Load(threading.Thread):
+    """Creates a gang of two whenever it can, until it is stopped or the nodes would be full."""
+
+    def __init__(self, installation: Installation, namespace: str) -> None:
+        super().__init__(daemon=True)
+        self._installation, self._namespace = installation, namespace
+        self._stopping = threading.Event()
+        self.created = 0
+        self.refused: list[str] = []
+
+    def run(self) -> None:
+        while not self._stopping.wait(0.5) and self.created < MOST_GANGS:
+            try:
+                create_job(self._installation.api, self._namespace, f"load-{self.created}", 2, {GPUS: 1})
+                self.created += 1
+            except ApiError as error:
+                self.refused.append(str(error))
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+
+
+def all_objects(cluster: Cluster) -> list[str]:
+    """Every object of every kind, as "kind/namespace/name"."""
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
+    listed = [kind for kind in kinds if not kind.startswith(("events", "componentstatuses"))]
+    items = json.loads(cluster.kubectl("get", ",".join(listed), "-A", "-o", "json").stdout)["items"]
+    metadata = [(item["kind"], item["metadata"]) for item in items]
+    return [f"{kind}/{each.get('namespace', '')}/{each['name']}" for kind, each in metadata]
+
+
+def gates(pods: list[dict[str, Any]]) -> list[str]:
+    return [gate["name"] for pod in pods for gate in pod["spec"].get("schedulingGates", [])]
+
+
+@pytest.mark.timeout(280)
+def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
+    installation: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, api = installation.cluster, installation.api
+    namespace = create_namespace(cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    create_job(api, namespace, "before", 2, {GPUS: 8})
+    wait_for_pods(cluster, namespace, all_run(2), "the first gang to run")
+
+    # upgraded under load
+    load = Load(installation, namespace)
+    load.start()
+    try:
+        installation.image_tag = "second"
+        installation.apply(facts_of(nodes.grid(SHAPE)))
+        installation.stop()
+        cluster.wait_for("gangs made while nothing of topogate runs", lambda: load.created > 4)
+        installation.start()
+        create_job(api, namespace, "after", 2, {GPUS: 8})
+    finally:
+        load.stop()
+    assert load.refused == []
+    count = 2 + 2 + 2 * load.created
+    pods = wait_for_pods(cluster, namespace, all_run(count), "every gang to run")
+    planned = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
+    assert {pod["metadata"]["uid"] for pod in pods} == {
+        entry["uid"] for plan in planned for entry in plan["spec"]["pods"]
+    }
+    images = {
+        container["image"]
+        for pod in api.json("GET", "/api/v1/namespaces/topogate-system/pods")["items"]
+        if "deletionTimestamp" not in pod["metadata"]
+        for container in pod["spec"]["containers"]
+    }
+    assert {image.rpartition(":")[2] for image in images} == {"second"}
+
+    # and uninstalled, as manifests/README.md says
+    create_job(api, namespace, "too-large", 40, {GPUS: 8})
+    wait_for_pods(cluster, namespace, lambda pods: len(gates(pods)) == 40, "a gang that has to wait")
+    for kind, name in (
+        ("mutatingwebhookconfiguration", "topogate"),
+        ("mutatingadmissionpolicybinding", "topogate-gate"),
+        ("mutatingadmissionpolicy", "topogate-gate"),
+    ):
+        cluster.kubectl("delete", kind, name)
+    installation.stop()
+    assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release", "--yes"]) == 0
+    assert "40 pods released, 0 still wait." in capsys.readouterr().out
+    cluster.kubectl("delete", "-k", str(installation.folder), "--ignore-not-found", "--timeout=90s")
+
+    def what_is_left() -> list[str]:
+        return [each for each in all_objects(cluster) if "topogate" in each]
+
+    cluster.wait_for("nothing of topogate to be left", lambda: not what_is_left(), 60)
+    assert gates(api.json("GET", "/api/v1/pods")["items"]) == []
+    running = [
+        pod
+        for pod in api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        if pod["status"]["phase"] == "Running"
+    ]
+    assert {pod["metadata"]["uid"] for pod in pods} <= {pod["metadata"]["uid"] for pod in running}
