@@ -8,15 +8,16 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes
-from tests.sweeper.pods import decode, gather_all, pod_json
+from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook import logs
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.sweeper.apply.patches import release_patch
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
-from webhook.sweeper.observe.pins import pinned_node
+from webhook.sweeper.observe.pins import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.allowance import Allowance, by_owner
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -94,6 +95,44 @@ def test_a_plan_of_another_namespace_makes_no_pod_one_of_ours(where: str, is_our
     }
     view: View = Snapshotter(cluster, Settings()).view()
     assert view.is_ours(pod) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("more", "node"),
+    [
+        ({}, "n1"),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["of/a-tenant"]}, None),
+    ],
+    ids=["waits to be bound", "was deleted before, and a finalizer keeps it"],
+)
+def test_a_released_pod_that_no_scheduler_can_bind_any_more_takes_no_place(
+    more: dict[str, Any], node: str | None
+) -> None:
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term("n1")]}}}
+    assert occupied_node(decode(pod_json(metadata=more, schedulingGates=[], affinity=affinity))) == node
+
+
+class TwoFailures:
+    """Every Job bears two more failures."""
+
+    def failures_left(self, namespace: str, name: str, uid: str) -> int:
+        return 2
+
+    def index_limit(self, namespace: str, name: str, uid: str) -> None:
+        return None
+
+
+@pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("thief", True)])
+def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
+    namespace: str, may_go: bool
+) -> None:
+    own = [job_pod(index) for index in range(2)]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "ns-train", "controller": True}
+    other = job_pod(7, namespace=namespace, ownerReferences=[owner])
+    allowance = Allowance(Settings(), TwoFailures())
+    allowance.note([other])
+    assert (allowance.why_not(own) == "") is may_go
+    assert len(by_owner([*own, other])) == (2 if may_go else 1)
 
 
 def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Pod:

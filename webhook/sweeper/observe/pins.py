@@ -30,11 +30,14 @@ def pinned_node(pod: Pod) -> str | None:
 def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
     """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to.
 
-    A pod that a gate with gate_prefix still holds is nowhere, whatever its author's affinity says.
+    A pod that a gate with gate_prefix still holds is nowhere, whatever its author's affinity says. Nor is one
+    that was deleted before it was bound: the API server binds it no more, however long a finalizer keeps it.
     """
     if pod.spec.node_name:
         return pod.spec.node_name
-    return None if is_gated(pod, gate_prefix) else pinned_node(pod)
+    if pod.metadata.deletion_timestamp or is_gated(pod, gate_prefix):
+        return None
+    return pinned_node(pod)
 
 
 def scheduler_of(pod: Pod) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final, Protocol
 
 from webhook.kube.objects import OwnerReference, Pod
+from webhook.sweeper.observe.view import PodId
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -34,7 +35,7 @@ class Allowance:
         self._settings = settings
         self._owners = owners
         self._clock = clock
-        self._deletions: dict[str, list[float]] = {}
+        self._deletions: dict[PodId, list[float]] = {}
 
     def why_not(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
         """Why these pods of one gang are not to be deleted, all of them together; "" if they may be.
@@ -46,8 +47,8 @@ class Allowance:
         if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
         coming = by_owner(ordered)
-        jobs = {uid: own for uid, own in by_owner(pods).items() if _is_of_job(own[0])}
-        return next(filter(None, (self._of_job(own, coming.get(uid, ())) for uid, own in jobs.items())), "")
+        jobs = {key: own for key, own in by_owner(pods).items() if _is_of_job(own[0])}
+        return next(filter(None, (self._of_job(own, coming.get(key, ())) for key, own in jobs.items())), "")
 
     def _of_job(self, pods: Sequence[Pod], ordered: Sequence[Pod]) -> str:
         owner = pods[0].metadata.controller
@@ -57,7 +58,7 @@ class Allowance:
         if left is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
         now = self._clock()
-        recent = [at for at in self._deletions.get(owner.uid, ()) if now - at < _COUNTED_SECONDS]
+        recent = [at for at in self._deletions.get(_maker(pods[0]), ()) if now - at < _COUNTED_SECONDS]
         if len(pods) + len(recent) + len(ordered) > left:
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
         limit = self._owners.index_limit(*job)
@@ -70,15 +71,15 @@ class Allowance:
         now = self._clock()
         for pod in deleted:
             if pod.metadata.controller is not None:
-                self._deletions.setdefault(pod.metadata.controller.uid, []).append(now)
+                self._deletions.setdefault(_maker(pod), []).append(now)
 
-    def forget(self, living: Set[str]) -> None:
-        """Forget deletions of controllers of which nothing is left; living: uids of those that are there."""
+    def forget(self, living: Set[PodId]) -> None:
+        """Forget deletions of controllers of which nothing is left; living: those that are there."""
         now = self._clock()
         self._deletions = {
-            uid: times
-            for uid, times in self._deletions.items()
-            if uid in living or now - times[-1] < _COUNTED_SECONDS
+            key: times
+            for key, times in self._deletions.items()
+            if key in living or now - times[-1] < _COUNTED_SECONDS
         }
 
 
@@ -91,13 +92,20 @@ def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:
     return (f"{owner.kind}.{group}" if slash else owner.kind) in owners
 
 
-def by_owner(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Pods by the uid of their controller; one without a controller stands alone."""
-    found: dict[str, list[Pod]] = {}
+def by_owner(pods: Iterable[Pod]) -> dict[PodId, list[Pod]]:
+    """Pods by namespace and uid of their controller; one without a controller stands alone.
+
+    The uid alone says nothing: an author may write the uid of anybody's controller on a pod.
+    """
+    found: dict[PodId, list[Pod]] = {}
     for pod in pods:
-        owner = pod.metadata.controller
-        found.setdefault(owner.uid if owner else pod.metadata.uid, []).append(pod)
+        found.setdefault(_maker(pod), []).append(pod)
     return found
+
+
+def _maker(pod: Pod) -> PodId:
+    owner = pod.metadata.controller
+    return pod.metadata.namespace, owner.uid if owner else pod.metadata.uid
 
 
 def _is_of_job(pod: Pod) -> bool:

@@ -8,7 +8,7 @@ Job are judged together, since a Job that has spent its failures on half of them
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.objects import Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
@@ -120,11 +120,7 @@ class Repair:
 
     def forget(self, gangs: Iterable[PodGang]) -> None:
         """Only the controllers of these gangs are there still."""
-        self._allowance.forget({owner.uid for gang in gangs for owner in _controllers(gang)})
-
-
-def _controllers(gang: PodGang) -> Iterator[OwnerReference]:
-    return (owner for pod in gang.pods if (owner := pod.metadata.controller) is not None)
+        self._allowance.forget({maker for gang in gangs for maker in by_owner(gang.pods)})
 
 
 def _refusing(lost: Lost, view: View) -> Iterator[str]:
