@@ -11,6 +11,11 @@ its victims. True at every moment is:
 3. No card is given out more than once.
 4. A pod is released after a plan that names its node was written, and it is bound to that node.
 5. gas-ts grows strictly from one binding to the next on each node.
+6. Of a tenant whom nobody has a reason to disturb no pod is lost.
+7. The sweeper deletes no pod of a gang that runs (see losses.py).
+
+Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
+authors wrote of nodes says nothing.
 """
 
 import json
@@ -20,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
+from hack.soaks.losses import Losses
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 
@@ -48,9 +54,15 @@ class Take:
 
 @dataclass
 class Ledger:
-    """All that is known. Safe for use by its two readers."""
+    """All that is known. Safe for use by its two readers.
+
+    namespaces: whose pods are judged. hostile: whose pods say nothing true; kept: whose pods nobody may take.
+    """
 
     namespaces: frozenset[str]
+    hostile: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    losses: Losses = field(default_factory=Losses)
     faults: list[str] = field(default_factory=list)
     released: int = 0
     bound: int = 0
@@ -60,6 +72,7 @@ class Ledger:
     _waiting: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     _stamps: dict[str, int] = field(default_factory=dict)
     _suspects: list[tuple[str, dict[str, Take]]] = field(default_factory=list)
+    _lost: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def plan(self, kind: str, placement: Json, *, in_order: bool = True) -> None:
@@ -83,21 +96,46 @@ class Ledger:
         """A version of a pod. in_order: whether it came by a watch, not by a list after a gap."""
         if pod["metadata"]["namespace"] not in self.namespaces:
             return  # a DaemonSet pins its pods as well
-        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        uid = pod["metadata"]["uid"]
         gone = kind == "DELETED" or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        node = spec.get("nodeName") or ("" if spec.get("schedulingGates") else pinned_to(pod))
         with self._lock:
+            node = self._where(pod)
             before = self.takes.pop(uid, None)
+            self._judge_loss(kind, pod)
+            if pod["metadata"]["namespace"] not in self.hostile:
+                self.losses.pod(kind, pod)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
-            if before is None and take.is_ours:
+            is_hostile = pod["metadata"]["namespace"] in self.hostile
+            if before is None and take.is_ours and not is_hostile:
                 self.released += 1
                 self._waiting[uid] = (int(pod["metadata"]["resourceVersion"]), take.name, node)
             if take.is_bound and not (before and before.is_bound):
                 self.bound += 1
                 self._judge_binding(pod, take, in_order=in_order)
             self._judge_node(node)
+
+    def _where(self, pod: Json) -> str:
+        """The node on which it counts, "" for none; what was deleted before it was bound will never be."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        if node := spec.get("nodeName"):
+            return str(node)
+        if metadata.get("deletionTimestamp") or _is_gated(spec):
+            return ""
+        if metadata["namespace"] not in self.hostile:
+            return pinned_to(pod)
+        plans = self._plans.get(metadata["uid"])
+        return plans[-1][1] if plans else ""
+
+    def _judge_loss(self, kind: str, pod: Json) -> None:
+        metadata = pod["metadata"]
+        if metadata["namespace"] not in self.kept or metadata["uid"] in self._lost:
+            return
+        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if not ended and (kind == "DELETED" or metadata.get("deletionTimestamp")):
+            self._lost.add(metadata["uid"])
+            self.faults.append(f"{metadata['namespace']}/{metadata['name']} was deleted before it had ended")
 
     def _take(self, pod: Json, node: str) -> Take:
         metadata, spec = pod["metadata"], pod["spec"]
@@ -111,11 +149,13 @@ class Ledger:
             gpus=sum(int(each.get(GPUS, 0)) for each in limits),
             cards=tuple(filter(None, cards.replace("|", ",").split(","))),
             millicores=sum(_millicores(each.get(keys.MILLICORES, 0)) for each in limits),
-            is_ours=bool(pinned_to(pod)),
+            is_ours=bool(
+                metadata["uid"] in self._plans if metadata["namespace"] in self.hostile else pinned_to(pod)
+            ),
         )
 
     def _judge_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
-        pin = pinned_to(pod)
+        pin = "" if pod["metadata"]["namespace"] in self.hostile else pinned_to(pod)
         if pin and pin != take.node:
             self.faults.append(f"{take.name} is pinned to {pin} and runs on {take.node}")
         stamp = (pod["metadata"].get("annotations") or {}).get(keys.GAS_TIMESTAMP_ANNOTATION)
@@ -171,9 +211,10 @@ class Ledger:
 class Reader(threading.Thread):
     """Tells a ledger of every version of one collection, over restarts of the API server."""
 
-    def __init__(self, api: Api, path: str, ledger: Ledger) -> None:
+    def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
+        """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop."""
         super().__init__(name=f"reader {path}", daemon=True)
-        self._api, self._path, self._ledger = api, path, ledger
+        self._api, self._path, self._ledger, self._seconds = api, path, ledger, watch_seconds
         self.stopping = threading.Event()
         self.lists = 0
 
@@ -196,8 +237,8 @@ class Reader(threading.Thread):
                 self.stopping.wait(0.2)
 
     def _lines(self, version: str) -> Iterator[bytes]:
-        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "600"}
-        return self._api.lines(self._path, query=query, timeout_seconds=600)
+        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(self._seconds)}
+        return self._api.lines(self._path, query=query, timeout_seconds=self._seconds + 5)
 
     def _list(self) -> str:
         answer = self._api.json("GET", self._path)
@@ -225,6 +266,11 @@ def pinned_to(pod: Json) -> str:
         for wanted in term.get("matchFields", []):
             return str(wanted["values"][0])
     return ""
+
+
+def _is_gated(spec: Json) -> bool:
+    """Whether a gate of ours holds it; what others hold may have been released by us all the same."""
+    return any(gate["name"].startswith(keys.GATE_PREFIX) for gate in spec.get("schedulingGates", []))
 
 
 def _millicores(amount: str | int) -> int:

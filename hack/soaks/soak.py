@@ -2,9 +2,10 @@
 
 Jobs, bare pods that call themselves a gang, pods that share Intel cards and pods of other people come
 and end; nodes are cordoned, fail, go and come back; pods are deleted; the API server restarts; of two
-sweepers the leader is killed. Invariants are checked throughout (see ledger.py). In the end the
-disturbances stop, and then every gang must run to its end. The seed decides what is done, not the exact
-moment at which the cluster sees it.
+sweepers the leader is killed; a tenant with the rights of `edit` writes whatever may hurt. Invariants are
+checked throughout (see ledger.py). In the end the disturbances stop, and then every gang must run to its
+end, beside what the hostile tenant has left. The seed decides what is done, not the exact moment at which
+the cluster sees it.
 """
 
 import argparse
@@ -31,10 +32,15 @@ from hack.local.controlplane import free_port
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
+from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, Reader
+from hack.soaks.passes import long_steps
+from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
+from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 
+HOSTILE: Final = "soak-hostile"
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
 SETTINGS: Final = {
     "settle_seconds": 0.5,
@@ -44,6 +50,8 @@ SETTINGS: Final = {
     "not_ready_seconds": 4,
     "rollback_seconds": 15,
     "reserve_seconds": 8,
+    "reserve_hold_seconds": 15,
+    "abandon_seconds": 20,
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
@@ -56,6 +64,7 @@ class Plan:
     seed: int
     crowd: int = 100
     disturb_every: float = 1.0
+    hostile_every: float = 0.5
     restart_every: float = 60.0
     kill_every: float = 25.0
     end_seconds: float = 180.0
@@ -70,7 +79,7 @@ class Soak:
         self.api = cluster.api()
         self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
-        self.ledger = Ledger(frozenset({OURS, FOREIGN}))
+        self.ledger = Ledger(frozenset({OURS, FOREIGN, HOSTILE}), hostile=frozenset({HOSTILE}))
         self.readers = [Reader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
@@ -79,6 +88,10 @@ class Soak:
         self.crowd = Crowd(self.api, plan.crowd, random.Random(f"crowd {plan.seed}"), self.done)
         choices = random.Random(f"trouble {plan.seed}")
         self.trouble = Trouble(cluster, self.grid, self.sweepers, choices, self.done)
+        self.ledger.losses.is_sound = self.trouble.is_sound
+        choices = random.Random(f"hostile {plan.seed}")
+        drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
+        self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
 
     def run(self) -> list[str]:
         """Do it all; returns what was wrong, as sentences. Raises ClusterError."""
@@ -90,7 +103,10 @@ class Soak:
             unfinished = self._wait_for_the_end()
             time.sleep(1.0)
             self.ledger.settle()
-            return self.ledger.faults + unfinished
+            audit = self.cluster.log("audit").read_text().splitlines()
+            return (
+                self.ledger.faults + self.ledger.losses.faults(audit) + long_steps(self.sweepers) + unfinished
+            )
         finally:
             for reader in self.readers:
                 reader.stopping.set()
@@ -103,21 +119,15 @@ class Soak:
         """Install topogate with two sweepers and short times; register the nodes."""
         nodes.register(self.api, [system_node()], labelled=False)
         self.installation.apply()
-        settings = self.cluster.folder / "soak.yaml"
-        settings.write_text(yaml.safe_dump(SETTINGS))
-        first = self.installation._program(  # a pod's program, not started by the installation's own hand
-            "topogate-system", {"app.kubernetes.io/component": "sweeper"}
-        )
-        for number in (1, 2):
-            program = replace(first, log=self.cluster.log(f"sweeper-{number}"))
-            port = str(free_port())
-            program.start("--config", str(settings), "--metrics-address", "127.0.0.1", "--metrics-port", port)
-            self.sweepers.append(program)
+        self.sweepers += start_sweepers(self.installation, SETTINGS, 2)
         nodes.register(self.api, self.grid.values())
-        for name in (OURS, FOREIGN):
-            self.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+        for name in (OURS, FOREIGN, HOSTILE):
+            labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
+            body = {"metadata": {"name": name, "labels": labels}}
+            self.api.request("POST", "/api/v1/namespaces", body=body)
             path = f"/api/v1/namespaces/{name}/serviceaccounts"
             self.cluster.wait_for("a ServiceAccount", functools.partial(self._has_items, path))
+        admit(self.api, HOSTILE)
         for reader in self.readers:
             reader.start()
 
@@ -128,18 +138,20 @@ class Soak:
 
     def _disturb(self) -> None:
         begun = time.monotonic()
-        last = dict.fromkeys(("disturb", "restart", "kill", "say"), begun)
+        last = dict.fromkeys(("disturb", "restart", "kill", "say", "hostile"), begun)
         periods = {
             "disturb": self.plan.disturb_every,
             "restart": self.plan.restart_every,
             "kill": self.plan.kill_every,
             "say": 15.0,
+            "hostile": self.plan.hostile_every,
         }
         actions: dict[str, Callable[[], None]] = {
             "disturb": self.trouble.something,
             "restart": self.trouble.restart_api_server,
             "kill": self.trouble.kill_leader,
             "say": self._say,
+            "hostile": self.tenant.act,
         }
         # The first restart and the first death come half a period in: a short run has them as well.
         last["restart"] -= self.plan.restart_every / 2
@@ -198,6 +210,23 @@ class Soak:
                 self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
 
 
+def start_sweepers(installation: Installation, settings: dict[str, Any], count: int = 1) -> list[Program]:
+    """Sweepers with settings of their own, under the identity of the installed one; the caller stops them."""
+    cluster = installation.cluster
+    file = cluster.folder / "soak.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    first = installation._program(  # a pod's program, not started by the installation's own hand
+        "topogate-system", {"app.kubernetes.io/component": "sweeper"}
+    )
+    made = []
+    for number in range(1, count + 1):
+        program = replace(first, log=cluster.log(f"sweeper-{number}"))
+        port = str(free_port())
+        program.start("--config", str(file), "--metrics-address", "127.0.0.1", "--metrics-port", port)
+        made.append(program)
+    return made
+
+
 def _why(pod: dict[str, Any], api: Api) -> str:
     spec, name = pod["spec"], pod["metadata"]["name"]
     events = api.json("GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/events")["items"]
@@ -230,6 +259,8 @@ def main(argv: list[str] | None = None) -> int:
             cluster.down()
     ledger = soak.ledger
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
+    hostile = dict(sorted(soak.tenant.done.items()))
+    say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
     for fault in faults[:40]:
         print(f"FAULT: {fault}")

@@ -36,12 +36,18 @@ class Trouble:
         self._done = done
         self.amiss: dict[str, tuple[float, Callable[[], None]]] = {}
         """Nodes that are in trouble: until when (monotonic seconds), and how it ends."""
+        self._last: dict[str, float] = {}
+
+    def is_sound(self, name: str) -> bool:
+        """Whether nothing has been amiss with a node for a minute."""
+        return name not in self.amiss and time.monotonic() - self._last.get(name, -60.0) >= 60.0
 
     def end_what_is_due(self) -> None:
         """Nodes get well again after a while. Raises ApiError; then it is tried again."""
         for name, (until, undo) in list(self.amiss.items()):
             if time.monotonic() >= until:
                 undo()
+                self._last[name] = time.monotonic()
                 del self.amiss[name]
 
     def make_good(self) -> None:

@@ -3,16 +3,22 @@
 The choices are the same in every run, so that a fault found here is met again; other seeds are for hack/soak.
 """
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from hack.local.cluster import Cluster
 from hack.soaks.crowd import OURS
 from hack.soaks.ledger import GPUS, Ledger
+from hack.soaks.losses import SWEEPER, Losses
+from hack.soaks.passes import over
 from hack.soaks.soak import Plan, Soak
 from labeler.contract import keys
+from webhook.sweeper.metrics import Metrics
 
 SECONDS = 60.0
 SEED = 11
@@ -119,3 +125,98 @@ def test_the_ledger_blames_nobody_for_a_plan_of_which_it_saw_only_a_later_versio
     ledger.plan("ADDED", plan(9, a="n"), in_order=in_order)
     ledger.settle()
     assert len(ledger.faults) == faults
+
+
+THEIRS: Final = "theirs"
+
+
+def hostile(name: str, node: str, gpus: int, *, pins: str = "", **spec: Any) -> dict[str, Any]:
+    """A pod of the hostile tenant, with a pin that says nothing."""
+    body = pod(name, node, 9, {GPUS: gpus}, pin=pins or node)
+    body["metadata"]["namespace"] = THEIRS
+    return body | {"spec": {key: value for key, value in {**body["spec"], **spec}.items() if value}}
+
+
+FULL = pod("b", "n", 9, {GPUS: 8})
+GONE = {"name": "a", "uid": "a", "namespace": THEIRS, "deletionTimestamp": "x", "resourceVersion": "9"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "is_fault"),
+    [
+        ([hostile("a", "n", 8)], False),
+        ([hostile("x", "n", 8, nodeName=""), FULL], False),
+        ([hostile("a", "n", 8, pins="m", nodeName=""), FULL], True),
+        ([hostile("a", "n", 8, nodeName="") | {"metadata": GONE}, FULL], False),
+    ],
+    ids=["bound", "a pin alone", "a plan", "deleted before it was bound"],
+)
+def test_pods_of_a_hostile_tenant_count_where_they_are_bound_or_planned_and_not_where_they_say(
+    pods: list[dict[str, Any]], is_fault: bool
+) -> None:
+    ledger = Ledger(frozenset({OURS, THEIRS}), hostile=frozenset({THEIRS}))
+    ledger.plan("ADDED", plan(2, a="n", b="n"))
+    for each in pods:
+        ledger.pod("MODIFIED", each)
+    ledger.settle()
+    assert bool(ledger.faults) is is_fault, ledger.faults
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind", "is_lost"),
+    [("Running", "DELETED", True), ("Pending", "DELETED", True), ("Succeeded", "DELETED", False)],
+)
+def test_the_ledger_misses_each_pod_of_a_quiet_tenant_that_has_not_ended(
+    phase: str, kind: str, is_lost: bool
+) -> None:
+    ledger = Ledger(frozenset({OURS}), kept=frozenset({OURS}))
+    body = pod("a", "n", 3, {GPUS: 1})
+    ledger.plan("ADDED", plan(1, a="n"))
+    ledger.pod("ADDED", body)
+    assert ledger.faults == []
+    ledger.pod(kind, body | {"status": {"phase": phase}})
+    assert bool(ledger.faults) is is_lost
+
+
+def running(name: str, *, ready: str = "True", gang: str = "g") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready}]
+    body = pod(name, "n", 3, {GPUS: 1}, **{keys.GANG_ANNOTATION: gang})
+    return body | {"status": {"phase": "Running", "conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("mate", "who", "is_sound", "is_fault"),
+    [
+        (running("b"), SWEEPER, True, True),
+        (running("b", ready="False"), SWEEPER, True, False),
+        (running("b", ready="False", gang="other"), SWEEPER, True, True),
+        (running("b"), "somebody", True, False),
+        (running("b"), SWEEPER, False, False),
+    ],
+    ids=["a gang that ran", "a half", "the half of another", "by another", "on a node in trouble"],
+)
+def test_a_pod_that_the_sweeper_takes_of_a_gang_that_runs_is_a_fault(
+    mate: dict[str, Any], who: str, is_sound: bool, is_fault: bool
+) -> None:
+    losses = Losses(lambda _: is_sound)
+    for each in (running("a"), mate):
+        losses.pod("MODIFIED", each)
+    losses.pod("DELETED", running("a"))
+    entry = {
+        "verb": "delete",
+        "user": {"username": who},
+        "objectRef": {"resource": "pods", "namespace": OURS, "name": "a"},
+        "responseStatus": {"code": 200},
+    }
+    assert bool(losses.faults([json.dumps(entry)])) is is_fault
+
+
+@pytest.mark.parametrize(("seconds", "faults"), [([0.1, 4], 0), ([0.1, 31, 40], 1)])
+def test_a_step_that_takes_too_long_is_a_fault(seconds: list[float], faults: int) -> None:
+    metrics = Metrics()
+    for each in seconds:
+        metrics.passes.labels("place").observe(each)
+    text = generate_latest(metrics.registry).decode()
+    families = text_string_to_metric_families(text)
+    found = over(next(each for each in families if each.name == "topogate_pass_seconds"), "sweeper-1")
+    assert [fault.split(" took")[0] for fault in found] == ["2 times sweeper-1"] * faults

@@ -1,0 +1,40 @@
+"""How long the steps of passes took, by the metrics of the sweepers: a pass ends in time whatever waits."""
+
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from hack.local.kubelet import Program
+
+LONGEST_SECONDS: Final = 30
+"""A bound of the histogram. A step takes less whatever waits, also where the API server is away meanwhile."""
+
+
+def long_steps(sweepers: Iterable[Program]) -> list[str]:
+    """Which steps took longer, since each of these was last started."""
+    return [fault for program in sweepers for fault in over(_durations(program), program.log.stem)]
+
+
+def over(durations: Metric, program: str) -> list[str]:
+    """Which phases of the histogram have gone beyond the bound, as sentences."""
+    within, all_of = Counter[str](), Counter[str]()
+    for sample in durations.samples:
+        if sample.name.endswith("_count"):
+            all_of[sample.labels["phase"]] = int(sample.value)
+        elif float(sample.labels.get("le", 0)) == LONGEST_SECONDS:
+            within[sample.labels["phase"]] = int(sample.value)
+    return [
+        f"{count} times {program} took more than {LONGEST_SECONDS} s for {phase}"
+        for phase, count in (all_of - within).items()
+    ]
+
+
+def _durations(program: Program) -> Metric:
+    port = program.more[program.more.index("--metrics-port") + 1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return next(each for each in families if each.name == "topogate_pass_seconds")
