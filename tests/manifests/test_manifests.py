@@ -118,22 +118,47 @@ CHANGE_THE_POLICY = [
 ]
 
 
+def built(cluster: Cluster, folder: Path, base: str, *components: str) -> list[dict[str, Any]]:
+    """The objects of an overlay on top of `base`, with these components in this order."""
+    manifests = os.path.relpath(ROOT / "manifests", folder.resolve())
+    names = [f"{manifests}/components/{component}" for component in components]
+    overlay = {"resources": [f"{manifests}/{base}"], "components": names}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    return [dict(each) for each in yaml.safe_load_all(cluster.kubectl("kustomize", str(folder)).stdout)]
+
+
+@pytest.mark.parametrize(
+    ("base", "before"),
+    [("base", ()), ("base", ("in-process-gate",)), ("overlays/strict", ())],
+    ids=["alone", "in-process gate", "strict"],
+)
 @pytest.mark.parametrize("component", CHANGE_THE_POLICY)
 def test_a_component_that_changes_the_policy_changes_what_is_rendered_from_it(
-    control_plane: Cluster, component: str, tmp_path: Path
+    control_plane: Cluster, component: str, base: str, before: tuple[str, ...], tmp_path: Path
 ) -> None:
-    manifests = os.path.relpath(ROOT / "manifests", tmp_path.resolve())
-    overlay = {"resources": [f"{manifests}/base"], "components": [f"{manifests}/components/{component}"]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    text = control_plane.kubectl("kustomize", str(tmp_path)).stdout
-    objects = [dict(each) for each in yaml.safe_load_all(text)]
+    objects = built(control_plane, tmp_path, base, *before, component)
     (policy,) = [each for each in objects if each["metadata"]["name"] == "topogate-policy"]
     values = {each["metadata"]["name"]: each["value"] for each in objects if each["kind"] == "PriorityClass"}
     found = {identity(each): each for each in objects}
     wanted = rendering.objects(parse_policy(policy["data"]["policy.yaml"]), values)
     there = [each for each in wanted if identity(each) in found]
-    assert there
+    assert len(there) == (5 if before or base != "base" else 3)
     assert [place for each in there for place in differences(each, found[identity(each)])] == []
+
+
+def test_a_policy_that_the_gate_in_process_was_not_rendered_from_is_told_by_policy_check(
+    control_plane: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The component that changes the policy is named before the one that it should change."""
+    objects = built(control_plane, tmp_path, "base", "falldio", "in-process-gate")
+    for name, kind in (("policy", "ConfigMap"), ("classes", "PriorityClass")):
+        own = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] != "labeler"]
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all(own))
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    files = [str(tmp_path / f"{name}.yaml") for name in ("policy", "classes")]
+    assert main(["policy", "check", *files, "--against", str(tmp_path / "all.yaml")]) == 1
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
+    assert "MutatingAdmissionPolicy topogate-gate: spec.matchConditions[7].expression has drifted" in told
 
 
 @pytest.mark.parametrize("name", ["webhook", "sweeper", "certs"])
