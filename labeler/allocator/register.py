@@ -22,7 +22,7 @@ import grpc
 from labeler.allocator import metrics
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.plugin import Plugin
-from labeler.allocator.serving import serve
+from labeler.allocator.serving import Serving, serve
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 
 log: Final = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Registration:
         self._folder = folder
         self._kubelet = kubelet
         self._rivals = tuple(rivals)
-        self._server: grpc.Server | None = None
+        self._server: Serving | None = None
         self._socket: Path | None = None
         self._registered_at = float("-inf")
         self._opened_before = 0
@@ -135,7 +135,7 @@ class Registration:
         server, self._server, self._socket = self._server, None, None
         self._registered_at = float("-inf")
         if server is not None:
-            server.stop(0).wait(2)
+            server.stop()
 
     def _rival(self, now: float) -> str:
         """Who else offers the resource, "" if nobody does; never two plugins for one resource."""

@@ -12,21 +12,33 @@ from labeler.allocator.wire import deviceplugin_pb2 as wire
 SERVICE: Final = "v1beta1.DevicePlugin"
 _WORKERS: Final = 8
 """A stream of devices holds one for as long as the kubelet listens."""
+_STOP_SECONDS: Final = 2.0
 
 
-def serve(plugin: Plugin, socket: Path) -> grpc.Server:
+class Serving:
+    """A plugin that is served, until it is told to stop."""
+
+    def __init__(self, server: grpc.Server, threads: ThreadPoolExecutor) -> None:
+        self._server = server
+        self._threads = threads
+
+    def stop(self) -> None:
+        """End all calls, and the threads that answered them: gRPC leaves them to the garbage collector."""
+        self._server.stop(0).wait(_STOP_SECONDS)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def serve(plugin: Plugin, socket: Path) -> Serving:
     """Serve a plugin on a unix socket. Raises OSError if that cannot be."""
-    server = grpc.server(
-        ThreadPoolExecutor(_WORKERS, thread_name_prefix=plugin.resource),
-        options=[("grpc.so_reuseport", 0)],
-    )
+    threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix=plugin.resource)
+    server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((_handlers(plugin),))
     try:
         server.add_insecure_port(f"unix:{socket}")
     except RuntimeError as error:
         raise OSError(f"no socket can be made at {socket}: {error}") from error
     server.start()
-    return server
+    return Serving(server, threads)
 
 
 def _handlers(plugin: Plugin) -> grpc.GenericRpcHandler:
