@@ -15,7 +15,7 @@ from labeler.api import NodeApiError
 from labeler.contract import keys
 from labeler.facts import Facts, SourceError, merge
 from labeler.labels import Wanted, wanted
-from labeler.publisher import Change
+from labeler.publisher import LabelChange
 from labeler.sources import Source
 
 log: Final = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _random: Final = random.SystemRandom()  # nodes that start together must not ask
 class Output(Protocol):
     """Where labels go."""
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         """Make it so; returns what had to be changed. Raises NodeApiError or OSError."""
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Agent:
         untold = facts_untold(merged, self._levels) if len(told) < len(self._sources) else ()
         return wanted(merged, self._levels, self._pci_group_level, untold, falldio=self._falldio)
 
-    def once(self) -> Change:
+    def once(self) -> LabelChange:
         """Discover and publish once. Raises what the output raises."""
         return self._output.publish(self.discover())
 

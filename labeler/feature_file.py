@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from labeler.labels import Wanted
-from labeler.publisher import Change, describe
+from labeler.publisher import LabelChange, describe
 
 log: Final = logging.getLogger(__name__)
 
@@ -22,19 +22,19 @@ class FeatureFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         """Write the labels; lines of a kind of which nothing is known now stay. Raises OSError."""
         now = self._read()
         kept = {key: value for key, value in now.items() if key.startswith(want.unknown)}
         goal = kept | dict(want.labels)
         if now == goal and self._path.exists():
-            return Change()
+            return LabelChange()
         # A name that opens with a dot is not read by NFD, so nobody sees half a file.
         partial = self._path.with_name(f".{self._path.name}.partial")
         partial.write_text("".join(f"{key}={value}\n" for key, value in sorted(goal.items())))
         partial.replace(self._path)
         changed = {key: value for key, value in goal.items() if now.get(key) != value}
-        change = Change(labels=changed | dict.fromkeys(now.keys() - goal.keys()))
+        change = LabelChange(labels=changed | dict.fromkeys(now.keys() - goal.keys()))
         log.info("wrote %s to %s", describe(change), self._path)
         return change
 

@@ -21,7 +21,7 @@ from labeler.contract import keys
 from labeler.facts import SourceError
 from labeler.labels import Wanted
 from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
-from labeler.publisher import Change, NodePublisher
+from labeler.publisher import LabelChange, NodePublisher
 from labeler.sources import Context, OptionError, create_source, known_sources
 
 SLOWEST_LOOK_SECONDS: Final = 60.0
@@ -181,13 +181,13 @@ def _once(agent: Agent) -> int:
 class Printer:
     """The output of --dry-run: the labels on standard output, one a line."""
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         """Print; changes nothing."""
         for key, value in sorted(want.labels.items()):
             print(f"{key}={value}")
         for key, value in sorted(want.annotations.items()):
             print(f"annotation {key}={value}")
-        return Change()
+        return LabelChange()
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -21,7 +21,7 @@ OWN_LABEL_PREFIXES: Final = (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GP
 
 
 @dataclass(frozen=True)
-class Change:
+class LabelChange:
     """Labels and annotations to set, or to remove where the value is None."""
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class NodePublisher:
         self._api = api
         self._levels = tuple(levels)
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         """Bring the Node to what is wanted; returns what was written. Raises NodeApiError."""
         metadata = self._api.metadata()
         change = difference(metadata, want, self._levels)
@@ -58,7 +58,7 @@ class NodePublisher:
         """What was published stays: the node is what it is without a labeler, too."""
 
 
-def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str]) -> Change:
+def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str]) -> LabelChange:
     """What to change on a Node with this metadata (pure)."""
     labels: Mapping[str, str] = metadata.get("labels") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
@@ -74,7 +74,7 @@ def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str])
     now_owned = ",".join(sorted(kept | want.labels.keys()))
     want_notes = dict(want.annotations) | ({keys.OWNED_LABELS_ANNOTATION: now_owned} if now_owned else {})
     set_notes: dict[str, str | None] = {k: v for k, v in want_notes.items() if annotations.get(k) != v}
-    return Change(
+    return LabelChange(
         labels=set_labels | dict.fromkeys(sorted(stale)),
         annotations=set_notes | dict.fromkeys(_stale_notes(annotations, want_notes, want, levels)),
     )
@@ -99,7 +99,7 @@ def _stale_notes(
     return sorted(stale)
 
 
-def describe(change: Change) -> str:
+def describe(change: LabelChange) -> str:
     """One line for the log."""
     parts = []
     for what, values in (("labels", change.labels), ("annotations", change.annotations)):

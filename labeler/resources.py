@@ -14,7 +14,7 @@ from labeler.api import NodeApi
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 from labeler.labels import Wanted
-from labeler.publisher import Change, NodePublisher
+from labeler.publisher import LabelChange, NodePublisher
 
 log: Final = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class ResourcePublisher:
         self._api = api
         self._labels = labels
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         """Bring labels and capacity to what is wanted. Raises NodeApiError."""
         change = self._labels.publish(want)
         if keys.INTEL_PREFIX in want.unknown:

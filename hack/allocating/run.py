@@ -57,7 +57,7 @@ class _Living:
     slots: Sequence[Slot]
 
 
-class Run:
+class AllocationRun:
     """One machine and the pods on it."""
 
     def __init__(self, cluster: Cluster, machine: Machine, seed: int) -> None:

@@ -106,7 +106,7 @@ def usual_review() -> bytes:
 
 
 @dataclass(frozen=True)
-class Round:
+class LoadRound:
     """One measurement: requests a second and the server's CPU microseconds a request."""
 
     per_second: float
@@ -146,7 +146,7 @@ def worker_cpu_seconds(server: Webhook) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def load(server: Webhook, body: bytes, seconds: float) -> Round:
+def load(server: Webhook, body: bytes, seconds: float) -> LoadRound:
     """Post the body over kept-alive connections for so long."""
     counts = [0] * CONNECTIONS
     stop = threading.Event()
@@ -171,7 +171,7 @@ def load(server: Webhook, body: bytes, seconds: float) -> Round:
     for thread in threads:
         thread.join()
     took = time.perf_counter() - started
-    return Round(sum(counts) / took, (worker_cpu_seconds(server) - before) / sum(counts) * 1e6)
+    return LoadRound(sum(counts) / took, (worker_cpu_seconds(server) - before) / sum(counts) * 1e6)
 
 
 @contextlib.contextmanager
@@ -188,7 +188,7 @@ def started(kind: type[Webhook], cluster: Cluster, folder: Path) -> Iterator[Web
 def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float) -> float:
     """Measure both in turns; returns the ratio of the medians of CPU."""
     body = usual_review()
-    found: dict[str, list[Round]] = {"no-op": [], "webhook": []}
+    found: dict[str, list[LoadRound]] = {"no-op": [], "webhook": []}
     with started(NoOp, cluster, folder / "noop") as noop, started(Webhook, cluster, folder / "own") as own:
         for server in (noop, own):
             load(server, body, 1.0)  # warm up: all threads of the pool are there then

@@ -98,7 +98,7 @@ def fault_of(status: int, answer: bytes) -> str:
     return ""
 
 
-class Run:
+class FuzzRun:
     """The counters of one run."""
 
     def __init__(self, webhook: Webhook, count: int, seed: int) -> None:
@@ -169,12 +169,12 @@ def main(argv: list[str] | None = None) -> int:
         webhook.start(ready=False)
         try:
             webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
-            return _report(Run(webhook, options.count, options.seed))
+            return _report(FuzzRun(webhook, options.count, options.seed))
         finally:
             webhook.stop()
 
 
-def _report(run: Run) -> int:
+def _report(run: FuzzRun) -> int:
     before, started = run.worker(), time.monotonic()
     run.run()
     if run.worker() != before:

@@ -40,7 +40,7 @@ def measure(folder: Path, allocations: int, kill_every: int, seed: int) -> run.C
     try:
         run.prepare(cluster, machine_folder / "token")
         with Machine(cluster, machine_folder, run.CARDS, f"--shares={run.SHARES}") as machine:
-            running = run.Run(cluster, machine, seed)
+            running = run.AllocationRun(cluster, machine, seed)
             running.start()
             return running.many(allocations, kill_every)
     finally:

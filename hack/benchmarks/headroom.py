@@ -20,7 +20,7 @@ from webhook.placement import (
     Gang,
     Member,
     Mode,
-    Node,
+    NodeInfo,
     Options,
     PodClass,
     Snapshot,
@@ -37,7 +37,7 @@ SIZES = ((1, 45), (2, 20), (4, 20), (8, 15))
 
 
 @dataclass(frozen=True)
-class Task:
+class SimulatedTask:
     """When it comes, how long it runs (simulated minutes), and what it asks for."""
 
     number: int
@@ -51,7 +51,7 @@ class Task:
 
 
 @dataclass
-class Outcome:
+class PolicyOutcome:
     """Of one policy. used: share of GPUs in use, weighted by time, while tasks still come."""
 
     used: float = 0.0
@@ -61,10 +61,10 @@ class Outcome:
     whole_waits: list[float] = field(default_factory=list)
 
 
-Choice = Callable[[Task, Snapshot], str | None]
+Choice = Callable[[SimulatedTask, Snapshot], str | None]
 
 
-def tasks(count: int, load: float, nodes: int, seed: int) -> list[Task]:
+def tasks(count: int, load: float, nodes: int, seed: int) -> list[SimulatedTask]:
     """Tasks that would keep a share `load` of all GPUs busy if none ever waited."""
     dice = random.Random(seed)
     sizes = [size for size, share in SIZES for _ in range(share)]
@@ -77,15 +77,15 @@ def tasks(count: int, load: float, nodes: int, seed: int) -> list[Task]:
         cpu = gpus * dice.choice((2_000, 4_000, 8_000, 12_000))
         memory = gpus * dice.choice((16, 32, 64, 128)) * GIB
         kind = PodClass(vector({"cpu": cpu, "memory": memory, "pods": 1, GPU: gpus}))
-        made.append(Task(number, now, dice.expovariate(1 / 60.0), kind))
+        made.append(SimulatedTask(number, now, dice.expovariate(1 / 60.0), kind))
     return made
 
 
-def cluster(count: int) -> list[Node]:
+def cluster(count: int) -> list[NodeInfo]:
     """Equal nodes, eight a subblock, four subblocks a block."""
     amounts = {"cpu": CPU, "memory": MEMORY, "pods": 110, GPU: GPUS}
     return [
-        Node(
+        NodeInfo(
             f"n{number:03}",
             dict(zip(keys.GCE_TOPOLOGY, (f"b{number // 32}", f"s{number // 8}", f"h{number}"), strict=True)),
             allocatable=amounts,
@@ -94,7 +94,7 @@ def cluster(count: int) -> list[Node]:
     ]
 
 
-def fitting(task: Task, snapshot: Snapshot) -> list[str]:
+def fitting(task: SimulatedTask, snapshot: Snapshot) -> list[str]:
     """Nodes with room, by name."""
     need = task.kind.requests
     return [
@@ -104,18 +104,18 @@ def fitting(task: Task, snapshot: Snapshot) -> list[str]:
     ]
 
 
-def by_default(task: Task, snapshot: Snapshot, options: Options | None = None) -> str | None:
+def by_default(task: SimulatedTask, snapshot: Snapshot, options: Options | None = None) -> str | None:
     """The placement core's answer."""
     found = place(Gang(f"t{task.number}", (Member("m", 0, task.kind),)), snapshot, options)
     return found.placed[0].node if isinstance(found, Assignment) else None
 
 
-def by_headroom(task: Task, snapshot: Snapshot) -> str | None:
+def by_headroom(task: SimulatedTask, snapshot: Snapshot) -> str | None:
     """The placement core's answer in its mode headroom."""
     return by_default(task, snapshot, Options(mode=Mode.HEADROOM))
 
 
-def by_kube_scheduler(task: Task, snapshot: Snapshot) -> str | None:
+def by_kube_scheduler(task: SimulatedTask, snapshot: Snapshot) -> str | None:
     """The best of LeastAllocated and BalancedAllocation, each 0 to 100 over cpu and memory, added."""
     need = dict(task.kind.requests)
 
@@ -139,12 +139,12 @@ POLICIES: dict[str, Choice] = {
 }
 
 
-def simulate(asked: Sequence[Task], nodes: Sequence[Node], choose: Choice) -> Outcome:
+def simulate(asked: Sequence[SimulatedTask], nodes: Sequence[NodeInfo], choose: Choice) -> PolicyOutcome:
     """Let the tasks come and go under one policy."""
-    outcome = Outcome()
-    running: dict[int, tuple[str, Task]] = {}
+    outcome = PolicyOutcome()
+    running: dict[int, tuple[str, SimulatedTask]] = {}
     ends: list[tuple[float, int]] = []
-    waiting: list[Task] = []
+    waiting: list[SimulatedTask] = []
     snapshot = Snapshot.build(nodes, [])
     total, last, area, holes = len(nodes) * GPUS, 0.0, 0.0, 0.0
     coming = list(asked)

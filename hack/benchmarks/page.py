@@ -24,19 +24,19 @@ from hack.local import nodes
 from hack.local.controlplane import free_port
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.ui.scenes import COUNTING, SECRET, SETTINGS, NoEvents, StillLive, bound_pod
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.ui.access import COOKIE, LaptopAccess
 from webhook.ui.app import create_app
 from webhook.ui.live import Artist, Live, Scene
-from webhook.ui.pages import Dependencies
+from webhook.ui.pages import PageDependencies
 
 BLOCK: Final = 500
 
 
-def synthetic(count: int) -> Cluster:
+def synthetic(count: int) -> ClusterReading:
     """Nodes in blocks of BLOCK, a bound pod on every tenth."""
     grid = nodes.grid(nodes.Shape(count, max(1, count // BLOCK), 10))
     made: dict[str, Node] = {}
@@ -45,7 +45,7 @@ def synthetic(count: int) -> Cluster:
         body["metadata"]["uid"] = node.name
         made[node.name] = msgspec.convert(body, Node)
     pods = tuple(bound_pod(f"p{number}", name) for number, name in enumerate(list(made)[::10]))
-    return Cluster(pods, made, {}, lambda _: OwnerSays())
+    return ClusterReading(pods, made, {}, lambda _: OwnerSays())
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -79,7 +79,7 @@ def shown(scene: Scene) -> float | None:
 def app_of(scene: Scene) -> Flask:
     """The page over one scene."""
     live, api = cast(Live, StillLive(scene)), cast(Api, NoEvents())
-    return create_app(Dependencies(live, SETTINGS, COUNTING, LaptopAccess("bench", SECRET), api))
+    return create_app(PageDependencies(live, SETTINGS, COUNTING, LaptopAccess("bench", SECRET), api))
 
 
 def measure(count: int, repeats: int) -> str:

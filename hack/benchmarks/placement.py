@@ -25,7 +25,7 @@ from webhook.placement import (
     Assignment,
     Gang,
     Member,
-    Node,
+    NodeInfo,
     PodClass,
     Slice,
     Snapshot,
@@ -38,7 +38,7 @@ from webhook.placement import (
 GPU = "nvidia.com/gpu"
 
 
-def cluster(nodes: int, slots: int, seed: int) -> list[Node]:
+def cluster(nodes: int, slots: int, seed: int) -> list[NodeInfo]:
     """Nodes in blocks of 8-24 subblocks of 8-24 nodes; four subblocks in ten are partly busy."""
     spots = fragmented(random.Random(seed), nodes, slots, subblocks=(8, 24), nodes=(8, 24), whole=0.9)
     return [
@@ -47,11 +47,11 @@ def cluster(nodes: int, slots: int, seed: int) -> list[Node]:
     ]
 
 
-def node(number: int, block: str, rack: str, free: int, slots: int) -> Node:
+def node(number: int, block: str, rack: str, free: int, slots: int) -> NodeInfo:
     """A node with eight GPUs, of which the free slots' share is allocatable."""
     labels = dict(zip(keys.GCE_TOPOLOGY, (block, rack, f"h{number}"), strict=True))
     amounts = {"cpu": 96_000, "memory": 2**40, "pods": 110, GPU: 8 * free // slots}
-    return Node(f"n{number}", labels, allocatable=amounts)
+    return NodeInfo(f"n{number}", labels, allocatable=amounts)
 
 
 def gang(pods: int, slots: int, name: str = "g") -> Gang:
@@ -72,7 +72,7 @@ def timed(work: Callable[[], object], repeats: int) -> tuple[float, object]:
     return statistics.median(seconds), result
 
 
-def leaves_of(nodes: Sequence[Node], slots: int) -> list[Leaf]:
+def leaves_of(nodes: Sequence[NodeInfo], slots: int) -> list[Leaf]:
     """What the rivals start from; the leaf counts are part of their time, as they are of ours."""
     need = 8 // slots
     return [
@@ -136,7 +136,7 @@ def quality(instances: int) -> None:
     tried = {"greedy": 0, "window": 0}
     for _ in range(instances):
         slots = dice.choice((1, 8))
-        made: list[Node] = []
+        made: list[NodeInfo] = []
         for block in range(dice.randint(2, 3)):
             for rack in range(dice.randint(2, 4)):
                 for _ in range(dice.randint(2, 4)):

@@ -27,7 +27,7 @@ APPS: Final = 2000
 PORT: Final = 9100
 
 
-class Cluster:
+class CachedObjects:
     """Objects as the cache would hold them."""
 
     def __init__(self, standing: list[Pod], count: int) -> None:
@@ -86,7 +86,7 @@ def gang(number: int, *, repels: bool = False, port: int = 0) -> list[Pod]:
     return [pod(first + n, f"team{number}", f"gang{number}", repels=repels, port=port) for n in range(GANG)]
 
 
-def passes(cluster: Cluster, newcomer: list[Pod], repeats: int) -> tuple[float, float]:
+def passes(cluster: CachedObjects, newcomer: list[Pod], repeats: int) -> tuple[float, float]:
     """Milliseconds of CPU time of a steady pass, and of the one in which the newcomer is seen first."""
     snapshotter = Snapshotter(cluster, Settings())
     once(snapshotter)
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gangs", type=int, default=200, help="waiting ones in the last case")
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args(argv)
-    plain = Cluster([], args.nodes)
+    plain = CachedObjects([], args.nodes)
     names = list(plain.nodes)
     without = standing(args.pods, names, with_rules=False)
     ruled = standing(args.pods, names, with_rules=True)

@@ -26,7 +26,7 @@ from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
 from hack.observing import process
 from hack.observing.loaded import Loaded
-from hack.observing.observer import WAIT_SECONDS, Observer, Run
+from hack.observing.observer import WAIT_SECONDS, ObservedRun, Observer
 
 
 class Bench(Loaded):
@@ -34,7 +34,7 @@ class Bench(Loaded):
 
     # --- parts 1 and 2 --------------------------------------------------------------------------
 
-    def scheduler_alone(self) -> Run:
+    def scheduler_alone(self) -> ObservedRun:
         """kube-scheduler binds pods that wait, without topogate; the signal is SIGCONT."""
         with self._without_sweeper(), Observer(self.api, self.namespace).watching() as observer:
             with self.cluster.paused("kube-scheduler"):
@@ -42,7 +42,7 @@ class Bench(Loaded):
                 self.create(early + last)
                 used, begun = self.cpu(), time.perf_counter()
             observer.wait(observer.bound, self.total)
-            return Run.of(begun, list(observer.bound.values()), self.since(used))
+            return ObservedRun.of(begun, list(observer.bound.values()), self.since(used))
 
     @contextlib.contextmanager
     def _without_sweeper(self) -> Iterator[None]:
@@ -57,7 +57,7 @@ class Bench(Loaded):
                 "the sweeper to lead", lambda: program.log.read_text().count(" synced ") > before
             )
 
-    def release_alone(self) -> Run:
+    def release_alone(self) -> ObservedRun:
         """The sweeper plans and releases; the signal is the creation of each gang's last pod."""
         with (
             self.cluster.paused("kube-scheduler"),
@@ -69,9 +69,9 @@ class Bench(Loaded):
             used, begun = self.cpu(), time.perf_counter()
             self.create(last)
             observer.wait(observer.released, self.total)
-            return Run.of(begun, list(observer.released.values()), self.since(used))
+            return ObservedRun.of(begun, list(observer.released.values()), self.since(used))
 
-    def both(self) -> tuple[Run, Run]:
+    def both(self) -> tuple[ObservedRun, ObservedRun]:
         """Both at work: the runs of releases and of bindings, from the same signal."""
         with Observer(self.api, self.namespace).watching() as observer:
             early, last = self.members(gated=True)
@@ -82,14 +82,14 @@ class Bench(Loaded):
             observer.wait(observer.bound, self.total)
             cpu = self.since(used)
             return (
-                Run.of(begun, list(observer.released.values()), cpu),
-                Run.of(begun, list(observer.bound.values()), cpu),
+                ObservedRun.of(begun, list(observer.released.values()), cpu),
+                ObservedRun.of(begun, list(observer.bound.values()), cpu),
             )
 
     def compare(self) -> None:
         """Parts 1 and 2, in turns."""
         options = self.options
-        found: dict[str, list[Run]] = {
+        found: dict[str, list[ObservedRun]] = {
             name: [] for name in ("scheduler", "release", "with: released", "with")
         }
         for number in range(options.rounds):
@@ -105,7 +105,7 @@ class Bench(Loaded):
                 say(f"  round {number + 1}: {name}: {runs[-1]}")
         self._print(found)
 
-    def _print(self, found: Mapping[str, Sequence[Run]]) -> None:
+    def _print(self, found: Mapping[str, Sequence[ObservedRun]]) -> None:
         options = self.options
         alone, release, both = found["scheduler"], found["release"], found["with"]
         pairs = list(zip(alone, release, both, strict=True))

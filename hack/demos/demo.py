@@ -16,7 +16,7 @@ from typing import Any
 from hack.demos import real, workload
 from hack.demos.page import serve_page
 from hack.demos.table import print_table
-from hack.demos.workload import Seen
+from hack.demos.workload import SeenPod
 from hack.local import nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
 from hack.local.cluster import Cluster, ClusterError
@@ -180,7 +180,7 @@ class Demo:
         api = self.cluster.api()
         pods = api.json("GET", f"/api/v1/namespaces/{workload.NAMESPACE}/pods")["items"]
         others = api.json("GET", f"/api/v1/namespaces/{workload.FOREIGN_NAMESPACE}/pods")["items"]
-        seen = [Seen(pod, self._seconds(pod["metadata"]["name"])) for pod in pods]
+        seen = [SeenPod(pod, self._seconds(pod["metadata"]["name"])) for pod in pods]
         gang = workload.members(seen)
         names = {each.name for each in gang}
         used = workload.gpus_used([*others, *(pod for pod in pods if pod["metadata"]["name"] not in names)])
@@ -205,7 +205,7 @@ class Demo:
             return None
         return self.running[name] - self.created[name]
 
-    def _print_table(self, seen: list[Seen]) -> None:
+    def _print_table(self, seen: list[SeenPod]) -> None:
         rows = [("POD", "RANK", "NODE", "BLOCK/SUBBLOCK/HOST", "CARDS", "PRIORITY", "SECONDS TO RUNNING")]
         for each in seen:
             node = self.places.get(each.node)

@@ -38,7 +38,7 @@ WORKLOAD: Final[dict[str, tuple[int, dict[str, int]]]] = {
 
 
 @dataclass(frozen=True)
-class Inside:
+class SeenInside:
     """What one pod's container sees, beside what its annotations promise it."""
 
     name: str
@@ -138,12 +138,12 @@ def _play(cluster: Cluster) -> list[str]:
     return found
 
 
-def _look_inside(cluster: Cluster, pod: dict[str, Any]) -> Inside:
+def _look_inside(cluster: Cluster, pod: dict[str, Any]) -> SeenInside:
     name = pod["metadata"]["name"]
     files, mask = cluster.kubectl("exec", "-n", NAMESPACE, name, "--", *_LOOK).stdout.splitlines()
     plan = decode_allocation(pod["metadata"].get("annotations") or {}, 1)
     promised = tuple(plan.slots[0]) if plan else ()
-    return Inside(name, pod["spec"]["nodeName"], promised, frozenset(files.split()), mask)
+    return SeenInside(name, pod["spec"]["nodeName"], promised, frozenset(files.split()), mask)
 
 
 def _text(promised: Sequence[SlotCard]) -> str:

@@ -20,7 +20,7 @@ Objects = list[tuple[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenPod:
     """A pod at the end: as the API server has it, and how long it took to run (seconds)."""
 
     pod: dict[str, Any]
@@ -116,7 +116,7 @@ def _pod(
     }
 
 
-def faults(seen: Sequence[Seen], places: Mapping[str, SimulatedNode], best: tuple[int, int]) -> list[str]:
+def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode], best: tuple[int, int]) -> list[str]:
     """Everything that is not as it should be, as sentences; none is what everybody hopes for.
 
     places: node name -> node. best: the fewest (blocks, subblocks) in which the gang could have run.
@@ -155,14 +155,14 @@ def faults(seen: Sequence[Seen], places: Mapping[str, SimulatedNode], best: tupl
     return found
 
 
-def members(seen: Sequence[Seen]) -> list[Seen]:
+def members(seen: Sequence[SeenPod]) -> list[SeenPod]:
     """The gang's pods in the order of rank."""
     label = {"batch.kubernetes.io/job-name": GANG}.items()
     pods = [each for each in seen if label <= (each.pod["metadata"].get("labels") or {}).items()]
     return sorted(pods, key=lambda each: int(each.rank or 0))
 
 
-def spread(gang: Sequence[Seen], places: Mapping[str, SimulatedNode]) -> tuple[int, int]:
+def spread(gang: Sequence[SeenPod], places: Mapping[str, SimulatedNode]) -> tuple[int, int]:
     """How many blocks and subblocks a gang runs in."""
     taken = [places[each.node].place for each in gang if each.node in places]
     return len({place[0] for place in taken}), len({place[:2] for place in taken})
@@ -201,7 +201,7 @@ def gpus_used(pods: Sequence[dict[str, Any]]) -> dict[str, int]:
     return used
 
 
-def _is_pinned(each: Seen) -> bool:
+def _is_pinned(each: SeenPod) -> bool:
     terms = (
         each.spec.get("affinity", {})
         .get("nodeAffinity", {})
@@ -212,6 +212,6 @@ def _is_pinned(each: Seen) -> bool:
     return pins == [[each.node]]
 
 
-def _overbooked(seen: Sequence[Seen]) -> list[str]:
+def _overbooked(seen: Sequence[SeenPod]) -> list[str]:
     used = gpus_used([each.pod for each in seen])
     return [f"{node} has {count} GPUs booked of 8" for node, count in used.items() if count > 8]

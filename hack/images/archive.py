@@ -35,7 +35,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ImageSettings:
     """What a container of the image starts with."""
 
     user: str = ""
@@ -51,7 +51,7 @@ def layer_of(root: Path, file: Path) -> None:
             layer.add(path, arcname=str(path.relative_to(root)), recursive=False, filter=_plain)
 
 
-def write(archive: Path, name: str, layer: Path, settings: Settings, machine: str) -> Image:
+def write(archive: Path, name: str, layer: Path, settings: ImageSettings, machine: str) -> Image:
     """Write the image `name` of one layer. machine: as `uname -m` says it."""
     layer_digest, layer_size = _digest(layer), layer.stat().st_size
     architecture = _ARCHITECTURES.get(machine, machine)

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from hack.images.archive import Image, Settings, layer_of, write
+from hack.images.archive import Image, ImageSettings, layer_of, write
 from hack.images.base import LOCK, ROOT, SITE, compile_modules, drop_unused, make_base, pip
 from hack.images.targets import Target
 
@@ -56,7 +56,7 @@ def build(
             "org.opencontainers.image.title": target.name,
             "org.opencontainers.image.licenses": "see /usr/share/doc/*/copyright",
         }
-        settings = Settings(USER, ENVIRONMENT, labels=labels)
+        settings = ImageSettings(USER, ENVIRONMENT, labels=labels)
         return write(archive, name, layer, settings, platform.machine())
 
 

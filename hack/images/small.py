@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from hack.images.archive import Image, Settings, layer_of, write
+from hack.images.archive import Image, ImageSettings, layer_of, write
 
 BUSYBOX: Final = "topogate.local/busybox:1"
 _APPLETS: Final = ("cat", "env", "httpd", "id", "ls", "sh", "sleep", "stat", "test", "wget")
@@ -30,5 +30,5 @@ def busybox(archive: Path, name: str = BUSYBOX) -> Image:
             (programs / applet).symlink_to("busybox")
         layer = Path(folder) / "layer.tar"
         layer_of(Path(folder) / "root", layer)
-        settings = Settings(environment={"PATH": "/bin"}, command=("/bin/sleep", "infinity"))
+        settings = ImageSettings(environment={"PATH": "/bin"}, command=("/bin/sleep", "infinity"))
         return write(archive, name, layer, settings, platform.machine())

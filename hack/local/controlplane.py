@@ -87,7 +87,7 @@ def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> Non
     """
     secrets = folder / "pki"
     secrets.mkdir(mode=0o700)
-    authority = pki.Authority.create("topogate-local")
+    authority = pki.FileAuthority.create("topogate-local")
     (secrets / "ca.crt").write_bytes(authority.pem)
     hosts = [
         "127.0.0.1",

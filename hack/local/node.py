@@ -81,7 +81,7 @@ class RealNode:
         """The cgroup of all of its containers."""
         return "/topogate-" + str(self.folder.resolve()).strip("/").replace("/", "-")[-80:]
 
-    def write_files(self, authority: pki.Authority) -> None:
+    def write_files(self, authority: pki.FileAuthority) -> None:
         """Write its configuration, keys and certificates."""
         self.files.mkdir()
         (self.files / "cni").mkdir()

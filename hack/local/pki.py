@@ -16,13 +16,13 @@ _CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Authority:
+class FileAuthority:
     """A certificate authority that writes what it signs as files."""
 
     signer: signing.Authority
 
     @classmethod
-    def create(cls, name: str) -> "Authority":
+    def create(cls, name: str) -> "FileAuthority":
         """A new self-signed authority, valid from now on."""
         now = datetime.now(UTC)
         return cls(signing.Authority.create(name, (now - _CLOCK_SKEW, now + _LIFE)))

@@ -16,19 +16,19 @@ from webhook.kube.client import Api, ApiError
 WAIT_SECONDS: Final = 180.0
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _SeenMetadata(msgspec.Struct, rename="camel"):
     uid: str = ""
     resource_version: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _SeenSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
     scheduling_gates: list[msgspec.Raw] = []
 
 
 class _Object(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    metadata: _SeenMetadata = msgspec.field(default_factory=_SeenMetadata)
+    spec: _SeenSpec = msgspec.field(default_factory=_SeenSpec)
 
 
 class _Event(msgspec.Struct):
@@ -96,7 +96,7 @@ class Observer:
 
 
 @dataclass(frozen=True)
-class Run:
+class ObservedRun:
     """One measurement: seconds from the signal to the last pod, and pods a second from first to last.
 
     cpu: milliseconds of CPU a pod, by program, from the signal to the last pod.
@@ -107,7 +107,7 @@ class Run:
     cpu: Mapping[str, float]
 
     @classmethod
-    def of(cls, begun: float, times: Sequence[float], cpu: Mapping[str, float]) -> "Run":
+    def of(cls, begun: float, times: Sequence[float], cpu: Mapping[str, float]) -> "ObservedRun":
         """begun: the signal; times: when each pod was seen; cpu: seconds used since the signal."""
         rate = (len(times) - 1) / max(1e-9, max(times) - min(times))
         used = {name: 1e3 * seconds / len(times) for name, seconds in cpu.items()}

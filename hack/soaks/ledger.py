@@ -208,7 +208,7 @@ class Ledger:
             self._waiting.clear()
 
 
-class Reader(threading.Thread):
+class LedgerReader(threading.Thread):
     """Tells a ledger of every version of one collection, over restarts of the API server."""
 
     def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:

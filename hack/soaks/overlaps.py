@@ -9,7 +9,7 @@ from labeler.contract import keys
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
 from webhook.tasks import objects
-from webhook.tasks.objects import Job, Worker
+from webhook.tasks.objects import TaskJob, TaskPod
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Overlaps:
         while sum(self.jobs_made.values()) < number and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def see_job(self, before: Job | None, after: Job | None) -> None:
+    def see_job(self, before: TaskJob | None, after: TaskJob | None) -> None:
         """An event of a Job."""
         for job in (before, after):
             if job is not None:
                 self.jobs.setdefault(job.metadata.name, set()).add(job.metadata.uid)
 
-    def see(self, before: Worker | None, after: Worker | None) -> None:
+    def see(self, before: TaskPod | None, after: TaskPod | None) -> None:
         """An event of a pod."""
         pod = after or before
         if pod is None or pod.metadata.controller is None:
@@ -60,11 +60,11 @@ def watched(api: Api, namespace: str, seconds: float) -> Iterator[Overlaps]:
     pods = Informer(
         api,
         f"/api/v1/namespaces/{namespace}/pods",
-        Worker,
+        TaskPod,
         on_event=overlaps.see,
         label_selector=keys.TASK_UID_LABEL,
     )
-    jobs = Informer(api, objects.jobs_path(namespace), Job, on_event=overlaps.see_job)
+    jobs = Informer(api, objects.jobs_path(namespace), TaskJob, on_event=overlaps.see_job)
     pods.start()
     jobs.start()
     try:

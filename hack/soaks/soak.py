@@ -33,7 +33,7 @@ from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.hostile import Drawing
-from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, Reader
+from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, LedgerReader
 from hack.soaks.passes import long_steps
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
@@ -80,7 +80,7 @@ class Soak:
         self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self.ledger = Ledger(frozenset({OURS, FOREIGN, HOSTILE}), hostile=frozenset({HOSTILE}))
-        self.readers = [Reader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
+        self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
         self.told = 0

@@ -35,7 +35,7 @@ _READY_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class TaskPlan:
     """What a soak does: so many tasks, so many of them at once, a death every so many seconds."""
 
     tasks: int
@@ -45,11 +45,10 @@ class Plan:
     end_seconds: float = 240.0
 
 
-class Soak:
+class TaskSoak:
     """One run on a cluster that is fresh."""
 
-    def __init__(self, cluster: Cluster, plan: Plan) -> None:
-        """Nothing is done yet."""
+    def __init__(self, cluster: Cluster, plan: TaskPlan) -> None:
         self.cluster = cluster
         self.plan = plan
         self.api = cluster.api()
@@ -164,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tied = threading.current_thread() is threading.main_thread()
         cluster = Cluster.up(Path(folder) / "cluster", tied=tied)
-        soak = Soak(cluster, Plan(options.tasks, seed))
+        soak = TaskSoak(cluster, TaskPlan(options.tasks, seed))
         try:
             faults = soak.run()
         finally:

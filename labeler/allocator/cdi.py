@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from labeler.allocator.values import Card
+from labeler.allocator.values import LocalCard
 
 KIND: Final = "topogate.io/gpu"
 _VERSION: Final = "0.5.0"
 
 
-def qualified(card: Card) -> str:
+def qualified(card: LocalCard) -> str:
     """The name by which a container asks for a card."""
     return f"{KIND}={card.label}"
 
 
-def describe(cards: Iterable[Card]) -> str:
+def describe(cards: Iterable[LocalCard]) -> str:
     """The file's text."""
     devices = [
         {
@@ -39,7 +39,7 @@ def describe(cards: Iterable[Card]) -> str:
     return json.dumps({"cdiVersion": _VERSION, "kind": KIND, "devices": devices}, indent=1) + "\n"
 
 
-def write(folder: Path, cards: Iterable[Card]) -> None:
+def write(folder: Path, cards: Iterable[LocalCard]) -> None:
     """Replace the file as a whole, if it is to change. Raises OSError."""
     target = folder / "topogate-gpu.json"
     text = describe(cards)

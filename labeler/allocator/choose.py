@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from labeler.allocator.identify import Kind, is_planned
-from labeler.allocator.values import Card, Container, Listing, Pod, PodName, Refusal, card_of
+from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod, PodName, Refusal, card_of
 from labeler.contract import keys
 from labeler.contract.annotations import Allocation, Slot, SlotCard, decode_allocation
 from labeler.contract.errors import ContractError
 
-Cards = Mapping[int, Card]
+Cards = Mapping[int, LocalCard]
 """The cards of this node by their numbers."""
 
 
 def planned_shares(
-    pod: Pod, kind: Kind, container: Container, resource: str, cards: Cards
+    pod: LocalPod, kind: Kind, container: LocalContainer, resource: str, cards: Cards
 ) -> tuple[SlotCard, ...]:
     """The cards of a resource that the annotations give a container, in their order.
 
@@ -55,7 +55,7 @@ def planned_shares(
 
 
 def confirmed_shares(
-    pod: Pod, kind: Kind, container: Container, resource: str, cards: Cards, devices: Sequence[str]
+    pod: LocalPod, kind: Kind, container: LocalContainer, resource: str, cards: Cards, devices: Sequence[str]
 ) -> tuple[SlotCard, ...]:
     """The same for devices that the kubelet has settled on. Raises Refusal where they are of other cards.
 
@@ -76,7 +76,7 @@ def confirmed_shares(
 
 
 def _own_shares(
-    pod: Pod, kind: Kind, container: Container, resource: str, cards: Cards
+    pod: LocalPod, kind: Kind, container: LocalContainer, resource: str, cards: Cards
 ) -> tuple[SlotCard, ...]:
     """What a container's devices are chosen from."""
     slots = _slots(pod, resource, cards)
@@ -91,7 +91,7 @@ def _names(shares: Iterable[SlotCard]) -> str:
     return ", ".join(f"card{share.card}" for share in shares)
 
 
-def _slots(pod: Pod, resource: str, cards: Cards) -> tuple[Slot, ...]:
+def _slots(pod: LocalPod, resource: str, cards: Cards) -> tuple[Slot, ...]:
     """The pod's slots with the cards of one resource alone."""
     slots = decoded(pod).slots
     for share in (share for slot in slots for share in slot):
@@ -107,7 +107,7 @@ def _slots(pod: Pod, resource: str, cards: Cards) -> tuple[Slot, ...]:
     return tuple(tuple(share for share in slot if cards[share.card].resource == resource) for slot in slots)
 
 
-def decoded(pod: Pod) -> Allocation:
+def decoded(pod: LocalPod) -> Allocation:
     """The pod's annotations. Raises Refusal for text that says nothing certain, and for none."""
     try:
         allocation = decode_allocation(pod.annotations, len(pod.containers))
@@ -165,7 +165,7 @@ def check_devices(wanted: Sequence[str], devices: Sequence[str]) -> None:
         )
 
 
-def promised(pods: Iterable[Pod], listing: Listing, cards: Cards, resource: str) -> Counter[str]:
+def promised(pods: Iterable[LocalPod], listing: Listing, cards: Cards, resource: str) -> Counter[str]:
     """Devices by card that pods of this node were promised and do not have yet (as far as can be read)."""
     open_shares: Counter[str] = Counter()
     for pod in pods:
@@ -216,6 +216,6 @@ def _number(device: str) -> tuple[int, str, int]:
     return (int(digits) if digits.isdecimal() else 0, card, _share(device))
 
 
-def by_name(pods: Iterable[Pod]) -> dict[PodName, Pod]:
+def by_name(pods: Iterable[LocalPod]) -> dict[PodName, LocalPod]:
     """Pods by namespace and name."""
     return {pod.key: pod for pod in pods}

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyudev
 
 from labeler.allocator.metrics import DEVICES
-from labeler.allocator.values import Card
+from labeler.allocator.values import LocalCard
 
 log: Final = logging.getLogger(__name__)
 
@@ -27,10 +27,10 @@ _RECOVERED: Final = "none"
 class Inventory:
     """The cards, and a word to everybody who waits when one changes."""
 
-    def __init__(self, scan: Callable[[], tuple[Card, ...]]) -> None:
+    def __init__(self, scan: Callable[[], tuple[LocalCard, ...]]) -> None:
         """scan: the cards as they are now. Nothing is scanned yet."""
         self._scan = scan
-        self._cards: dict[str, Card] = {}
+        self._cards: dict[str, LocalCard] = {}
         self._wedged: dict[str, str] = {}
         self._version = 0
         self._changed = threading.Condition()
@@ -61,7 +61,7 @@ class Inventory:
             DEVICES.labels(resource, "unhealthy").set(ill)
             DEVICES.labels(resource, "healthy").set(len(own) - ill)
 
-    def cards(self, resource: str | None = None) -> Mapping[int, Card]:
+    def cards(self, resource: str | None = None) -> Mapping[int, LocalCard]:
         """The cards by number, of one resource or of all."""
         with self._changed:
             return {card.number: card for card in self._cards.values() if resource in (None, card.resource)}
@@ -114,7 +114,7 @@ class Inventory:
             self._wedged.pop(address, None)
 
 
-def _log_changes(before: Mapping[str, Card], after: Mapping[str, Card]) -> None:
+def _log_changes(before: Mapping[str, LocalCard], after: Mapping[str, LocalCard]) -> None:
     for label, card in after.items():
         was = before.get(label)
         if card.problem and (was is None or was.problem != card.problem):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from labeler.allocator.metrics import EVENTS_DROPPED
-from labeler.allocator.values import Pod, Refusal
+from labeler.allocator.values import LocalPod, Refusal
 from labeler.api import ApiClient, NodeApiError
 
 log: Final = logging.getLogger(__name__)
@@ -31,12 +31,12 @@ _LONGEST_NOTE: Final = 1000
 class Warns(Protocol):
     """Somewhere to tell a pod's owner."""
 
-    def warn(self, pod: Pod, reason: str, text: str) -> None:
+    def warn(self, pod: LocalPod, reason: str, text: str) -> None:
         """Returns at once."""
 
 
 @contextlib.contextmanager
-def telling(warner: Warns, pod: Pod) -> Iterator[None]:
+def telling(warner: Warns, pod: LocalPod) -> Iterator[None]:
     """Names the pod in a refusal that is raised meanwhile, and tells its owner."""
     try:
         yield
@@ -47,7 +47,7 @@ def telling(warner: Warns, pod: Pod) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Note:
-    pod: Pod
+    pod: LocalPod
     reason: str
     text: str
 
@@ -62,7 +62,7 @@ class Events:
         self._waiting: queue.Queue[_Note] = queue.Queue(_WAITING)
         threading.Thread(target=self._send_all, name="events", daemon=True).start()
 
-    def warn(self, pod: Pod, reason: str, text: str) -> None:
+    def warn(self, pod: LocalPod, reason: str, text: str) -> None:
         """A Warning on a pod; returns at once."""
         try:
             self._waiting.put_nowait(_Note(pod, reason, text))
@@ -84,7 +84,7 @@ class Events:
                 log.warning("Event %s on pod %s was not taken: %s", note.reason, note.pod, error)
 
 
-def event(pod: Pod, reason: str, text: str, node: str, now: float) -> dict[str, Any]:
+def event(pod: LocalPod, reason: str, text: str, node: str, now: float) -> dict[str, Any]:
     """The Event as the API server takes it; now: seconds since 1970."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     return {

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from labeler.allocator.values import Container, Listing, Pod, PodName
+from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName
 from labeler.contract import keys
 
 
@@ -30,8 +30,8 @@ class Kind(Enum):
 class Served:
     """One pod with the containers that may be the one being served; they are of one size and get the same."""
 
-    pod: Pod
-    containers: tuple[tuple[Kind, Container], ...]
+    pod: LocalPod
+    containers: tuple[tuple[Kind, LocalContainer], ...]
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Nobody:
     """No pod fits (yet)."""
 
 
-def is_planned(pod: Pod) -> bool:
+def is_planned(pod: LocalPod) -> bool:
     """Whether somebody chose cards for the pod; mere separators are written for pods that get none."""
     return pod.annotations.get(keys.GAS_CARDS_ANNOTATION, "").strip("|") != ""
 
 
 def identify(
-    resource: str, size: int, listing: Listing, pods: Mapping[PodName, Pod]
+    resource: str, size: int, listing: Listing, pods: Mapping[PodName, LocalPod]
 ) -> Served | Ambiguous | Nobody:
     """Who is served when the kubelet asks for ``size`` devices of a resource."""
     candidates, unknown = [], []
@@ -75,11 +75,11 @@ def identify(
 
 
 def open_containers(
-    pod: Pod, resource: str, size: int, devices: Mapping[str, Mapping[str, tuple[str, ...]]]
-) -> tuple[tuple[Kind, Container], ...]:
+    pod: LocalPod, resource: str, size: int, devices: Mapping[str, Mapping[str, tuple[str, ...]]]
+) -> tuple[tuple[Kind, LocalContainer], ...]:
     """The containers of a pod that may be served now and ask for just so many devices."""
 
-    def without(containers: Iterable[Container]) -> list[Container]:
+    def without(containers: Iterable[LocalContainer]) -> list[LocalContainer]:
         return [
             each
             for each in containers
@@ -98,8 +98,8 @@ def open_containers(
 
 
 def _of_size(
-    resource: str, size: int, containers: Iterable[tuple[Kind, Container]]
-) -> tuple[tuple[Kind, Container], ...]:
+    resource: str, size: int, containers: Iterable[tuple[Kind, LocalContainer]]
+) -> tuple[tuple[Kind, LocalContainer], ...]:
     return tuple((kind, each) for kind, each in containers if each.wants(resource) == size)
 
 

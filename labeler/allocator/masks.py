@@ -11,7 +11,7 @@ https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#af
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from labeler.allocator.values import Card, Refusal
+from labeler.allocator.values import LocalCard, Refusal
 
 AFFINITY_MASK: Final = "ZE_AFFINITY_MASK"
 HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
@@ -23,7 +23,7 @@ UNKNOWN: Final = "?"
 
 
 def environment(
-    given: Mapping[Card, tuple[int, ...]], visible: Iterable[Card], hierarchy: str | None
+    given: Mapping[LocalCard, tuple[int, ...]], visible: Iterable[LocalCard], hierarchy: str | None
 ) -> dict[str, str]:
     """What Level Zero must be told; nothing where the container sees just its cards, and all of each.
 
@@ -44,7 +44,7 @@ def environment(
     return {AFFINITY_MASK: mask(given, shown, mode), HIERARCHY: mode}
 
 
-def mask(given: Mapping[Card, tuple[int, ...]], shown: list[Card], mode: str) -> str:
+def mask(given: Mapping[LocalCard, tuple[int, ...]], shown: list[LocalCard], mode: str) -> str:
     """The mask's text; shown: the cards in the order in which Level Zero numbers them."""
     entries: list[str] = []
     before = 0
@@ -61,7 +61,7 @@ def mask(given: Mapping[Card, tuple[int, ...]], shown: list[Card], mode: str) ->
     return ",".join(entries)
 
 
-def in_level_zero_order(cards: Iterable[Card]) -> list[Card]:
+def in_level_zero_order(cards: Iterable[LocalCard]) -> list[LocalCard]:
     """The cards as Level Zero numbers them; cards of unknown address by their numbers, last."""
     return sorted(cards, key=lambda card: (not card.pci_address, _address(card.pci_address), card.number))
 

@@ -18,7 +18,7 @@ import grpc
 from labeler.allocator import metrics
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
-from labeler.allocator.values import Card, Edits, Refusal, card_of, device_id
+from labeler.allocator.values import Edits, LocalCard, Refusal, card_of, device_id
 from labeler.allocator.vendors import Vendor
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 
@@ -194,7 +194,7 @@ class CardsPlugin(Plugin):
         )
         return edits
 
-    def _cards(self) -> Mapping[int, Card]:
+    def _cards(self) -> Mapping[int, LocalCard]:
         return self._inventory.cards(self.resource)
 
     def _grant(self, devices: Sequence[str]) -> Grant:
@@ -210,7 +210,7 @@ class CardsPlugin(Plugin):
             return Grant(DEFAULT)
         return self._resolver.confirm(self.resource, devices, self._inventory.cards())
 
-    def _given(self, grant: Grant, devices: Sequence[str]) -> dict[Card, tuple[int, ...]]:
+    def _given(self, grant: Grant, devices: Sequence[str]) -> dict[LocalCard, tuple[int, ...]]:
         by_label = {card.label: card for card in self._cards().values()}
         unknown = sorted({card_of(device) for device in devices} - by_label.keys())
         if unknown:
@@ -226,7 +226,7 @@ class CardsPlugin(Plugin):
             raise Refusal("its cards have changed since they were chosen; let the pod be made again")
         return {card: tiles[card.number] for card in sorted(given, key=lambda card: card.number)}
 
-    def _also_visible(self, grant: Grant) -> list[Card]:
+    def _also_visible(self, grant: Grant) -> list[LocalCard]:
         """All cards that the container monitors beside, as MonitoringPlugin shows them."""
         if grant.container is None:
             return []

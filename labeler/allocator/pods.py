@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from labeler.allocator.masks import HIERARCHY, UNKNOWN
-from labeler.allocator.values import Container, Pod
+from labeler.allocator.values import LocalContainer, LocalPod
 from labeler.api import ApiClient, NodeApiError
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
@@ -24,7 +24,7 @@ class _Struct(msgspec.Struct, rename="camel"):
     """The few fields of Kubernetes' objects that matter here; all others are skipped unread."""
 
 
-class _Resources(_Struct):
+class _LocalResources(_Struct):
     limits: dict[str, str | int | float] | None = None
 
 
@@ -36,17 +36,17 @@ class _Variable(_Struct):
 
 class _Container(_Struct):
     name: str
-    resources: _Resources = msgspec.field(default_factory=_Resources)
+    resources: _LocalResources = msgspec.field(default_factory=_LocalResources)
     env: list[_Variable] | None = None
     restart_policy: str | None = None
 
 
-class _Spec(_Struct):
+class _LocalSpec(_Struct):
     containers: list[_Container] = msgspec.field(default_factory=list)
     init_containers: list[_Container] | None = None
 
 
-class _Metadata(_Struct):
+class _LocalMetadata(_Struct):
     name: str
     namespace: str
     uid: str = ""
@@ -59,8 +59,8 @@ class _Status(_Struct):
 
 
 class _Pod(_Struct):
-    metadata: _Metadata
-    spec: _Spec
+    metadata: _LocalMetadata
+    spec: _LocalSpec
     status: _Status = msgspec.field(default_factory=_Status)
 
 
@@ -78,7 +78,7 @@ class NodePods:
         self._client = client
         self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}', safe='')}"
 
-    def now(self) -> tuple[Pod, ...]:
+    def now(self) -> tuple[LocalPod, ...]:
         """Every pod bound to the node, the ended ones too. Raises NodeApiError."""
         answer = self._client.call("GET", self._path, None, {"Accept": "application/json"})
         try:
@@ -87,15 +87,15 @@ class NodePods:
             raise NodeApiError(0, f"GET {self._path}: the answer is no list of pods: {error}") from error
 
 
-def decode_pods(answer: bytes) -> tuple[Pod, ...]:
+def decode_pods(answer: bytes) -> tuple[LocalPod, ...]:
     """A PodList in JSON as values. Raises msgspec.MsgspecError."""
     return tuple(_pod(item) for item in _decoder.decode(answer).items)
 
 
-def _pod(item: _Pod) -> Pod:
+def _pod(item: _Pod) -> LocalPod:
     annotations = item.metadata.annotations or {}
     init = item.spec.init_containers or []
-    return Pod(
+    return LocalPod(
         namespace=item.metadata.namespace,
         name=item.metadata.name,
         uid=item.metadata.uid,
@@ -108,12 +108,12 @@ def _pod(item: _Pod) -> Pod:
     )
 
 
-def _container(item: _Container) -> Container:
+def _container(item: _Container) -> LocalContainer:
     hierarchy = None
     for variable in item.env or ():  # of several with one name the last one counts
         if variable.name == HIERARCHY:
             hierarchy = UNKNOWN if variable.value_from is not None else variable.value
-    return Container(item.name, _whole(item.resources.limits or {}), hierarchy)
+    return LocalContainer(item.name, _whole(item.resources.limits or {}), hierarchy)
 
 
 def _whole(limits: Mapping[str, str | int | float]) -> dict[str, int]:

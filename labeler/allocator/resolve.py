@@ -23,7 +23,7 @@ from labeler.allocator.choose import (
 )
 from labeler.allocator.identify import Ambiguous, Nobody, Served, identify, is_planned, oldest_plan
 from labeler.allocator.listing import ListingError
-from labeler.allocator.values import Container, Listing, Pod, PodName, Refusal
+from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
 
@@ -52,7 +52,7 @@ class ListsPods(Protocol):
 class KnowsPods(Protocol):
     """The API server's word."""
 
-    def now(self) -> tuple[Pod, ...]:
+    def now(self) -> tuple[LocalPod, ...]:
         """The pods of this node. Raises NodeApiError."""
 
 
@@ -77,8 +77,8 @@ class Grant:
     """
 
     how: str
-    pod: Pod | None = None
-    container: Container | None = None
+    pod: LocalPod | None = None
+    container: LocalContainer | None = None
     shares: tuple[SlotCard, ...] = ()
 
 
@@ -89,7 +89,7 @@ class _Found:
     how: str
     served: Served | None
     listing: Listing
-    pods: Mapping[PodName, Pod]
+    pods: Mapping[PodName, LocalPod]
 
 
 Default = Callable[[Mapping[str, int]], list[str]]
@@ -222,7 +222,7 @@ class Resolver:
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _note_default(self, pod: Pod, resource: str) -> None:
+    def _note_default(self, pod: LocalPod, resource: str) -> None:
         """Tell it once a pod; its further containers need not wait again."""
         if pod.uid in self._without_plan:
             return
@@ -239,7 +239,7 @@ class Resolver:
         size: int,
         found: Ambiguous | Nobody,
         listing: Listing,
-        pods: Mapping[PodName, Pod],
+        pods: Mapping[PodName, LocalPod],
     ) -> _Found:
         """Several pods fit, or none: old kubelets' guess, a default where no plan is at stake, or no."""
         if isinstance(found, Nobody):

@@ -16,7 +16,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Card:
+class LocalCard:
     """One card as containers get it.
 
     number: as in its name cardN. nodes: its device files on the node (/dev/dri/card0, /dev/dri/renderD128).
@@ -40,7 +40,7 @@ class Card:
         return self.name or f"card{self.number}"
 
 
-def device_id(card: Card | str, share: int) -> str:
+def device_id(card: LocalCard | str, share: int) -> str:
     """The id of one share of a card: ``card0-3``."""
     return f"{card if isinstance(card, str) else card.label}-{share}"
 
@@ -65,7 +65,7 @@ class Edits:
 
 
 @dataclass(frozen=True)
-class Container:
+class LocalContainer:
     """A container of a pod: its whole-numbered limits, and ZE_FLAT_DEVICE_HIERARCHY as its spec says it.
 
     hierarchy is None where the spec does not set it, and "?" where it comes from elsewhere (valueFrom).
@@ -81,17 +81,17 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Pod:
+class LocalPod:
     """A pod of this node as the API server has it."""
 
     namespace: str
     name: str
     uid: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    containers: tuple[Container, ...] = ()
-    init: tuple[Container, ...] = ()
+    containers: tuple[LocalContainer, ...] = ()
+    init: tuple[LocalContainer, ...] = ()
     """Init containers that end before the next one starts."""
-    sidecars: tuple[Container, ...] = ()
+    sidecars: tuple[LocalContainer, ...] = ()
     """Init containers that go on (restartPolicy Always)."""
     over: bool = False
     """It has succeeded or failed."""

@@ -17,7 +17,7 @@ from labeler.allocator.choose import (
     spread,
 )
 from labeler.allocator.identify import Kind
-from labeler.allocator.values import Card, Container, Pod, Refusal, card_of
+from labeler.allocator.values import LocalCard, LocalContainer, LocalPod, Refusal, card_of
 from labeler.contract.annotations import SlotCard, encode_allocation
 
 I915 = "gpu.intel.com/i915"
@@ -26,19 +26,21 @@ NOW = 1_700_000_000_000_000_000
 FOUR = ["card0-0", "card0-1", "card1-0", "card1-1"]
 
 
-def cards(*numbers: int, resource: str = I915, tiles: int = 2) -> dict[int, Card]:
-    return {number: Card(number, resource, (f"/dev/dri/card{number}",), tiles=tiles) for number in numbers}
+def cards(*numbers: int, resource: str = I915, tiles: int = 2) -> dict[int, LocalCard]:
+    return {
+        number: LocalCard(number, resource, (f"/dev/dri/card{number}",), tiles=tiles) for number in numbers
+    }
 
 
-def asking(name: str, count: int, resource: str = I915) -> Container:
-    return Container(name, {resource: count} if count else {})
+def asking(name: str, count: int, resource: str = I915) -> LocalContainer:
+    return LocalContainer(name, {resource: count} if count else {})
 
 
-def planned(cards_: str, *counts: int, tiles: str = "", init: int = 0, sidecar: int = 0) -> Pod:
+def planned(cards_: str, *counts: int, tiles: str = "", init: int = 0, sidecar: int = 0) -> LocalPod:
     annotations = {"gas-container-cards": cards_, "gas-ts": str(NOW)}
     if tiles:
         annotations["gas-container-tiles"] = tiles
-    return Pod(
+    return LocalPod(
         "ns",
         "p",
         "uid",
@@ -94,7 +96,7 @@ def test_other_devices_than_planned_are_refused() -> None:
 # --- what a plan means -------------------------------------------------------------------------------
 
 
-def shares_of(pod: Pod, index: int, known: dict[int, Card]) -> list[int]:
+def shares_of(pod: LocalPod, index: int, known: dict[int, LocalCard]) -> list[int]:
     shares = planned_shares(pod, Kind.REGULAR, pod.containers[index], I915, known)
     return [share.card for share in shares]
 
@@ -135,8 +137,8 @@ def test_a_plan_that_says_nothing_certain_is_refused(
 
 def test_of_a_slot_only_the_cards_of_the_resource_count() -> None:
     known = cards(0) | cards(1, resource=XE)
-    container = Container("c", {I915: 1, XE: 1})
-    pod = Pod("ns", "p", "uid", {"gas-container-cards": "card0,card1"}, (container,))
+    container = LocalContainer("c", {I915: 1, XE: 1})
+    pod = LocalPod("ns", "p", "uid", {"gas-container-cards": "card0,card1"}, (container,))
     assert planned_shares(pod, Kind.REGULAR, container, I915, known) == (SlotCard(0),)
     assert planned_shares(pod, Kind.REGULAR, container, XE, known) == (SlotCard(1),)
 
@@ -237,7 +239,7 @@ def test_what_is_served_is_no_longer_promised() -> None:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[Pod, list[list[SlotCard]]]:
+def plans(draw: st.DrawFn) -> tuple[LocalPod, list[list[SlotCard]]]:
     slots = [
         [
             SlotCard(number, tuple(sorted(draw(st.sets(st.integers(0, 1), min_size=1)))))
@@ -247,11 +249,13 @@ def plans(draw: st.DrawFn) -> tuple[Pod, list[list[SlotCard]]]:
     ]
     annotations = encode_allocation([tuple(slot) for slot in slots], NOW)
     containers = tuple(asking(f"c{index}", len(slot)) for index, slot in enumerate(slots))
-    return Pod("ns", "p", "uid", annotations, containers), slots
+    return LocalPod("ns", "p", "uid", annotations, containers), slots
 
 
 @given(plans())
-def test_what_the_sweeper_writes_is_what_each_container_gets(plan: tuple[Pod, list[list[SlotCard]]]) -> None:
+def test_what_the_sweeper_writes_is_what_each_container_gets(
+    plan: tuple[LocalPod, list[list[SlotCard]]],
+) -> None:
     pod, slots = plan
     known = cards(0, 1, 2, 3)
     for container, slot in zip(pod.containers, slots, strict=True):

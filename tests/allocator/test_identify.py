@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from labeler.allocator.choose import by_name
 from labeler.allocator.identify import Ambiguous, Kind, Nobody, Served, identify, oldest_plan
-from labeler.allocator.values import Container, Listing, Pod
+from labeler.allocator.values import Listing, LocalContainer, LocalPod
 
 I915 = "gpu.intel.com/i915"
 XE = "gpu.intel.com/xe"
 
 
-def container(name: str, i915: int = 0, **more: int) -> Container:
+def container(name: str, i915: int = 0, **more: int) -> LocalContainer:
     asks = {key: value for key, value in {I915: i915, **more}.items() if value}
-    return Container(name, asks)
+    return LocalContainer(name, asks)
 
 
-def pod(name: str, *containers: Container, cards: str | None = None, **more: object) -> Pod:
+def pod(name: str, *containers: LocalContainer, cards: str | None = None, **more: object) -> LocalPod:
     annotations = {} if cards is None else {"gas-container-cards": cards, "gas-ts": "1700000000000000000"}
-    return Pod("ns", name, f"uid-{name}", annotations, containers, **more)  # type: ignore[arg-type]
+    return LocalPod("ns", name, f"uid-{name}", annotations, containers, **more)  # type: ignore[arg-type]
 
 
-def listing(*pods: Pod, **devices: dict[str, tuple[str, ...]]) -> Listing:
+def listing(*pods: LocalPod, **devices: dict[str, tuple[str, ...]]) -> Listing:
     """The kubelet's list: every pod, devices as "pod_container": {resource: ids}."""
     return {
         each.key: {
@@ -35,7 +35,7 @@ def listing(*pods: Pod, **devices: dict[str, tuple[str, ...]]) -> Listing:
     }
 
 
-def ask(size: int, listed: Listing, *pods: Pod, resource: str = I915) -> Served | Ambiguous | Nobody:
+def ask(size: int, listed: Listing, *pods: LocalPod, resource: str = I915) -> Served | Ambiguous | Nobody:
     return identify(resource, size, listed, by_name(pods))
 
 
@@ -132,9 +132,9 @@ def test_a_sidecar_is_served_before_the_containers() -> None:
 
 
 def test_the_fallback_of_old_kubelets_takes_the_oldest_plan() -> None:
-    def stamped(name: str, stamp: str) -> Pod:
+    def stamped(name: str, stamp: str) -> LocalPod:
         annotations = {"gas-container-cards": "card0", "gas-ts": stamp}
-        return Pod("ns", name, name, annotations, (container("c", 1),))
+        return LocalPod("ns", name, name, annotations, (container("c", 1),))
 
     late, early = stamped("late", "1700000000000000002"), stamped("early", "1700000000000000001")
     none = pod("none", container("c", 1))
@@ -149,7 +149,7 @@ containers = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> list[Pod]:
+def nodes(draw: st.DrawFn) -> list[LocalPod]:
     """Pods of a node, in the order of their admission."""
     return [
         pod(
@@ -161,7 +161,7 @@ def nodes(draw: st.DrawFn) -> list[Pod]:
     ]
 
 
-def admissions(pods: list[Pod]) -> Iterator[tuple[Pod, Kind, Container, Listing]]:
+def admissions(pods: list[LocalPod]) -> Iterator[tuple[LocalPod, Kind, LocalContainer, Listing]]:
     """A plain kubelet: every call that it makes, with what its list shows at that moment."""
     devices: dict[str, dict[str, tuple[str, ...]]] = {}
     numbers = itertools.count()
@@ -181,7 +181,7 @@ def admissions(pods: list[Pod]) -> Iterator[tuple[Pod, Kind, Container, Listing]
 
 
 @given(nodes())
-def test_in_any_run_of_a_kubelet_each_call_is_told_whose_it_is(pods: list[Pod]) -> None:
+def test_in_any_run_of_a_kubelet_each_call_is_told_whose_it_is(pods: list[LocalPod]) -> None:
     for whose, kind, of, listed in admissions(pods):
         name, options = served(identify(I915, of.wants(I915), listed, by_name(pods)))
         assert name == whose.name

@@ -5,15 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeler.allocator.masks import environment
-from labeler.allocator.values import Card, Refusal
+from labeler.allocator.values import LocalCard, Refusal
 
 
-def card(number: int, tiles: int, bus: int | None = None) -> Card:
+def card(number: int, tiles: int, bus: int | None = None) -> LocalCard:
     address = f"0000:{(bus if bus is not None else 0x10 + number):02x}:00.0"
-    return Card(number, "gpu.intel.com/i915", (f"/dev/dri/card{number}",), pci_address=address, tiles=tiles)
+    return LocalCard(
+        number, "gpu.intel.com/i915", (f"/dev/dri/card{number}",), pci_address=address, tiles=tiles
+    )
 
 
-def mask(given_: dict[Card, tuple[int, ...]], hierarchy: str | None) -> str:
+def mask(given_: dict[LocalCard, tuple[int, ...]], hierarchy: str | None) -> str:
     return environment(given_, (), hierarchy).get("ZE_AFFINITY_MASK", "")
 
 
@@ -55,8 +57,8 @@ def test_positions_follow_pci_addresses_and_neither_card_numbers_nor_the_annotat
 
 
 def test_a_pci_domain_counts_before_the_bus() -> None:
-    low = Card(3, "gpu.intel.com/xe", (), pci_address="0000:ff:00.0", tiles=2)
-    high = Card(0, "gpu.intel.com/xe", (), pci_address="0001:01:00.0", tiles=2)
+    low = LocalCard(3, "gpu.intel.com/xe", (), pci_address="0000:ff:00.0", tiles=2)
+    high = LocalCard(0, "gpu.intel.com/xe", (), pci_address="0001:01:00.0", tiles=2)
     assert mask({high: (1,), low: (0,)}, "COMPOSITE") == "0.0,1.1"
 
 
@@ -77,7 +79,7 @@ def test_a_hierarchy_from_elsewhere_is_refused_where_it_decides_which_tiles_are_
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> tuple[list[Card], dict[Card, tuple[int, ...]]]:
+def machines(draw: st.DrawFn) -> tuple[list[LocalCard], dict[LocalCard, tuple[int, ...]]]:
     """Cards on distinct buses in any order, and some of them given with some tiles."""
     buses = draw(st.lists(st.integers(0, 255), min_size=1, max_size=5, unique=True))
     cards = [card(number, draw(st.integers(1, 4)), bus) for number, bus in enumerate(buses)]
@@ -89,7 +91,7 @@ def machines(draw: st.DrawFn) -> tuple[list[Card], dict[Card, tuple[int, ...]]]:
     return cards, given_
 
 
-def level_zero(shown: list[Card], text: str, mode: str) -> set[tuple[int, int]]:
+def level_zero(shown: list[LocalCard], text: str, mode: str) -> set[tuple[int, int]]:
     """A plain reading of the mask: which (card, tile) remain visible, all of them without a mask."""
     devices = sorted(shown, key=lambda each: each.pci_address)
     every = [(each.number, tile) for each in devices for tile in range(each.tiles)]
@@ -109,7 +111,7 @@ def level_zero(shown: list[Card], text: str, mode: str) -> set[tuple[int, int]]:
 
 @given(machines(), st.sampled_from(["COMPOSITE", "FLAT", "COMBINED", None]), st.booleans())
 def test_level_zero_shows_exactly_the_tiles_given(
-    machine: tuple[list[Card], dict[Card, tuple[int, ...]]], hierarchy: str | None, monitors: bool
+    machine: tuple[list[LocalCard], dict[LocalCard, tuple[int, ...]]], hierarchy: str | None, monitors: bool
 ) -> None:
     cards, given_ = machine
     shown = cards if monitors else list(given_)

@@ -14,7 +14,7 @@ from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.register import Registration
 from labeler.allocator.resolve import Resolver
-from labeler.allocator.values import Card, Container, Listing, Pod
+from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
 from labeler.allocator.wire import deviceplugin_pb2 as wire
@@ -26,15 +26,15 @@ MONITORING = f"{I915}_monitoring"
 LINK = "/dev/dri/by-path/pci-0000:04:00.0-render"
 
 
-def card(number: int, **more: Any) -> Card:
+def card(number: int, **more: Any) -> LocalCard:
     nodes = (f"/dev/dri/card{number}", f"/dev/dri/renderD{128 + number}")
-    return Card(number, I915, nodes, pci_address=f"0000:{3 + number:02x}:00.0", tiles=2, **more)
+    return LocalCard(number, I915, nodes, pci_address=f"0000:{3 + number:02x}:00.0", tiles=2, **more)
 
 
 class Site:
     """One pod that asks for cards, and a plugin that the played kubelet has registered."""
 
-    def __init__(self, kubelet: Kubelet, pod: Pod, use_cdi: bool = False) -> None:
+    def __init__(self, kubelet: Kubelet, pod: LocalPod, use_cdi: bool = False) -> None:
         self.kubelet = kubelet
         self.held: dict[str, dict[str, tuple[str, ...]]] = {}
         self.cards = [card(0), card(1, links=(LINK,)), card(2)]
@@ -83,11 +83,11 @@ class Site:
         return answer.container_responses[0]
 
 
-def planned(cards: str, tiles: str = "", monitoring: int = 0, xe: int = 0) -> Pod:
+def planned(cards: str, tiles: str = "", monitoring: int = 0, xe: int = 0) -> LocalPod:
     annotations = {"gas-container-cards": cards, "gas-ts": "1700000000000000000"}
     annotations |= {"gas-container-tiles": tiles} if tiles else {}
     asks = {I915: cards.count(",") + 1, MONITORING: monitoring, XE: xe}
-    return Pod("ns", "p", "uid", annotations, (Container("c", asks),))
+    return LocalPod("ns", "p", "uid", annotations, (LocalContainer("c", asks),))
 
 
 @pytest.fixture
@@ -176,9 +176,9 @@ def test_a_container_that_also_monitors_is_masked_to_its_own_card(site: Site) ->
 
 
 def test_a_plan_may_name_cards_of_another_resource_for_another_container(kubelet: Kubelet) -> None:
-    containers = (Container("c", {I915: 1}), Container("d", {XE: 1}))
-    site = Site(kubelet, Pod("ns", "p", "uid", {"gas-container-cards": "card1|card5"}, containers))
-    site.cards.append(Card(5, XE, ("/dev/dri/card5",), tiles=2))
+    containers = (LocalContainer("c", {I915: 1}), LocalContainer("d", {XE: 1}))
+    site = Site(kubelet, LocalPod("ns", "p", "uid", {"gas-container-cards": "card1|card5"}, containers))
+    site.cards.append(LocalCard(5, XE, ("/dev/dri/card5",), tiles=2))
     site.inventory.look()
     site.register()
     assert site.prefer("card0-0", "card1-0") == ["card1-0"]

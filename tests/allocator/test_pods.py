@@ -8,7 +8,7 @@ import pytest
 
 from labeler.allocator.masks import HIERARCHY, UNKNOWN
 from labeler.allocator.pods import decode_pods
-from labeler.allocator.values import Container, Pod
+from labeler.allocator.values import LocalContainer, LocalPod
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def item(**container: Any) -> dict[str, Any]:
     }
 
 
-def decode(*items: dict[str, Any]) -> tuple[Pod, ...]:
+def decode(*items: dict[str, Any]) -> tuple[LocalPod, ...]:
     return decode_pods(json.dumps({"kind": "PodList", "items": items}).encode())
 
 
@@ -61,7 +61,7 @@ def test_of_several_variables_of_one_name_the_last_counts(
 def test_limits_of_extended_resources_are_whole_numbers() -> None:
     limits = {"gpu.intel.com/i915": "2", "example.com/many": "1k", "cpu": "100m", "memory": "1Gi"}
     (pod,) = decode(item(resources={"limits": limits}))
-    assert pod.containers == (Container("c", {"gpu.intel.com/i915": 2, "example.com/many": 1000}),)
+    assert pod.containers == (LocalContainer("c", {"gpu.intel.com/i915": 2, "example.com/many": 1000}),)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
-from labeler.allocator.values import Card
+from labeler.allocator.values import LocalCard
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
 from labeler.allocator.wire import podresources_pb2 as wire
@@ -26,7 +26,7 @@ class Site:
     """One plugin with its registration, turned by hand on a clock of its own."""
 
     def __init__(self, kubelet: Kubelet) -> None:
-        self.cards: tuple[Card, ...] = (Card(0, I915, ()),)
+        self.cards: tuple[LocalCard, ...] = (LocalCard(0, I915, ()),)
         self.inventory = Inventory(lambda: self.cards)
         self.inventory.look()
         self.plugin = MonitoringPlugin(MONITORING, I915, Intel(Places()), self.inventory)
@@ -88,7 +88,7 @@ def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site
     other.turn()
     assert not kubelet.registered
     assert other.registration.problem == ""
-    other.cards = (Card(0, I915, ()),)
+    other.cards = (LocalCard(0, I915, ()),)
     other.inventory.look()
     other.turn()
     kubelet.wait_for_devices(1)
@@ -182,7 +182,7 @@ def test_a_plugin_that_takes_the_resource_over_is_told_of(kubelet: Kubelet, site
 def test_a_health_change_is_told_at_once(kubelet: Kubelet, site: Site) -> None:
     site.turn()
     kubelet.wait_for_devices(1)
-    site.cards = (Card(0, I915, (), problem="it does not answer on its bus"),)
+    site.cards = (LocalCard(0, I915, (), problem="it does not answer on its bus"),)
     site.inventory.look()
     assert kubelet.wait_for_devices(2) == {"all": "Unhealthy"}
 

@@ -8,12 +8,12 @@ import pytest
 from labeler.allocator.choose import spread
 from labeler.allocator.listing import ListingError
 from labeler.allocator.resolve import DEFAULT, OLDEST, PLANNED, Grant, Patience, Resolver
-from labeler.allocator.values import Card, Container, Listing, Pod, Refusal
+from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
 
 I915 = "gpu.intel.com/i915"
-CARDS = {number: Card(number, I915, (f"/dev/dri/card{number}",), tiles=2) for number in range(3)}
+CARDS = {number: LocalCard(number, I915, (f"/dev/dri/card{number}",), tiles=2) for number in range(3)}
 FREE = [f"card{card}-{share}" for card in range(3) for share in range(2)]
 
 
@@ -22,7 +22,7 @@ class World:
 
     def __init__(self) -> None:
         self.slept = 0.0
-        self.pods: Callable[[float], tuple[Pod, ...]] = lambda _: ()
+        self.pods: Callable[[float], tuple[LocalPod, ...]] = lambda _: ()
         self.listing: Callable[[float], Listing] = lambda _: {pod.key: {} for pod in self.pods(self.slept)}
         self.told: list[tuple[str, str]] = []
         self.old = False
@@ -38,11 +38,11 @@ class World:
                 return not world.old
 
         class Server:
-            def now(self) -> tuple[Pod, ...]:
+            def now(self) -> tuple[LocalPod, ...]:
                 return world.pods(world.slept)
 
         class Warner:
-            def warn(self, pod: Pod, reason: str, text: str) -> None:
+            def warn(self, pod: LocalPod, reason: str, text: str) -> None:
                 world.told.append((pod.name, reason))
 
         def sleep(seconds: float) -> None:
@@ -59,10 +59,10 @@ class World:
         return self.resolver(**more).prefer(I915, size, FREE, [], CARDS, default)
 
 
-def pod(name: str, cards: str | None = None, count: int = 1, stamp: int = 1) -> Pod:
+def pod(name: str, cards: str | None = None, count: int = 1, stamp: int = 1) -> LocalPod:
     annotations = {"gas-ts": f"170000000000000000{stamp}"} if cards is not None else {}
     annotations |= {"gas-container-cards": cards} if cards is not None else {}
-    return Pod("ns", name, name, annotations, (Container("c", {I915: count}),))
+    return LocalPod("ns", name, name, annotations, (LocalContainer("c", {I915: count}),))
 
 
 def test_a_planned_pod_is_answered_at_once() -> None:
@@ -94,7 +94,9 @@ def test_a_pod_without_annotation_gets_a_default_after_a_while_and_is_told_once(
 
 def test_a_default_keeps_off_the_cards_of_planned_pods_that_still_come() -> None:
     world = World()
-    later = Pod("ns", "later", "later", {"gas-container-cards": "card0,card1"}, (Container("c", {I915: 2}),))
+    later = LocalPod(
+        "ns", "later", "later", {"gas-container-cards": "card0,card1"}, (LocalContainer("c", {I915: 2}),)
+    )
     world.pods = lambda _: (pod("p"), later)
     assert world.prefer()[0] == ["card2-0"]
 
@@ -190,12 +192,12 @@ def test_a_request_that_fits_no_pod_is_refused() -> None:
 def test_a_side_that_does_not_answer_is_asked_again_and_then_nothing_is_given(error: Exception) -> None:
     world = World()
 
-    def fails_for_a_second(slept: float) -> tuple[Pod, ...]:
+    def fails_for_a_second(slept: float) -> tuple[LocalPod, ...]:
         if slept < 1:
             raise error
         return (pod("p", "card2"),)
 
-    def fails(slept: float) -> tuple[Pod, ...]:
+    def fails(slept: float) -> tuple[LocalPod, ...]:
         raise error
 
     world.listing = lambda _: {("ns", "p"): {}}

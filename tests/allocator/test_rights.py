@@ -13,7 +13,7 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.allocator.events import REFUSED, event
 from labeler.allocator.pods import NodePods
-from labeler.allocator.values import Container, Pod
+from labeler.allocator.values import LocalContainer, LocalPod
 from labeler.api import ApiClient, NodeApiError
 from labeler.contract import keys
 from tests.support import create_namespace
@@ -73,7 +73,7 @@ def client_with(cluster: Cluster, folder: Path, bound: dict[str, str] | None) ->
 
 
 def told(**changes: Any) -> bytes:
-    body = event(Pod("default", "p", "uid"), REFUSED, "no card", "gpu", 1_700_000_000)
+    body = event(LocalPod("default", "p", "uid"), REFUSED, "no card", "gpu", 1_700_000_000)
     return json.dumps(body | changes).encode()
 
 
@@ -114,9 +114,9 @@ def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster,
     assert (namespace, "there") not in pods
     pod = pods[namespace, "here"]
     assert pod.annotations == {key: annotations[key] for key in ("gas-container-cards", "gas-ts")}
-    assert pod.containers == (Container("a", {}, "?"), Container("b", {keys.I915: 1}, "COMPOSITE"))
-    assert pod.init == (Container("i", {keys.I915: 1}),)
-    assert pod.sidecars == (Container("s", {keys.I915: 1}),)
+    assert pod.containers == (LocalContainer("a", {}, "?"), LocalContainer("b", {keys.I915: 1}, "COMPOSITE"))
+    assert pod.init == (LocalContainer("i", {keys.I915: 1}),)
+    assert pod.sidecars == (LocalContainer("s", {keys.I915: 1}),)
     assert not pod.over
 
 

@@ -25,10 +25,10 @@ from tests.ui.scenes import (
 )
 from tests.ui.test_picture import holding
 from webhook.kube.client import Api
-from webhook.ui.access import LaptopAccess, Seen
+from webhook.ui.access import CurrentViewer, LaptopAccess
 from webhook.ui.app import create_app
 from webhook.ui.live import Live, Scene
-from webhook.ui.pages import Dependencies
+from webhook.ui.pages import PageDependencies
 from webhook.ui.redact import Rights
 
 FIRST, SECOND, THIRD = "node-b0-s0-h00", "node-b0-s0-h01", "node-b0-s1-h00"
@@ -59,8 +59,8 @@ class Changing(StillLive):
 class Stranger(LaptopAccess):
     """Lets a viewer in who may list nodes, and the pods of the namespace `mine` alone."""
 
-    def seen(self, viewer: Any, namespaces: Any) -> Seen:
-        return Seen("stranger", Rights(frozenset({"mine"})), frozenset())
+    def seen(self, viewer: Any, namespaces: Any) -> CurrentViewer:
+        return CurrentViewer("stranger", Rights(frozenset({"mine"})), frozenset())
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Served:
 @contextmanager
 def served(browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAccess) -> Iterator[Served]:
     live = Changing(scene)
-    made = Dependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
+    made = PageDependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
     server = make_server("127.0.0.1", free_port(), create_app(made), threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     context = browser.new_context(viewport={"width": 1300, "height": 1000})

@@ -10,7 +10,7 @@ from hack.local import nodes
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
@@ -50,12 +50,12 @@ def busy_pod(node: str, priority: int = 0) -> Pod:
     return decode({**pod, "status": {"phase": "Running"}})
 
 
-def cluster(pods: list[Pod], parallelism: int = 0) -> Cluster:
+def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
-    return Cluster(tuple(pods), made, {}, lambda _: OwnerSays(parallelism or None))
+    return ClusterReading(tuple(pods), made, {}, lambda _: OwnerSays(parallelism or None))
 
 
-def said(of: Cluster, name: str = "train-0", settings: Settings | None = None) -> str:
+def said(of: ClusterReading, name: str = "train-0", settings: Settings | None = None) -> str:
     return "\n".join(explain(of, "ns", name, settings or Settings()))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.images.archive import Image, Settings, layer_of, write
+from hack.images.archive import Image, ImageSettings, layer_of, write
 from hack.images.base import SBOM_PATH
 from hack.images.build import USER
 from hack.images.scan import scan
@@ -30,7 +30,7 @@ def fill(root: Path) -> Path:
 def image_of(root: Path, folder: Path, user: str = USER) -> Image:
     layer = folder / "layer.tar"
     layer_of(root, layer)
-    return write(folder / "image.tar", "example.com/program:1", layer, Settings(user), "x86_64")
+    return write(folder / "image.tar", "example.com/program:1", layer, ImageSettings(user), "x86_64")
 
 
 def test_the_same_files_are_the_same_bytes_whenever_and_by_whomever_they_were_made(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def with_entry(root: Path, folder: Path, mode: int, owner: int) -> Path:
         entry = tarfile.TarInfo("usr/bin/odd")
         entry.mode, entry.uid = mode, owner
         content.addfile(entry)
-    return write(folder / "image.tar", "x:1", layer, Settings(USER), "x86_64").archive
+    return write(folder / "image.tar", "x:1", layer, ImageSettings(USER), "x86_64").archive
 
 
 def test_an_image_that_runs_as_root_is_a_fault(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.kube.copies import kubeconfig
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.identity import Fixed, Identity, _environment_proxy, of_this_pod
 from webhook.kube.kubeconfig import identity_of
-from webhook.kube.plugin import Plugin
+from webhook.kube.plugin import CredentialPlugin
 from webhook.kube.pool import manager_of
 
 VERSION = "client.authentication.k8s.io/v1"
@@ -285,7 +285,7 @@ def test_the_clients_key_stays_on_no_disk(
 # --- plugins ---------------------------------------------------------------------------------------
 
 
-def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spec: Any) -> Plugin:
+def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spec: Any) -> CredentialPlugin:
     """One that counts its calls, and leaves what it was told."""
     program = folder / "plugin"
     program.write_text(
@@ -301,7 +301,7 @@ def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spe
         "server": "https://s", "certificate-authority-data": "x",
         "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}],
     }  # fmt: skip
-    return Plugin({"command": "./plugin", "apiVersion": VERSION, **spec}, cluster, folder, clock)
+    return CredentialPlugin({"command": "./plugin", "apiVersion": VERSION, **spec}, cluster, folder, clock)
 
 
 def test_a_plugin_is_asked_once_and_again_before_its_token_ends(tmp_path: Path) -> None:

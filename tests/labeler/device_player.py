@@ -15,7 +15,7 @@ from typing import Any
 
 from labeler.agent import Agent
 from labeler.labels import Wanted
-from labeler.publisher import Change
+from labeler.publisher import LabelChange
 from labeler.sources import Context
 from labeler.sources.udev import create
 
@@ -46,9 +46,9 @@ class Testbed:
 class Teller:
     """The loop's output: every publication is told."""
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         tell({"published": dict(want.labels)})
-        return Change()
+        return LabelChange()
 
     def close(self) -> None:
         pass

@@ -16,7 +16,7 @@ from labeler.contract import keys
 from labeler.facts import Facts, Gpu, SourceError
 from labeler.health import Health, serve
 from labeler.labels import Wanted
-from labeler.publisher import Change
+from labeler.publisher import LabelChange
 from tests.labeler.metadata_server import MetadataService, Reply
 
 PLACE = Facts(topology=("c", "r", "h"))
@@ -49,11 +49,11 @@ class Recorder:
         self.errors: list[Exception] = []
         self.closed = False
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         self.wanted.append(want)
         if self.errors:
             raise self.errors.pop(0)
-        return Change()
+        return LabelChange()
 
     def close(self) -> None:
         self.closed = True

@@ -11,7 +11,7 @@ from labeler.agent import Agent
 from labeler.facts import Facts, SourceError
 from labeler.labels import Wanted
 from labeler.metadata import MetadataServer
-from labeler.publisher import Change
+from labeler.publisher import LabelChange
 from labeler.sources import Context, OptionError, create_source
 from labeler.sources.gce import GceSource
 from tests.labeler.metadata_server import GOOGLE, MetadataService, Reply
@@ -102,11 +102,11 @@ class Recorder:
         self.published: list[Wanted] = []
         self._news = threading.Condition()
 
-    def publish(self, want: Wanted) -> Change:
+    def publish(self, want: Wanted) -> LabelChange:
         with self._news:
             self.published.append(want)
             self._news.notify_all()
-        return Change()
+        return LabelChange()
 
     def close(self) -> None:
         pass

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from labeler.labels import Wanted
-from labeler.publisher import Change, difference
+from labeler.publisher import LabelChange, difference
 
 LEVELS = keys.PRERELEASE_TOPOLOGY
 RACK, HOST, CARDS = "topology.gke.io/rack", "topology.gke.io/host", "gpu.intel.com/cards"
@@ -30,7 +30,7 @@ def want(
 @pytest.mark.parametrize("metadata", [{}, {"labels": None, "annotations": None}, node({})], ids=str)
 def test_an_unlabelled_node_gets_its_labels_and_the_list_of_them(metadata: dict[str, Any]) -> None:
     change = difference(metadata, want({RACK: "r", CARDS: "card0"}, {NAME: "n"}), LEVELS)
-    assert change == Change({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}", NAME: "n"})
+    assert change == LabelChange({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}", NAME: "n"})
 
 
 def test_a_node_that_is_right_is_not_written() -> None:
@@ -40,17 +40,17 @@ def test_a_node_that_is_right_is_not_written() -> None:
 
 def test_only_what_differs_is_written() -> None:
     metadata = node({RACK: "r", HOST: "old"}, {OWNED: f"{HOST},{RACK}"})
-    assert difference(metadata, want({RACK: "r", HOST: "h"}), LEVELS) == Change({HOST: "h"}, {})
+    assert difference(metadata, want({RACK: "r", HOST: "h"}), LEVELS) == LabelChange({HOST: "h"}, {})
 
 
 def test_an_own_label_that_no_longer_holds_is_removed() -> None:
     metadata = node({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}"})
-    assert difference(metadata, want({RACK: "r"}), LEVELS) == Change({CARDS: None}, {OWNED: RACK})
+    assert difference(metadata, want({RACK: "r"}), LEVELS) == LabelChange({CARDS: None}, {OWNED: RACK})
 
 
 def test_when_nothing_holds_any_more_nothing_of_ours_stays() -> None:
     metadata = node({RACK: "r", "other": "x"}, {OWNED: RACK, NAME: "n", ORIGINAL: "{}", "other": "y"})
-    assert difference(metadata, want({}), LEVELS) == Change(
+    assert difference(metadata, want({}), LEVELS) == LabelChange(
         {RACK: None}, {OWNED: None, NAME: None, ORIGINAL: None}
     )
 
@@ -74,28 +74,28 @@ def test_a_label_that_somebody_else_wrote_under_our_key_is_taken_over_with_a_war
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     change = difference(node({RACK: "theirs"}), want({RACK: "ours"}), LEVELS)
-    assert change == Change({RACK: "ours"}, {OWNED: RACK})
+    assert change == LabelChange({RACK: "ours"}, {OWNED: RACK})
     assert f"taking over labels that somebody else wrote: {RACK}" in caplog.text
 
 
 def test_labels_of_a_kind_that_is_unknown_stay_and_stay_ours() -> None:
     metadata = node({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}"})
-    assert difference(metadata, want({RACK: "new"}, unknown=GPUS), LEVELS) == Change({RACK: "new"}, {})
-    assert difference(metadata, want({CARDS: "card0"}, unknown=LEVELS), LEVELS) == Change({}, {})
+    assert difference(metadata, want({RACK: "new"}, unknown=GPUS), LEVELS) == LabelChange({RACK: "new"}, {})
+    assert difference(metadata, want({CARDS: "card0"}, unknown=LEVELS), LEVELS) == LabelChange({}, {})
 
 
 def test_labels_of_a_known_kind_are_removed_although_another_kind_is_unknown() -> None:
     metadata = node({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}"})
-    assert difference(metadata, want({}, unknown=GPUS), LEVELS) == Change({RACK: None}, {OWNED: CARDS})
+    assert difference(metadata, want({}, unknown=GPUS), LEVELS) == LabelChange({RACK: None}, {OWNED: CARDS})
 
 
 def test_notes_stay_while_what_they_note_is_unknown() -> None:
     metadata = node({}, {NAME: "n", ORIGINAL: "{}"})
-    assert difference(metadata, want({}, unknown=(*LEVELS, keys.LABELER_PREFIX)), LEVELS) == Change()
-    assert difference(metadata, want({}, unknown=(keys.LABELER_PREFIX,)), LEVELS) == Change(
+    assert difference(metadata, want({}, unknown=(*LEVELS, keys.LABELER_PREFIX)), LEVELS) == LabelChange()
+    assert difference(metadata, want({}, unknown=(keys.LABELER_PREFIX,)), LEVELS) == LabelChange(
         {}, {ORIGINAL: None}
     )
-    assert difference(metadata, want({}), LEVELS) == Change({}, {NAME: None, ORIGINAL: None})
+    assert difference(metadata, want({}), LEVELS) == LabelChange({}, {NAME: None, ORIGINAL: None})
 
 
 KEYS = st.sampled_from(

@@ -8,7 +8,7 @@ from webhook.placement import (
     Assignment,
     Gang,
     Member,
-    Node,
+    NodeInfo,
     Options,
     PodClass,
     Snapshot,
@@ -22,14 +22,14 @@ FAMILY = keys.GCE_TOPOLOGY
 Tree = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
-def node(name: str, place: tuple[str, ...] | None, cpu: int = 0, **amounts: int) -> Node:
+def node(name: str, place: tuple[str, ...] | None, cpu: int = 0, **amounts: int) -> NodeInfo:
     """A node with whole cpus and other amounts; place: block, subblock, host."""
     labels = dict(zip(FAMILY, place, strict=True)) if place else {}
     allocatable = {"cpu": cpu * 1000, "pods": 110, **amounts}
-    return Node(name, labels, allocatable=allocatable)
+    return NodeInfo(name, labels, allocatable=allocatable)
 
 
-def nodes_of(tree: Tree) -> list[Node]:
+def nodes_of(tree: Tree) -> list[NodeInfo]:
     return [
         node(host, (block, rack, host), cpu)
         for block, racks in tree.items()

@@ -13,7 +13,7 @@ from webhook.placement import (
     CardWish,
     Gang,
     Member,
-    Node,
+    NodeInfo,
     Options,
     PlacementError,
     PodClass,
@@ -51,7 +51,7 @@ def hostile_cluster(dice: random.Random, carded: bool) -> Snapshot:
         amounts = {"cpu": dice.choice((8000, 9973, 96000)), "memory": dice.choice((64, 61, 97)), "pods": 110}
         amounts |= {"gpu": dice.choice((0, 8, 7)), PLUGIN: 80, "m": 8000}
         labels = dict(zip(keys.GCE_TOPOLOGY, place_labels, strict=True))
-        node = Node(f"n{number}", labels, allocatable=amounts, cards=cards(dice) if carded else ())
+        node = NodeInfo(f"n{number}", labels, allocatable=amounts, cards=cards(dice) if carded else ())
         made.append(node)
         if dice.random() < 0.5:
             taken = {c.name: {PLUGIN: dice.randint(0, 9), "m": dice.randint(0, 900)} for c in node.cards}
@@ -130,7 +130,7 @@ def test_a_question_takes_the_same_steps_each_time() -> None:
 
 
 def test_victims_that_are_not_found_in_time_are_not_said_to_be_none() -> None:
-    nodes = [Node(f"n{number}", allocatable={"gpu": 8}) for number in range(4)]
+    nodes = [NodeInfo(f"n{number}", allocatable={"gpu": 8}) for number in range(4)]
     usage = [(node.name, Usage({"gpu": 8}, name=f"u-{node.name}")) for node in nodes]
     asked = Gang("g", tuple(Member(f"p{n}", n, PodClass((("gpu", 5 + n % 2),))) for n in range(4)))
     budget = Budget(3)

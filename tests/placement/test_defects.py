@@ -12,7 +12,7 @@ import pytest
 
 from labeler.contract import keys
 from webhook.kube import objects
-from webhook.placement import Assignment, Gang, Member, Node, NoFit, Snapshot, Usage, check, place
+from webhook.placement import Assignment, Gang, Member, NodeInfo, NoFit, Snapshot, Usage, check, place
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 
@@ -20,7 +20,7 @@ GPU = "nvidia.com/gpu"
 GCE, PRERELEASE = keys.GCE_TOPOLOGY, keys.PRERELEASE_TOPOLOGY
 
 
-def node(name: str, place: tuple[str, ...] = ("b", "s", "h"), **more: Any) -> Node:
+def node(name: str, place: tuple[str, ...] = ("b", "s", "h"), **more: Any) -> NodeInfo:
     """A node with 8 GPUs, 16 cpus and 110 pods; more: spec, labels, allocatable."""
     labels = dict(zip(GCE, place, strict=True)) if place else {}
     raw = {
@@ -49,7 +49,9 @@ def gang(*pods: objects.Pod, name: str = "g", **rules: Any) -> Gang:
     return Gang(name, members, **rules)
 
 
-def where(asked: Gang, *nodes: Node, running: dict[str, objects.Pod] | None = None) -> dict[str, str] | str:
+def where(
+    asked: Gang, *nodes: NodeInfo, running: dict[str, objects.Pod] | None = None
+) -> dict[str, str] | str:
     """Member -> node, or the sentence that says why not."""
     usage = [(name, convert.usage_of(item)) for name, item in (running or {}).items()]
     return answer(asked, Snapshot.build(nodes, usage))
@@ -197,7 +199,7 @@ def test_14_limits_without_requests_count_as_requests() -> None:
 # --- 15-21: filters -------------------------------------------------------------------------------------
 
 
-def tainted(effect: str = "NoSchedule", value: str = "red") -> Node:
+def tainted(effect: str = "NoSchedule", value: str = "red") -> NodeInfo:
     return node("a", spec={"taints": [{"key": "team", "value": value, "effect": effect}]})
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.small import gang_of, node, pod_class
-from webhook.placement import Assignment, Node, Options, Snapshot, Usage, place
+from webhook.placement import Assignment, NodeInfo, Options, Snapshot, Usage, place
 from webhook.placement.headroom import Score
 
 GPU = "nvidia.com/gpu"
 
 
-def penalties(nodes: list[Node], options: Options | None = None, **amounts: int) -> list[int]:
+def penalties(nodes: list[NodeInfo], options: Options | None = None, **amounts: int) -> list[int]:
     snapshot = Snapshot.build(nodes, [])
     score = Score(pod_class(1, **amounts), options or Options(), snapshot.largest)
     together = score.penalties(list(snapshot.nodes.values()))
@@ -19,7 +19,7 @@ def penalties(nodes: list[Node], options: Options | None = None, **amounts: int)
     return together
 
 
-def machine(name: str, cpu: int, memory: int, gpus: int = 0) -> Node:
+def machine(name: str, cpu: int, memory: int, gpus: int = 0) -> NodeInfo:
     return node(name, ("b", "r", name), cpu, memory=memory, **{GPU: gpus})
 
 

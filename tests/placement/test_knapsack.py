@@ -8,7 +8,7 @@ import pytest
 
 from hack.comparing.clusters import fragmented
 from tests.placement.small import gang_of, node
-from webhook.placement import Anchor, Mode, Node, Options, Snapshot, Usage
+from webhook.placement import Anchor, Mode, NodeInfo, Options, Snapshot, Usage
 from webhook.placement.alike import packed_cost
 from webhook.placement.alike.knapsack import Cover, Knapsack
 from webhook.placement.budget import Budget
@@ -20,7 +20,7 @@ from webhook.placement.unlike.frontier import FrontierSearch
 
 
 def cluster(dice: random.Random, nodes: int, slots: int, shared_hosts: bool) -> Snapshot:
-    made: list[Node] = []
+    made: list[NodeInfo] = []
     for spot in fragmented(dice, nodes, slots, subblocks=(1, 4), nodes=(1, 6), whole=0.6):
         host = spot.number // 2 if shared_hosts else spot.number
         place = (f"b{spot.block}", f"r{spot.subblock}", f"h{host}")

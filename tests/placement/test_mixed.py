@@ -14,7 +14,7 @@ from webhook.placement import (
     Assignment,
     Gang,
     Member,
-    Node,
+    NodeInfo,
     NoFit,
     Options,
     PlacementError,
@@ -41,8 +41,8 @@ LEVELS = ("block", "subblock", "host", "node")
 WORKER = pod_class(1)
 
 
-def cluster(dice: random.Random, hosts: int, free: tuple[int, ...]) -> list[Node]:
-    made: list[Node] = []
+def cluster(dice: random.Random, hosts: int, free: tuple[int, ...]) -> list[NodeInfo]:
+    made: list[NodeInfo] = []
     for block in range(dice.randint(1, 3)):
         for rack in range(dice.randint(1, 3)):
             for host in range(dice.randint(1, hosts)):
@@ -78,7 +78,7 @@ def asked_of(dice: random.Random, most: int) -> Gang:
     return Gang("g", tuple(members), required_level=required, slices=slices)
 
 
-def snapshot_with(dice: random.Random, nodes: list[Node]) -> Snapshot:
+def snapshot_with(dice: random.Random, nodes: list[NodeInfo]) -> Snapshot:
     busy = [each.name for each in nodes if dice.random() < 0.3]
     usage = [(name, Usage({"memory": dice.randint(0, 3), "pods": 1})) for name in busy]
     return Snapshot.build(nodes, usage)

@@ -11,7 +11,7 @@ from webhook.placement import (
     Anchor,
     Gang,
     Member,
-    Node,
+    NodeInfo,
     NoFit,
     PodClass,
     Rules,
@@ -25,7 +25,7 @@ from webhook.placement import (
 LEVELS = (None, "block", "subblock", "host", "node")
 
 
-def random_nodes(dice: random.Random, most: int, least: int) -> list[Node]:
+def random_nodes(dice: random.Random, most: int, least: int) -> list[NodeInfo]:
     nodes = []
     for number in range(dice.randint(least, most)):
         place = tuple(f"{level}{dice.randint(0, top)}" for level, top in (("b", 2), ("s", 2), ("h", 4)))

@@ -9,12 +9,12 @@ import pytest
 
 from hack.comparing.clusters import Spot, fragmented
 from tests.placement.small import gang_of, node
-from webhook.placement import Assignment, Node, Snapshot, place
+from webhook.placement import Assignment, NodeInfo, Snapshot, place
 
 Place = tuple[str, ...]
 
 
-def nodes_of(spots: Iterable[Spot]) -> list[Node]:
+def nodes_of(spots: Iterable[Spot]) -> list[NodeInfo]:
     """Two nodes a host."""
     return [
         node(f"n{number}", (f"b{spot.block}", f"r{spot.subblock}", f"h{spot.number // 2}"), spot.free)

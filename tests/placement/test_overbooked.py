@@ -4,11 +4,11 @@ import pytest
 
 from labeler.contract import keys
 from webhook.placement.cards.state import overbooked_cards
-from webhook.placement.model import Card, Node, Usage
+from webhook.placement.model import Card, NodeInfo, Usage
 
 MILLI, PLUGIN = keys.MILLICORES, keys.I915
 
-NODE = Node(
+NODE = NodeInfo(
     "n", cards=tuple(Card(f"card{number}", {PLUGIN: 2, MILLI: 1000}, tiles=2) for number in (0, 2, 10))
 )
 

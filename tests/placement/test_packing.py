@@ -17,7 +17,7 @@ from webhook.placement import (
     CardWish,
     Gang,
     Member,
-    Node,
+    NodeInfo,
     NoFit,
     PodClass,
     Snapshot,
@@ -172,7 +172,7 @@ def test_more_demands_than_python_may_descend_for_are_placed_all_the_same() -> N
 def snapshot(*free: int) -> Snapshot:
     """Nodes of so many cards."""
     nodes = [
-        Node(
+        NodeInfo(
             f"n{number}",
             allocatable={"pods": 110, PLUGIN: 10 * count, MILLI: 1000 * count},
             cards=tuple(Card(f"card{n}", CAPACITY) for n in range(count)),

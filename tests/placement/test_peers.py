@@ -17,7 +17,7 @@ from webhook.placement import (
     Gang,
     Member,
     Mode,
-    Node,
+    NodeInfo,
     NoFit,
     Options,
     PodClass,
@@ -39,7 +39,7 @@ def led(leader: PodClass, workers: int, worker: PodClass, **rules: Any) -> Gang:
     return Gang("g", members, **rules)
 
 
-def gpu_node(name: str, place: tuple[str, ...], cpu: int, gpus: int) -> Node:
+def gpu_node(name: str, place: tuple[str, ...], cpu: int, gpus: int) -> NodeInfo:
     plain = node(name, place, cpu)
     return replace(plain, allocatable={**plain.allocatable, GPU: gpus})
 
@@ -55,7 +55,7 @@ def test_slices_of_racks_in_slices_of_zones_fill_whole_racks_of_a_gb200_cluster(
     levels = ("dc", "zone", "block", "rack", "host")
     topology = Topology((tuple(f"example.com/{level}" for level in levels),), levels)
     nodes = [
-        Node(
+        NodeInfo(
             f"r{rack}-{host:02}",
             dict(
                 zip(
@@ -88,7 +88,7 @@ def test_a_lost_slice_of_a_host_stays_under_the_switch_of_its_slice() -> None:
     under = {"s1": ("x1", "x2"), "s2": ("x3", "x4"), "s3": ("x5", "x6"), "s4": ("x7", "x8")}
     room = {"x1": 4, "x3": 0, "x4": 4}
     nodes = [
-        Node(
+        NodeInfo(
             name,
             dict(
                 zip(topology.families[0], ("b1", "r1" if switch < "s3" else "r2", switch, name), strict=True)

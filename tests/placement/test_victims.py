@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.placement.small import gang_of, nodes_of, snapshot_of
-from webhook.placement import Gang, Member, Node, NoFit, Options, PodClass, Snapshot, Usage, check, place
+from webhook.placement import Gang, Member, NodeInfo, NoFit, Options, PodClass, Snapshot, Usage, check, place
 from webhook.placement.victims import find
 
 OPTIONS = Options()
@@ -28,7 +28,7 @@ def cluster(*nodes: list[tuple[str, int, int]]) -> Snapshot:
         for index, pods in enumerate(nodes)
         for name, gpus, priority in pods
     ]
-    made = [Node(f"n{index}", allocatable={"gpu": 8, "pods": 10}) for index in range(len(nodes))]
+    made = [NodeInfo(f"n{index}", allocatable={"gpu": 8, "pods": 10}) for index in range(len(nodes))]
     return Snapshot.build(made, usage)
 
 

@@ -13,7 +13,7 @@ from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, is_mixed, may_
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube import objects
 from webhook.kube.affinity import LabelSelector, SelectorRequirement
-from webhook.placement import Gang, Member, Node, NoFit, Snapshot, place
+from webhook.placement import Gang, Member, NodeInfo, NoFit, Snapshot, place
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
 
@@ -273,7 +273,7 @@ def gang(rules: Conflicts, *pods: Body) -> Gang:
 
 
 def snapshot(rules: Conflicts, there: Mapping[str, Iterable[Body]], cpu: int = 9000) -> Snapshot:
-    nodes = [rules.node(UNREAD, Node(name, allocatable={"cpu": cpu, "pods": 9})) for name in there]
+    nodes = [rules.node(UNREAD, NodeInfo(name, allocatable={"cpu": cpu, "pods": 9})) for name in there]
     usage = [
         (name, rules.usage(decode(pod), convert.usage_of(decode(pod))))
         for name, pods in there.items()

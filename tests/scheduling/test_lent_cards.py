@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from labeler.allocator.choose import planned_shares
 from labeler.allocator.identify import Kind
 from labeler.allocator.pods import decode_pods
-from labeler.allocator.values import Card, Refusal
+from labeler.allocator.values import LocalCard, Refusal
 from labeler.contract import keys
 from labeler.contract.annotations import SlotCard, encode_allocation
 from webhook.kube import objects
@@ -23,7 +23,7 @@ from webhook.scheduling.convert import pod_class_of, usage_of
 
 I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
 NOW = 1_700_000_000_000_000_000
-CARDS = {number: Card(number, I915, (f"/dev/dri/card{number}",), tiles=2) for number in range(4)}
+CARDS = {number: LocalCard(number, I915, (f"/dev/dri/card{number}",), tiles=2) for number in range(4)}
 
 
 def container(name: str, amounts: dict[str, int], *, goes_on: bool = False) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.changes import EXPECTED_SECONDS, Changes
 from webhook.sweeper.observe.gangs import OwnerSays
@@ -120,7 +120,7 @@ def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str,
     changes = Changes("example.com/wait-")
     changes.saw_pod(None, pinned(gate))
     assert changes.usage_version == counts
-    cluster = Cluster((pinned(gate),), {}, {}, lambda _: OwnerSays())
+    cluster = ClusterReading((pinned(gate),), {}, {}, lambda _: OwnerSays())
     view = Snapshotter(cluster, Settings(gate_prefix="example.com/wait-")).view()
     assert view.placed_on(cluster.pods) == ({"uid-p": "n1"} if counts else {})
 

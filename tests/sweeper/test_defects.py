@@ -16,7 +16,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
@@ -142,7 +142,7 @@ def test_24_what_the_author_wrote_of_affinity_stays() -> None:
 def test_25_a_pod_is_pinned_to_its_nodes_name_whatever_the_hostname_label_says() -> None:
     pod = job_pod(0)
     snapshotter = Snapshotter(
-        Cluster((pod,), {"n1": node("n1", **{keys.HOSTNAME_LABEL: "other"})}, {}, no_size), Settings()
+        ClusterReading((pod,), {"n1": node("n1", **{keys.HOSTNAME_LABEL: "other"})}, {}, no_size), Settings()
     )
     (gang,) = gather_all(pod)
     found = place(question(gang, [pod], {}).gang, snapshotter.snapshot(snapshotter.view()))
@@ -246,11 +246,11 @@ def test_28_what_is_planned_and_not_released_is_there_for_the_next_pass() -> Non
     assert view.planned[waiting.metadata.uid].node == "n1"
 
 
-def _planned(*pods: Pod) -> Cluster:
+def _planned(*pods: Pod) -> ClusterReading:
     """A cluster of n1 and n2 in which these pods are planned on n1."""
     entries = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="n1") for pod in pods]
     placement = Placement(metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=entries))
-    return Cluster(pods, {name: node(name) for name in ("n1", "n2")}, {"ns/p": placement}, no_size)
+    return ClusterReading(pods, {name: node(name) for name in ("n1", "n2")}, {"ns/p": placement}, no_size)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def used(snapshot: Snapshot) -> dict[str, int]:
 def test_31_an_ignored_namespace_is_left_alone() -> None:
     pods = (job_pod(0, namespace="theirs"), job_pod(0, namespace="ours"))
     settings = _settings(_parser().parse_args(["--ignored-namespace", "theirs"]))
-    view = Snapshotter(Cluster(pods, {}, {}, no_size), settings).view()
+    view = Snapshotter(ClusterReading(pods, {}, {}, no_size), settings).view()
     assert [pod.metadata.namespace for pod in view.gated] == ["ours"]
 
 
@@ -338,5 +338,5 @@ def test_36_a_pod_that_is_being_deleted_takes_room_until_it_is_gone() -> None:
     leaving = decode(
         pod_json("a", schedulingGates=[], containers=[container], nodeName="n1", metadata=metadata)
     )
-    snapshotter = Snapshotter(Cluster((leaving,), {"n1": node("n1")}, {}, no_size), Settings())
+    snapshotter = Snapshotter(ClusterReading((leaving,), {"n1": node("n1")}, {}, no_size), Settings())
     assert used(snapshotter.snapshot(snapshotter.view())) == {"n1": 8}

@@ -16,7 +16,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from hack.soaks.hostile import GPUS, HIGHEST, Drawing, Written
 from hack.soaks.hostile import PODS as DRAWN_PODS
-from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, Reader
+from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, LedgerReader
 from hack.soaks.soak import SETTINGS, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from labeler.contract import keys
@@ -134,7 +134,7 @@ def test_whatever_waits_with_it_a_gang_that_fits_is_placed_in_the_same_pass(seed
 @contextmanager
 def reading(api: Api, ledger: Ledger) -> Iterator[None]:
     """Let the ledger see all plans and pods."""
-    readers = [Reader(api, path, ledger, watch_seconds=2) for path in (PLACEMENTS, PODS)]
+    readers = [LedgerReader(api, path, ledger, watch_seconds=2) for path in (PLACEMENTS, PODS)]
     for reader in readers:
         reader.start()
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Topology, place
@@ -162,7 +162,9 @@ def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[
     entries = [PlannedPod(name="other", uid="uid-other", node=planned_on)] if planned_on else []
     plans = {"ns/p": Placement(metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=entries))}
     workers = [member(f"w{index}", GPUS, **wish) for index in range(2)]
-    snapshotter = Snapshotter(Cluster((*workers, other), nodes, plans, lambda _: OwnerSays()), Settings())
+    snapshotter = Snapshotter(
+        ClusterReading((*workers, other), nodes, plans, lambda _: OwnerSays()), Settings()
+    )
     view = snapshotter.view()
     (gang,) = gather(view.gated, view.others, lambda _: OwnerSays())
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.placement.small import node
-from webhook.placement import Node, Snapshot, Usage
+from webhook.placement import NodeInfo, Snapshot, Usage
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.stock import MOST_MODELS, OTHER, Stock, take_stock
 
@@ -17,7 +17,7 @@ GPU = "nvidia.com/gpu"
 COUNTING = Counting(("nvidia.com/*",), ("model",))
 
 
-def gpu_node(name: str, place: tuple[str, ...] | None, model: str = "H", gpus: int = 8) -> Node:
+def gpu_node(name: str, place: tuple[str, ...] | None, model: str = "H", gpus: int = 8) -> NodeInfo:
     made = node(name, place, 1, **{GPU: gpus})
     return replace(made, labels={**made.labels, "model": model})
 

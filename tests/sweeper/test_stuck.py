@@ -47,9 +47,9 @@ def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
     clock = Clock()
     repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
     view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
-    repair.lost(view)
+    repair.of_released(view)
     clock.now = seconds
-    return repair, repair.lost(view)
+    return repair, repair.of_released(view)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from webhook.policy.values import Policy
 from webhook.tasks import objects
 from webhook.tasks.controller import Controller
 from webhook.tasks.observe import Cache, Queue
-from webhook.tasks.wanted import Rules
+from webhook.tasks.wanted import TaskRules
 
 DEFINITIONS: Final = ("gputasks.yaml", "placements.yaml", "priorityclasses.yaml")
 RUN_FOR: Final = "local.topogate.io/run-for"
@@ -78,7 +78,7 @@ def living(api: Api, rules: Policy, namespace: str = "") -> Iterator[Callable[[]
     """
     queue = Queue()
     cache = Cache(api, queue)
-    controller = Controller(api, cache, queue, lambda: Rules(rules, cache.priority_classes()))
+    controller = Controller(api, cache, queue, lambda: TaskRules(rules, cache.priority_classes()))
     cache.start()
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS

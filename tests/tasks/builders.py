@@ -11,8 +11,8 @@ from webhook.kube.objects import Metadata, PriorityClass
 from webhook.kube.placements import Placement
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
-from webhook.tasks.objects import Job, Task, Worker
-from webhook.tasks.wanted import Rules
+from webhook.tasks.objects import Task, TaskJob, TaskPod
+from webhook.tasks.wanted import TaskRules
 
 NOW: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASSES: Final = {
@@ -44,8 +44,8 @@ def policy(*excluded: str) -> Policy:
     return parse_policy(f"{POLICY_TEXT}\nexcludedNamespaces: [{', '.join(excluded)}]")
 
 
-def rules(**more: Any) -> Rules:
-    return Rules(**{"policy": policy(), "classes": CLASSES, **more})
+def rules(**more: Any) -> TaskRules:
+    return TaskRules(**{"policy": policy(), "classes": CLASSES, **more})
 
 
 def task(
@@ -67,14 +67,14 @@ def job(
     class_name: str = "",
     owner: str = "uid-1",
     **meta: Any,
-) -> Job:
+) -> TaskJob:
     labels = {keys.TASK_ATTEMPT_LABEL: str(attempt), keys.TASK_CLASS_LABEL: class_name}
     owners = [{"kind": "GPUTask", "name": "train", "uid": owner, "controller": True}] if owner else []
     metadata = {
         "name": "train", "namespace": "team", "uid": "job-1", "labels": labels, "ownerReferences": owners,
         **meta,
     }  # fmt: skip
-    return msgspec.convert({"metadata": metadata, "spec": spec or {}, "status": status or {}}, Job)
+    return msgspec.convert({"metadata": metadata, "spec": spec or {}, "status": status or {}}, TaskJob)
 
 
 def pod(
@@ -85,7 +85,7 @@ def pod(
     gated: bool = False,
     of: str = "job-1",
     **status: Any,
-) -> Worker:
+) -> TaskPod:
     body = {
         "metadata": {
             "name": f"train-{rank}-x",
@@ -98,7 +98,7 @@ def pod(
         "spec": {"nodeName": node, "schedulingGates": [{"name": keys.GATE}] if gated else []},
         "status": {"phase": phase, **status},
     }
-    return msgspec.convert(body, Worker)
+    return msgspec.convert(body, TaskPod)
 
 
 def placement(state: str, reason: str) -> Placement:

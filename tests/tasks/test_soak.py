@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
-from hack.soaks.tasks import Plan, Soak
+from hack.soaks.tasks import TaskPlan, TaskSoak
 from hack.soaks.users import Users, Wish
 
 TASKS = 40
@@ -23,7 +23,7 @@ SEED = 3
 def test_every_task_has_its_one_job_whatever_is_killed(tmp_path: Path) -> None:
     print(f"seed {SEED}: as hack/soak-tasks --tasks {TASKS} --seed {SEED}")
     cluster = Cluster.up(tmp_path / "cluster", tied=True)
-    soak = Soak(cluster, Plan(TASKS, SEED, live=16, kill_every=3.0))
+    soak = TaskSoak(cluster, TaskPlan(TASKS, SEED, live=16, kill_every=3.0))
     try:
         if cluster.programs.missing:
             pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")

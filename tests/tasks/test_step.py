@@ -8,7 +8,7 @@ import pytest
 from labeler.contract import keys
 from tests.tasks.builders import NOW, job, later, placement, pod, rules, task
 from webhook.tasks.objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task
-from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, Observed, Step, next_step
+from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, ObservedTask, TaskStep, next_step
 
 DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-21T11:00:00Z"}
 COMPLETE = {
@@ -22,8 +22,8 @@ FAILURE = {
 }
 
 
-def step_of(made: Task, *more: Any, **seen: Any) -> Step:
-    return next_step(Observed(made, *more, **seen), rules(), NOW)
+def step_of(made: Task, *more: Any, **seen: Any) -> TaskStep:
+    return next_step(ObservedTask(made, *more, **seen), rules(), NOW)
 
 
 # --- the Job -----------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_a_task_that_cannot_be_waits_and_says_why() -> None:
 
 def test_a_task_that_is_being_deleted_is_left_alone() -> None:
     made = task(status={"phase": RUNNING}, **DELETED)
-    assert step_of(made) == Step("", "it is being deleted, and its Job with it", made.status)
+    assert step_of(made) == TaskStep("", "it is being deleted, and its Job with it", made.status)
 
 
 def test_a_job_that_was_deleted_by_hand_is_made_again_when_its_pods_are_gone() -> None:
@@ -135,15 +135,15 @@ def test_a_failure_says_why() -> None:
 def test_what_has_ended_stays_so_without_its_job() -> None:
     ended = step_of(task(), job(status=COMPLETE)).status
     made = task(status={"phase": ended.phase, "attempt": 0, "observedGeneration": 1})
-    assert step_of(made) == Step("", "it has ended", made.status)
+    assert step_of(made) == TaskStep("", "it has ended", made.status)
 
 
 def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
     ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T12:00:00Z", "observedGeneration": 1}
     made = task({"ttlSecondsAfterFinished": 60}, ended)
-    early = next_step(Observed(made), rules(), later(59))
+    early = next_step(ObservedTask(made), rules(), later(59))
     assert (early.act, early.due) == ("", later(60))
-    assert next_step(Observed(made), rules(), later(60)).act == EXPIRE
+    assert next_step(ObservedTask(made), rules(), later(60)).act == EXPIRE
 
 
 # --- the status --------------------------------------------------------------------------------------

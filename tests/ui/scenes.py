@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 
 from hack.local import nodes
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
@@ -20,7 +20,7 @@ from webhook.ui.access import Access, LaptopAccess
 from webhook.ui.app import create_app
 from webhook.ui.history import History, sample
 from webhook.ui.live import Artist, Live, Scene
-from webhook.ui.pages import Dependencies
+from webhook.ui.pages import PageDependencies
 
 COUNTING = Counting(("nvidia.com/gpu", "gpu.intel.com/i915"), ("nvidia.com/gpu.product",))
 GRID = nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2))
@@ -67,11 +67,11 @@ def cluster_of(
     placements: Mapping[str, Placement] | None = None,
     changes: Changes | None = None,
     size: int | None = None,
-) -> Cluster:
-    return Cluster(tuple(pods), node_objects(changes), placements or {}, lambda _: OwnerSays(size))
+) -> ClusterReading:
+    return ClusterReading(tuple(pods), node_objects(changes), placements or {}, lambda _: OwnerSays(size))
 
 
-def scene_of(cluster: Cluster) -> Scene:
+def scene_of(cluster: ClusterReading) -> Scene:
     return Artist(cluster, SETTINGS, COUNTING).scene()
 
 
@@ -111,7 +111,7 @@ class NoEvents:
 def page_of(scene: Scene | None, access: Access | None = None, size: int | None = None) -> FlaskClient:
     """A client of the page, logged in on the laptop unless `access` says otherwise."""
     live, api = cast(Live, StillLive(scene, size)), cast(Api, NoEvents())
-    app = create_app(Dependencies(live, SETTINGS, COUNTING, access or LaptopAccess("me", SECRET), api))
+    app = create_app(PageDependencies(live, SETTINGS, COUNTING, access or LaptopAccess("me", SECRET), api))
     client = app.test_client()
     if access is None:
         client.set_cookie("topogate-ui", SECRET, domain="localhost")

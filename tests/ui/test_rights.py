@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
-from webhook.ui.access import Seen
+from webhook.ui.access import CurrentViewer
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
 from webhook.ui.rights import BELIEVED_SECONDS, Answers, Gatekeeper, Viewer
 
@@ -31,8 +31,8 @@ class Granted:
     def viewer(self) -> Viewer:
         return Viewer("somebody")
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> Seen:
-        return Seen(viewer.user, self._rights, frozenset())
+    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+        return CurrentViewer(viewer.user, self._rights, frozenset())
 
     def login(self, token: str) -> Response:
         return Response(status=404)
@@ -95,7 +95,7 @@ def test_a_namespace_without_a_gang_is_asked_about_as_well() -> None:
     asked: list[str] = []
 
     class Noting(Granted):
-        def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> Seen:
+        def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
             asked.extend(sorted(namespaces))
             return super().seen(viewer, namespaces)
 

@@ -13,7 +13,7 @@ from webhook.admission.review import NewContainer, NewPod
 from webhook.kube.struct import Quantities
 from webhook.policy.values import Policy
 from webhook.scheduling import gpu_wishes
-from webhook.scheduling.gpu_wishes import Kind
+from webhook.scheduling.gpu_wishes import ContainerKind
 from webhook.text import one_line, quote, sentence_list
 
 LONGEST_WARNING: Final = 120
@@ -68,11 +68,11 @@ def _concerns_intel(pod: NewPod) -> bool:
     return any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each))
 
 
-def _all(pod: NewPod) -> Iterator[tuple[NewContainer, Kind]]:
+def _all(pod: NewPod) -> Iterator[tuple[NewContainer, ContainerKind]]:
     """Each container and what it is to the pod, in the order in which they run."""
     for each in pod.spec.init_containers or ():
-        yield each, Kind.SIDECAR if each.restart_policy == "Always" else Kind.INIT
-    yield from ((each, Kind.CONTAINER) for each in pod.spec.containers or ())
+        yield each, ContainerKind.SIDECAR if each.restart_policy == "Always" else ContainerKind.INIT
+    yield from ((each, ContainerKind.CONTAINER) for each in pod.spec.containers or ())
 
 
 def shown(found: list[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from webhook.cli import session, works
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.sweeper.settings import Settings, SettingsError, load
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator[str]:
-    yield from explain(Cluster.read(api), namespace, name, settings)
+    yield from explain(ClusterReading.read(api), namespace, name, settings)
 
 
 def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:

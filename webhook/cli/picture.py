@@ -24,8 +24,8 @@ def files(options: argparse.Namespace) -> "tuple[Settings, Policy]":
 
 def scene(api: "Api", settings: "Settings", policy: "Policy") -> "Scene":
     """The cluster, read once. Raises ApiError."""
-    from webhook.inquiry.reading import Cluster
+    from webhook.inquiry.reading import ClusterReading
     from webhook.ui.files import counting
     from webhook.ui.live import Artist
 
-    return Artist(Cluster.read(api), settings, counting(policy)).scene()
+    return Artist(ClusterReading.read(api), settings, counting(policy)).scene()

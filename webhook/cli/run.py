@@ -167,7 +167,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     """Say where it would go: 0 if it has a place now, 1 if it would wait or be refused."""
     import msgspec
 
-    from webhook.inquiry.reading import Cluster
+    from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse
     from webhook.kube.client import ApiError
     from webhook.kube.objects import Metadata, PriorityClass
@@ -176,7 +176,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     from webhook.policy.file import parse_policy
     from webhook.sweeper.settings import Settings
     from webhook.tasks.objects import Task
-    from webhook.tasks.wanted import RefusedError, Rules, job_wanted
+    from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
     task = msgspec.convert(made, Task)
     name = task.metadata.name
@@ -184,8 +184,8 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         policy = parse_policy(api.json("GET", _POLICY)["data"]["policy.yaml"], "the cluster's policy")
         # Whether the class exists is not for every user to see, and decides nothing about the place.
         classes = {each.priority_class_name: PriorityClass(metadata=Metadata()) for each in policy.tiers}
-        job = job_wanted(task, Rules(policy, classes))
-        cluster = Cluster.read(api)
+        job = job_wanted(task, TaskRules(policy, classes))
+        cluster = ClusterReading.read(api)
     except ApiError as error:
         say(
             f"{name} would be accepted. Where it would go is not for you to see: {session.sentence_of(error)}"

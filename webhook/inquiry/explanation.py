@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from labeler.contract import keys
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, place, victims
 from webhook.scheduling import unmodelled
@@ -26,7 +26,7 @@ class ExplainError(Exception):
     """There is nothing to explain; the message says why."""
 
 
-def explain(cluster: Cluster, namespace: str, name: str, settings: Settings) -> Iterator[str]:
+def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settings) -> Iterator[str]:
     """The explanation, line by line. Raises ExplainError for a pod that is not there."""
     pod = next(
         (p for p in cluster.pods if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None
@@ -50,7 +50,7 @@ def explain_gated(
     snapshot: Snapshot,
     settings: Settings,
     *,
-    now: "Now | None" = None,
+    now: "CurrentAnswer | None" = None,
     named: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """The explanation of one gated pod of a gang, line by line.
@@ -92,7 +92,7 @@ def explain_gated(
 
 
 @dataclass(frozen=True)
-class Now:
+class CurrentAnswer:
     """What the core answers for a gang at this moment, or the problem why it cannot be asked."""
 
     asked: Gang | None
@@ -100,7 +100,7 @@ class Now:
     problem: str = ""
 
 
-def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> Now:
+def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> CurrentAnswer:
     """Ask the core for places for the pods of a gang that have none."""
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
@@ -110,13 +110,13 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
             for each in asks(gang, view, (), snapshot.topology)
         ]
         answers = [(asked, place(asked, snapshot, options)) for asked in found]
-        return Now(*next((each for each in answers if not isinstance(each[1], NoFit)), answers[0]))
+        return CurrentAnswer(*next((each for each in answers if not isinstance(each[1], NoFit)), answers[0]))
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-        return Now(None, None, str(error))
+        return CurrentAnswer(None, None, str(error))
 
 
 def _said(
-    now: Now, gang: PodGang, snapshot: Snapshot, settings: Settings, named: Callable[[str], str]
+    now: CurrentAnswer, gang: PodGang, snapshot: Snapshot, settings: Settings, named: Callable[[str], str]
 ) -> Iterator[str]:
     answer, asked = now.answer, now.asked
     if answer is None or asked is None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterReading:
     """One reading of the cluster."""
 
     pods: tuple[Pod, ...]
@@ -35,7 +35,7 @@ class Cluster:
     size_of: Callable[[GangKey], OwnerSays]
 
     @classmethod
-    def read(cls, api: Api) -> "Cluster":
+    def read(cls, api: Api) -> "ClusterReading":
         """List what is needed. Raises ApiError."""
         return cls(
             tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),

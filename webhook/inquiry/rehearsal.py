@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.inquiry.reading import Cluster
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit, place
 from webhook.sweeper.decide.question import question
@@ -16,7 +16,7 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 
-def rehearse(cluster: Cluster, job: Mapping[str, Any], settings: Settings) -> Assignment | NoFit:
+def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings) -> Assignment | NoFit:
     """Place the pods of an indexed Job, beside what runs and what is promised. Raises PlacementError.
 
     What waits already is not placed first, so a gang that would be served before may still take the room.

@@ -17,7 +17,7 @@ CONNECT_SECONDS: Final = 5.0
 """The longest wait for a connection; less where the whole call may not take as long."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What came of one request."""
 
     status: int
@@ -39,14 +39,14 @@ class Brief:
     """What `send` raises where no answer comes, or only a part of it."""
 
     def __init__(self, identity: Identity) -> None:
-        """Nothing is sent yet. Raises OSError, ValueError."""
+        """Raises OSError, ValueError."""
         self._address = urlsplit(identity.server)
         self._tls = tls_of(identity) if self._address.scheme == "https" else None
         self._lock = threading.Lock()
 
     def send(
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], seconds: float
-    ) -> Answer:
+    ) -> HttpAnswer:
         """One request, never repeated. Raises `errors`."""
         target = urlsplit(url)
         with self._lock:
@@ -55,7 +55,7 @@ class Brief:
                 path = f"{target.path}?{target.query}" if target.query else target.path
                 connection.request(method, path, body=body, headers=headers)
                 answer = connection.getresponse()
-                return Answer(answer.status, answer.reason, answer.headers, answer.read())
+                return HttpAnswer(answer.status, answer.reason, answer.headers, answer.read())
             except self.errors:
                 self._close()
                 raise

@@ -20,10 +20,10 @@ from webhook.kube.identity import Identity, of_this_pod
 if TYPE_CHECKING:
     import urllib3
 
-    from webhook.kube.brief import Answer, Brief
+    from webhook.kube.brief import Brief, HttpAnswer
     from webhook.kube.pool import Pool
 
-R = TypeVar("R", bound="Answer | urllib3.BaseHTTPResponse")
+R = TypeVar("R", bound="HttpAnswer | urllib3.BaseHTTPResponse")
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -127,7 +127,7 @@ class Api:
         because only the caller knows whether a second try is safe.
         """
         transport: Brief | Pool = self._brief or self._make_pool()
-        response: Answer | urllib3.BaseHTTPResponse = self._sent(
+        response: HttpAnswer | urllib3.BaseHTTPResponse = self._sent(
             transport.send, transport.errors, method, path, query, body, content_type, timeout_seconds
         )
         return bytes(response.data)
@@ -266,7 +266,7 @@ def _brief(identity: Identity) -> "Brief | None":
     return Brief(identity) if serves(identity) else None
 
 
-def _refusal(method: str, path: str, response: "Answer | urllib3.BaseHTTPResponse") -> ApiError:
+def _refusal(method: str, path: str, response: "HttpAnswer | urllib3.BaseHTTPResponse") -> ApiError:
     """Turn an answer that is no success into an error that says what was refused and why."""
     text = bytes(response.data)[:4096]  # also for a stream: the body of a refusal is short
     reason, message = response.reason or "", text.decode(errors="replace").strip()

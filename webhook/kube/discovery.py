@@ -29,7 +29,7 @@ class _Resource(Struct, frozen=True):
     verbs: list[str] = msgspec.field(default_factory=list)
 
 
-class _Resources(Struct, frozen=True):
+class _ResourceList(Struct, frozen=True):
     resources: list[_Resource] = msgspec.field(default_factory=list)
 
 
@@ -62,5 +62,5 @@ def _watchable(api: Api, path: str) -> set[str]:
         if error.status == 404:
             return set()  # removed since the groups were listed
         raise
-    listed = msgspec.json.decode(body, type=_Resources).resources
+    listed = msgspec.json.decode(body, type=_ResourceList).resources
     return {each.name for each in listed if set(each.verbs) >= _VERBS}

@@ -98,9 +98,9 @@ def _proof(user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> tuple
         words = f"{user['username']}:{user.get('password') or ''}"
         return Fixed(f"Basic {base64.b64encode(words.encode()).decode()}"), certificate, key
     if user.get("exec"):
-        from webhook.kube.plugin import Plugin  # few need it, and it loads subprocess
+        from webhook.kube.plugin import CredentialPlugin  # few need it, and it loads subprocess
 
-        plugin = Plugin(user["exec"], cluster, folder)
+        plugin = CredentialPlugin(user["exec"], cluster, folder)
         given = plugin.certificate()
         return plugin, *(given or (certificate, key))
     return None, certificate, key

@@ -35,7 +35,7 @@ class Requests(Protocol):
         """One call with body and timeout_seconds; returns the decoded answer. Raises ApiError."""
 
 
-class _Spec(Struct, frozen=True, omit_defaults=True):
+class _LeaseSpec(Struct, frozen=True, omit_defaults=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -48,11 +48,11 @@ class _Record:
     """A Lease as read: whole, so that writing it back loses nothing, and the part that counts."""
 
     body: dict[str, Any]
-    spec: _Spec
+    spec: _LeaseSpec
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> "_Record":
-        return cls(body, msgspec.convert(body.get("spec") or {}, _Spec))
+        return cls(body, msgspec.convert(body.get("spec") or {}, _LeaseSpec))
 
 
 class Elector:
@@ -98,7 +98,7 @@ class Elector:
         self._told = False
         self._mine: _Record | None = None
         self._acquired = ""
-        self._observed: _Spec | None = None
+        self._observed: _LeaseSpec | None = None
         self._free_at = float("-inf")
         self._trouble: tuple[float, str] | None = (clock(), "it has not been read yet")
         self._stop = threading.Event()
@@ -132,7 +132,7 @@ class Elector:
             record = self._read()
             if record is not None and self._is_mine(record.spec):
                 # The API server accepts no duration of 0.
-                self._write(record, _Spec(holder_identity="", lease_duration_seconds=1))
+                self._write(record, _LeaseSpec(holder_identity="", lease_duration_seconds=1))
                 logger.info("lease_released name=%s", self._name)
         except ApiError as error:
             logger.warning("lease_not_released name=%s error=%r", self._name, str(error))
@@ -208,13 +208,13 @@ class Elector:
         spec = record.spec if record else None
         if spec == self._observed:
             return
-        last = spec or self._observed or _Spec()
+        last = spec or self._observed or _LeaseSpec()
         self._observed = spec
         self._free_at = self._clock() + (last.lease_duration_seconds or self._lease_seconds)
         if spec is not None and not spec.holder_identity:
             self._free_at = float("-inf")
 
-    def _is_mine(self, spec: _Spec) -> bool:
+    def _is_mine(self, spec: _LeaseSpec) -> bool:
         # The time of acquisition tells this process from an earlier one of the same name.
         return (
             spec.holder_identity == self._identity
@@ -232,7 +232,7 @@ class Elector:
             transitions += record is not None
         self._mine = self._write(
             record,
-            _Spec(
+            _LeaseSpec(
                 holder_identity=self._identity,
                 lease_duration_seconds=self._lease_seconds,
                 acquire_time=self._acquired,
@@ -254,7 +254,7 @@ class Elector:
                 return None
             raise
 
-    def _write(self, record: _Record | None, spec: _Spec) -> _Record:
+    def _write(self, record: _Record | None, spec: _LeaseSpec) -> _Record:
         if record is None:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",

@@ -25,7 +25,7 @@ _TOLD: Final = (
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
-class Plugin:
+class CredentialPlugin:
     """The credential of one user. Safe for use by many threads."""
 
     def __init__(

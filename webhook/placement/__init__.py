@@ -13,7 +13,7 @@ from webhook.placement.model import (
     Member,
     Mode,
     Nearest,
-    Node,
+    NodeInfo,
     NoFit,
     Objective,
     Options,
@@ -31,7 +31,7 @@ from webhook.placement.snapshot import Snapshot
 
 __all__ = [
     "Anchor", "Assignment", "Budget", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest",
-    "NoFit", "Node", "Objective", "Options", "Placed", "PlacementError", "PodClass",
+    "NoFit", "NodeInfo", "Objective", "Options", "Placed", "PlacementError", "PodClass",
     "Requirement", "Rules", "Slice", "Slots", "Snapshot", "Taint", "Term", "Toleration", "Topology",
     "Usage", "check", "place", "vector",
 ]  # fmt: skip

@@ -89,7 +89,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeInfo:
     """A node as far as placement cares."""
 
     name: str

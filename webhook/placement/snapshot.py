@@ -10,7 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webhook.placement.cards.state import CardState, card_state
-from webhook.placement.model import Assignment, Gang, Node, Placed, PlacementError, PodClass, Topology, Usage
+from webhook.placement.model import (
+    Assignment,
+    Gang,
+    NodeInfo,
+    Placed,
+    PlacementError,
+    PodClass,
+    Topology,
+    Usage,
+)
 from webhook.placement.names import natural
 
 Path = tuple[str, ...]
@@ -20,7 +29,7 @@ Path = tuple[str, ...]
 class NodeState:
     """A node, its place (None: no full label family) and what its pods leave free."""
 
-    node: Node
+    node: NodeInfo
     path: Path | None
     usages: tuple[Usage, ...]
     free: Mapping[str, int]
@@ -36,7 +45,7 @@ class NodeState:
         return node_state(self.node, self.path, usages)
 
 
-def node_state(node: Node, path: Path | None, usages: tuple[Usage, ...]) -> NodeState:
+def node_state(node: NodeInfo, path: Path | None, usages: tuple[Usage, ...]) -> NodeState:
     """What a node has free beside its pods. Amounts may go below 0 where a node is over-committed."""
     free = dict(node.allocatable)
     for usage in usages:
@@ -48,7 +57,7 @@ def node_state(node: Node, path: Path | None, usages: tuple[Usage, ...]) -> Node
     return NodeState(node, path, usages, free, cards)
 
 
-def _card_state(node: Node, number: int, usages: tuple[Usage, ...]) -> CardState:
+def _card_state(node: NodeInfo, number: int, usages: tuple[Usage, ...]) -> CardState:
     card = node.cards[number]
     used: dict[str, int] = {}
     tiles: frozenset[int] = frozenset()
@@ -137,7 +146,7 @@ class Snapshot:
 
     @staticmethod
     def build(
-        nodes: Iterable[Node],
+        nodes: Iterable[NodeInfo],
         usage: Iterable[tuple[str, Usage]],
         topology: Topology | None = None,
         previous: "Snapshot | None" = None,

@@ -67,7 +67,7 @@ class OptionalPolicy:
     """The policy for a program that can do without: one that cannot be read is told, and looked for again."""
 
     def __init__(self, path: Path | None) -> None:
-        """Nothing is read yet. path: None for no policy at all."""
+        """path: None for no policy at all."""
         self._path = path
         self._store: PolicyStore | None = None
         self._faults: list[str] = []

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from webhook.kube import objects
-from webhook.placement.model import Node, PodClass, Usage, vector
+from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 from webhook.placement.synthetic import WHOLE
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, terms_of
 
@@ -108,7 +108,7 @@ class Conflicts:
             taken[name] = WHOLE if name in kind else 1
         return taken
 
-    def node(self, _: objects.Node, node: Node) -> Node:
+    def node(self, _: objects.Node, node: NodeInfo) -> NodeInfo:
         """The node with what it has of these resources."""
         return replace(node, allocatable={**node.allocatable, **self.capacity})
 

@@ -17,7 +17,7 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
 from webhook.placement.model import CardWish, PodClass, Usage, vector
 from webhook.scheduling import gpu_wishes
-from webhook.scheduling.gpu_wishes import Kind
+from webhook.scheduling.gpu_wishes import ContainerKind
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -70,14 +70,14 @@ def _amounts(container: objects.Container) -> ContainerAmounts:
 def _fault(pod: objects.Pod) -> str:
     """What makes it pointless to look for cards, "" if nothing does."""
     spec = pod.spec
-    asking = [_asking(each, Kind.CONTAINER) for each in spec.containers]
+    asking = [_asking(each, ContainerKind.CONTAINER) for each in spec.containers]
     for each in spec.init_containers:
-        asking.append(_asking(each, Kind.SIDECAR if _goes_on(each) else Kind.INIT))
+        asking.append(_asking(each, ContainerKind.SIDECAR if _goes_on(each) else ContainerKind.INIT))
     found = gpu_wishes.faults(asking, pod.metadata.annotations)
     return next((fault.text for fault in found if fault.refused), "")
 
 
-def _asking(container: objects.Container, kind: Kind) -> gpu_wishes.Asking:
+def _asking(container: objects.Container, kind: ContainerKind) -> gpu_wishes.Asking:
     resources = container.resources
     amounts = gpu_wishes.intel({**resources.limits, **resources.requests})
     return gpu_wishes.Asking(container.name, amounts, kind)

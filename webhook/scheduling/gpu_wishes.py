@@ -22,7 +22,7 @@ Written = Mapping[str, str | int | float]
 """Resource name -> quantity as its author wrote it."""
 
 
-class Kind(StrEnum):
+class ContainerKind(StrEnum):
     """What a container is to its pod. A sidecar is an init container that goes on (restartPolicy Always)."""
 
     CONTAINER = "container"
@@ -36,7 +36,7 @@ class Asking:
 
     name: str
     amounts: Written
-    kind: Kind = Kind.CONTAINER
+    kind: ContainerKind = ContainerKind.CONTAINER
 
     @property
     def plugins(self) -> list[str]:
@@ -102,7 +102,7 @@ def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
     kinds = {name for each in asking for name in each.plugins}
     if len(kinds) > 1 and all(len(each.plugins) == 1 for each in asking):
         yield Fault(f"containers ask for {_BOTH}", refused=False)
-    beside = [each for each in asking if each.kind is Kind.CONTAINER]
+    beside = [each for each in asking if each.kind is ContainerKind.CONTAINER]
     without = [each for each in beside if not whole(each.amounts.get(keys.TILES, 0))]
     if without and len(without) < len(beside):
         # The node's side would hand the tiles to the wrong container.
@@ -115,7 +115,7 @@ def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
 def _lent(asking: Iterable[Asking], chosen_for: Sequence[Asking]) -> Iterator[Fault]:
     """Annotations name cards for containers alone. What else asks is lent those of the first that asks."""
     for each in asking:
-        if each.kind is Kind.CONTAINER:
+        if each.kind is ContainerKind.CONTAINER:
             continue
         plugin = each.plugins[0]
         host = next((other for other in chosen_for if other.plugins[0] == plugin), None)
@@ -123,11 +123,11 @@ def _lent(asking: Iterable[Asking], chosen_for: Sequence[Asking]) -> Iterator[Fa
             # An init container that is done no longer matters; a sidecar's card would be counted by nobody.
             yield Fault(
                 f"{each}: no container asks for {plugin}, so no card is chosen for it",
-                refused=each.kind is Kind.SIDECAR,
+                refused=each.kind is ContainerKind.SIDECAR,
             )
         elif each.count > host.count:
             yield Fault(f"{each}: asks for {each.count} GPUs of the {host.count} of {host}; ask for no more")
-        if each.kind is Kind.SIDECAR and whole(each.amounts.get(keys.TILES, 0)):
+        if each.kind is ContainerKind.SIDECAR and whole(each.amounts.get(keys.TILES, 0)):
             yield Fault(f"{each}: asks for {keys.TILES}; it is lent a container's tiles, ask for none")
 
 
@@ -153,12 +153,12 @@ def _fractions(container: Asking) -> Iterator[Fault]:
         elif name == keys.TILES and 0 < amount < count:
             yield Fault(
                 f"{container}: {amount} tiles for {count} GPUs; ask for at least one tile a GPU",
-                refused=container.kind is not Kind.INIT,
+                refused=container.kind is not ContainerKind.INIT,
             )
         elif count and amount % count:
             yield Fault(
                 f"{container}: {name} {amount} does not divide by {count} GPUs",
-                refused=container.kind is not Kind.INIT,
+                refused=container.kind is not ContainerKind.INIT,
             )
 
 
@@ -181,7 +181,7 @@ def _same_card(containers: Sequence[Asking], annotations: Mapping[str, str]) -> 
     if value is None:
         return
     names = same_card_names(value)
-    regular = {each.name: each for each in containers if each.kind is Kind.CONTAINER}
+    regular = {each.name: each for each in containers if each.kind is ContainerKind.CONTAINER}
     unknown = [name for name in names if name not in regular]
     if len(set(names)) != len(names) or len(names) < 2:
         yield Fault(f"{key}: {quote(value)} must name two or more different containers")
@@ -206,5 +206,5 @@ def _links(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iter
     if key not in annotations:
         return
     for container in containers:
-        if container.kind is Kind.CONTAINER and container.count % 2:
+        if container.kind is ContainerKind.CONTAINER and container.count % 2:
             yield Fault(f"{key}: {container} asks for {container.count} GPUs; links join pairs")

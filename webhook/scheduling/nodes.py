@@ -16,7 +16,7 @@ from labeler.contract.labels import XeLink, decode_cards, decode_numa_map, decod
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Taint
-from webhook.placement.model import Card, Node
+from webhook.placement.model import Card, NodeInfo
 
 _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
 
@@ -24,7 +24,7 @@ Labels = Mapping[str, str]
 T = TypeVar("T")
 
 
-def node_of(node: objects.Node) -> Node:
+def node_of(node: objects.Node) -> NodeInfo:
     """A node with its cards; if their numbers or the amounts cannot be read, a `problem` and no cards."""
     problem = ""
     cards: tuple[Card, ...] = ()
@@ -36,7 +36,7 @@ def node_of(node: objects.Node) -> Node:
         problem = f"unreadable node ({error})"
     if node.metadata.deletion_timestamp is not None:
         problem = "being deleted"
-    return Node(
+    return NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels,
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),

@@ -71,7 +71,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _StepOrders:
     """What a step has ordered, and in how many seconds it is due again."""
 
     orders: Orders
@@ -101,7 +101,7 @@ class Sweeper:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         seen = self._observe()
         finished = self._step("finish", seen.view, lambda: self._finish(seen))
-        repaired = self._step("repair", seen.view, lambda: self._repair.lost(seen.view))
+        repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
         gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.size_of, seen.view.gang_labels)
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
@@ -164,7 +164,7 @@ class Sweeper:
 
     # --- apply ----------------------------------------------------------------------------------
 
-    def _step(self, phase: str, view: View, decide: Callable[[], Orders]) -> _Step:
+    def _step(self, phase: str, view: View, decide: Callable[[], Orders]) -> _StepOrders:
         """Decide one thing for all, and have it done. A defect keeps no other step from its work."""
         with self._guarded(phase):
             orders = decide()
@@ -176,8 +176,8 @@ class Sweeper:
             with self._guarded("measure"):
                 self._figures.hear(orders, done)
             is_settled = not done.failed and not done.evicted
-            return _Step(orders, orders.due_seconds if is_settled else SOON_SECONDS)
-        return _Step(Orders(), SOON_SECONDS)
+            return _StepOrders(orders, orders.due_seconds if is_settled else SOON_SECONDS)
+        return _StepOrders(Orders(), SOON_SECONDS)
 
     def _remember(self, done: Done) -> None:
         self._expectations.add(done.released)

@@ -12,11 +12,11 @@ import msgspec
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.tasks import objects, status
-from webhook.tasks.objects import FAILED, GROUP_VERSION, KIND, Job, Task, TaskStatus
+from webhook.tasks.objects import FAILED, GROUP_VERSION, KIND, Task, TaskJob, TaskStatus
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.status import ACCEPTED
-from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, Observed, Step, next_step
-from webhook.tasks.wanted import Rules
+from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, ObservedTask, TaskStep, next_step
+from webhook.tasks.wanted import TaskRules
 
 ACTION: Final = "RunTask"
 _AGAIN_SECONDS: Final = 0.5
@@ -29,7 +29,7 @@ _LAST_RETRY_SECONDS: Final = 60.0
 
 logger = logging.getLogger("webhook.tasks")
 _task_decoder: Final = msgspec.json.Decoder(Task)
-_job_decoder: Final = msgspec.json.Decoder(Job)
+_job_decoder: Final = msgspec.json.Decoder(TaskJob)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Controller:
         api: Api,
         cache: Cache,
         queue: Queue,
-        rules: Callable[[], Rules],
+        rules: Callable[[], TaskRules],
         recorder: Recorder | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -102,7 +102,7 @@ class Controller:
             return task
         return mine
 
-    def _take(self, seen: Observed) -> None:
+    def _take(self, seen: ObservedTask) -> None:
         now = datetime.now(UTC)
         step = next_step(seen, self._rules(), now)
         refusal = self._refusals.get(seen.task.key)
@@ -124,7 +124,7 @@ class Controller:
             logger.info("step task=%s act=%s why=%r", task.key, step.act, step.why)
             self._act(task, seen, step)
 
-    def _act(self, task: Task, seen: Observed, step: Step) -> None:
+    def _act(self, task: Task, seen: ObservedTask, step: TaskStep) -> None:
         metadata, job = task.metadata, seen.job
         path = objects.jobs_path(metadata.namespace, metadata.name)
         if step.act == CREATE:
@@ -138,7 +138,7 @@ class Controller:
             body = {"metadata": guard, "spec": step.body}
             self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
-    def _create(self, task: Task, step: Step) -> None:
+    def _create(self, task: Task, step: TaskStep) -> None:
         path = objects.jobs_path(task.metadata.namespace)
         try:
             self._api.request("POST", path, body=step.body)
@@ -179,7 +179,7 @@ class Controller:
         if said != task.status and self._leads():
             self._write_status(task, said)
 
-    def _delete(self, path: str, what: Task | Job, propagation: str) -> None:
+    def _delete(self, path: str, what: Task | TaskJob, propagation: str) -> None:
         self._api.request(
             "DELETE",
             path,
@@ -234,4 +234,4 @@ class Controller:
 
 def _refused(task: Task, refusal: _Refusal) -> TaskStatus:
     fault = f"the API server refuses its Job: {refusal.message}"
-    return status.pending(task, fault, status.Now(datetime.now(UTC), fault, "JobRefused"))
+    return status.pending(task, fault, status.StatusContext(datetime.now(UTC), fault, "JobRefused"))

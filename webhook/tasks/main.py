@@ -26,7 +26,7 @@ from webhook.policy.store import PolicyStore
 from webhook.probes import serve
 from webhook.tasks.controller import Controller
 from webhook.tasks.observe import Cache, Queue
-from webhook.tasks.wanted import DEFAULT_COMMAND, DEFAULT_IMAGE, Rules
+from webhook.tasks.wanted import DEFAULT_COMMAND, DEFAULT_IMAGE, TaskRules
 
 LEASE: Final = "topogate-tasks"
 NAMESPACE: Final = "topogate-system"
@@ -67,7 +67,7 @@ class Service:
         """Take steps for as long as this process leads. The cluster is read anew each time."""
         queue = Queue()
         cache = self.cache = Cache(self.api, queue)
-        rules: Callable[[], Rules] = lambda: Rules(  # noqa: E731
+        rules: Callable[[], TaskRules] = lambda: TaskRules(  # noqa: E731
             self.policy.policy, cache.priority_classes(), self.default_image, self.default_command
         )
         controller = Controller(self.api, cache, queue, rules, self.recorder, self.leads)

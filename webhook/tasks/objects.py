@@ -32,7 +32,7 @@ class TaskMetadata(Metadata, frozen=True):
     generation: int = 0
 
 
-class Topology(Struct, frozen=True):
+class TopologyWishes(Struct, frozen=True):
     """Wishes for the place, each the name of a level or ""."""
 
     required: str = ""
@@ -67,7 +67,7 @@ class TaskSpec(Struct, frozen=True):
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     attempt: int = 0
-    topology: Topology = Topology()
+    topology: TopologyWishes = TopologyWishes()
     template: dict[str, Any] | None = None
 
 
@@ -131,14 +131,14 @@ class JobCondition(Struct, frozen=True):
     last_transition_time: str | None = None
 
 
-class JobSpec(Struct, frozen=True):
+class TaskJobSpec(Struct, frozen=True):
     """Of a Job's spec that which may change."""
 
     suspend: bool = False
     active_deadline_seconds: int | None = None
 
 
-class JobStatus(Struct, frozen=True):
+class TaskJobStatus(Struct, frozen=True):
     """How far a Job is."""
 
     active: int = 0
@@ -148,12 +148,12 @@ class JobStatus(Struct, frozen=True):
     conditions: tuple[JobCondition, ...] = ()
 
 
-class Job(Struct, frozen=True):
+class TaskJob(Struct, frozen=True):
     """A Job."""
 
     metadata: Metadata
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
+    spec: TaskJobSpec = TaskJobSpec()
+    status: TaskJobStatus = TaskJobStatus()
 
     @property
     def end(self) -> JobCondition | None:
@@ -162,7 +162,7 @@ class Job(Struct, frozen=True):
         return next((each for each in over if each.type in ("Complete", "Failed")), None)
 
 
-class Waits(Struct, frozen=True):
+class ContainerStateWaiting(Struct, frozen=True):
     """Why a container does not run yet."""
 
     reason: str = ""
@@ -178,7 +178,7 @@ class Runs(Struct, frozen=True):
 class ContainerState(Struct, frozen=True):
     """At most one of the three is there."""
 
-    waiting: Waits | None = None
+    waiting: ContainerStateWaiting | None = None
     running: Runs | None = None
     terminated: Runs | None = None
 
@@ -206,7 +206,7 @@ class WorkerStatus(Struct, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Worker(Struct, frozen=True):
+class TaskPod(Struct, frozen=True):
     """A pod of a task's Job."""
 
     metadata: Metadata

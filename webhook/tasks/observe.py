@@ -13,8 +13,8 @@ from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.placements import Placement
 from webhook.tasks import objects
-from webhook.tasks.objects import Job, Task, Worker
-from webhook.tasks.step import Observed
+from webhook.tasks.objects import Task, TaskJob, TaskPod
+from webhook.tasks.step import ObservedTask
 
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _JOB_GANG: Final = "Job/"
@@ -62,14 +62,14 @@ class Cache:
         """Prepare; start() begins to read."""
         self._queue = queue
         self._lock = threading.Lock()
-        self._workers: dict[str, dict[str, Worker]] = {}
+        self._workers: dict[str, dict[str, TaskPod]] = {}
         self._placements: dict[str, dict[str, Placement]] = {}
         self.tasks = Informer(api, objects.ALL, Task, on_event=self._task_event)
         self.jobs = Informer(
-            api, objects.ALL_JOBS, Job, on_event=self._job_event, label_selector=keys.TASK_LABEL
+            api, objects.ALL_JOBS, TaskJob, on_event=self._job_event, label_selector=keys.TASK_LABEL
         )
         self.pods = Informer(
-            api, objects.ALL_PODS, Worker, on_event=self._pod_event, label_selector=keys.TASK_UID_LABEL
+            api, objects.ALL_PODS, TaskPod, on_event=self._pod_event, label_selector=keys.TASK_UID_LABEL
         )
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         self.classes = Informer(api, CLASSES, PriorityClass, on_event=lambda *_: self.all_again())
@@ -113,7 +113,7 @@ class Cache:
         for key in self.tasks.items():
             self._queue.add(key)
 
-    def observed(self, task: Task, job: Job | None = None) -> Observed:
+    def observed(self, task: Task, job: TaskJob | None = None) -> ObservedTask:
         """What there is of a task. job: one that was just read, instead of the copy."""
         key = task.key
         job = job or self.jobs.get(key)
@@ -121,7 +121,7 @@ class Cache:
             workers = list(self._workers.get(key, {}).values())
             plans = list(self._placements.get(key, {}).values())
         uid = job.metadata.uid if job is not None else ""
-        return Observed(
+        return ObservedTask(
             task,
             job,
             [pod for pod in workers if pod.metadata.labels.get(keys.TASK_UID_LABEL) == task.metadata.uid],
@@ -135,12 +135,12 @@ class Cache:
         if task is not None:
             self._queue.add(task.key)
 
-    def _job_event(self, before: Job | None, after: Job | None) -> None:
+    def _job_event(self, before: TaskJob | None, after: TaskJob | None) -> None:
         job = after or before
         if job is not None:
             self._queue.add(f"{job.metadata.namespace}/{job.metadata.name}")
 
-    def _pod_event(self, before: Worker | None, after: Worker | None) -> None:
+    def _pod_event(self, before: TaskPod | None, after: TaskPod | None) -> None:
         for pod in (before, after):
             if pod is None:
                 continue

@@ -17,11 +17,11 @@ from webhook.tasks.objects import (
     SUCCEEDED,
     SUSPENDED,
     WAITING,
-    Job,
     Task,
     TaskCondition,
+    TaskJob,
+    TaskPod,
     TaskStatus,
-    Worker,
 )
 from webhook.workloads.marks import JOB_INDEX_KEY
 
@@ -35,7 +35,7 @@ _MOST_CARDS: Final = 8
 
 
 @dataclass(frozen=True)
-class Now:
+class StatusContext:
     """When a status is written, and what is said of the task's acceptance. fault: "" where it is accepted."""
 
     time: datetime
@@ -43,7 +43,7 @@ class Now:
     fault_reason: str = ""
 
 
-def pending(task: Task, reason: str, now: Now) -> TaskStatus:
+def pending(task: Task, reason: str, now: StatusContext) -> TaskStatus:
     """A task without a Job that could say more."""
     fresh = _begun(task)
     accepted = _accepted(now)
@@ -51,7 +51,7 @@ def pending(task: Task, reason: str, now: Now) -> TaskStatus:
     return _with_conditions(replace(fresh, phase=PENDING, reason=_cut(reason)), task, [accepted, placed], now)
 
 
-def finished(task: Task, job: Job, pods: Sequence[Worker], now: Now) -> TaskStatus:
+def finished(task: Task, job: TaskJob, pods: Sequence[TaskPod], now: StatusContext) -> TaskStatus:
     """The end of an attempt. The Job's end condition must be there."""
     end = job.end
     assert end is not None
@@ -74,7 +74,12 @@ def finished(task: Task, job: Job, pods: Sequence[Worker], now: Now) -> TaskStat
 
 
 def live(
-    task: Task, job: Job, pods: Sequence[Worker], placement: Placement | None, now: Now, note: str = ""
+    task: Task,
+    job: TaskJob,
+    pods: Sequence[TaskPod],
+    placement: Placement | None,
+    now: StatusContext,
+    note: str = "",
 ) -> TaskStatus:
     """A task whose Job stands. pods: those of this Job. note: what else is to be said."""
     facts = _facts(task, job, pods)
@@ -108,7 +113,7 @@ def rfc3339(time: datetime) -> str:
 
 
 def _phase(
-    task: Task, job: Job, ours: Sequence[Worker], done: int, placement: Placement | None
+    task: Task, job: TaskJob, ours: Sequence[TaskPod], done: int, placement: Placement | None
 ) -> tuple[str, str]:
     running = sum(_runs(pod) for pod in ours)
     if task.spec.suspend or job.spec.suspend:
@@ -128,7 +133,7 @@ def _phase(
     return PENDING, "its pods are being made" if not done else ""
 
 
-def _why_waiting(waiting: Sequence[Worker], placement: Placement | None) -> str:
+def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None) -> str:
     if placement is not None and placement.status.reason and placement.status.state != placements.BOUND:
         return placement.status.reason
     if any(pod.spec.scheduling_gates for pod in waiting):
@@ -142,7 +147,7 @@ def _why_waiting(waiting: Sequence[Worker], placement: Placement | None) -> str:
     return next(said, "its pods wait for kube-scheduler")
 
 
-def _why_starting(pods: Iterable[Worker]) -> str:
+def _why_starting(pods: Iterable[TaskPod]) -> str:
     for pod in pods:
         for container in pod.status.container_statuses:
             waits = container.state.waiting
@@ -151,7 +156,7 @@ def _why_starting(pods: Iterable[Worker]) -> str:
     return ""
 
 
-def _runs(pod: Worker) -> bool:
+def _runs(pod: TaskPod) -> bool:
     return pod.status.phase == RUNNING
 
 
@@ -173,7 +178,7 @@ def _begun(task: Task) -> TaskStatus:
     )
 
 
-def _facts(task: Task, job: Job, pods: Sequence[Worker]) -> TaskStatus:
+def _facts(task: Task, job: TaskJob, pods: Sequence[TaskPod]) -> TaskStatus:
     ours = sorted((pod for pod in pods if pod.spec.node_name), key=_rank)
     current = [pod for pod in ours if not pod.is_over] or ours
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in current))
@@ -193,12 +198,12 @@ def _facts(task: Task, job: Job, pods: Sequence[Worker]) -> TaskStatus:
     )
 
 
-def _rank(pod: Worker) -> tuple[int, str]:
+def _rank(pod: TaskPod) -> tuple[int, str]:
     text = pod.metadata.labels.get(JOB_INDEX_KEY) or pod.metadata.annotations.get(JOB_INDEX_KEY) or ""
     return int(text) if text.isdecimal() else 1 << 31, pod.metadata.name
 
 
-def _cards(pods: Sequence[Worker]) -> str:
+def _cards(pods: Sequence[TaskPod]) -> str:
     """The chosen cards, in the order of rank: "card0,card1" of one pod, joined by "; " for several."""
     chosen = [pod.metadata.annotations.get(keys.GAS_CARDS_ANNOTATION, "") for pod in pods]
     told = [cards for cards in chosen if cards]
@@ -206,7 +211,7 @@ def _cards(pods: Sequence[Worker]) -> str:
     return "; ".join(told[:_MOST_CARDS]) + more
 
 
-def _began(pod: Worker) -> str:
+def _began(pod: TaskPod) -> str:
     states = [container.state for container in pod.status.container_statuses]
     times = [each.started_at for state in states for each in (state.running, state.terminated) if each]
     return min((time for time in times if time), default="")
@@ -215,14 +220,14 @@ def _began(pod: Worker) -> str:
 # --- conditions -------------------------------------------------------------------------------------
 
 
-def _accepted(now: Now) -> TaskCondition:
+def _accepted(now: StatusContext) -> TaskCondition:
     if now.fault:
         return TaskCondition(type=ACCEPTED, status="False", reason=now.fault_reason, message=_cut(now.fault))
     return TaskCondition(type=ACCEPTED, status="True", reason="Accepted", message="A Job can be made of it.")
 
 
 def _with_conditions(
-    status: TaskStatus, task: Task, conditions: Sequence[TaskCondition], now: Now
+    status: TaskStatus, task: Task, conditions: Sequence[TaskCondition], now: StatusContext
 ) -> TaskStatus:
     """The conditions, with the time of the last change of each."""
     before = {each.type: each for each in task.status.conditions}

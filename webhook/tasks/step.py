@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from labeler.contract import keys
 from webhook.kube.placements import Placement
 from webhook.tasks import status
-from webhook.tasks.objects import KIND, Job, Task, TaskStatus, Worker
-from webhook.tasks.status import Now
-from webhook.tasks.wanted import RefusedError, Rules, job_wanted
+from webhook.tasks.objects import KIND, Task, TaskJob, TaskPod, TaskStatus
+from webhook.tasks.status import StatusContext
+from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
 CREATE: Final = "create"
 DELETE: Final = "delete"
@@ -26,7 +26,7 @@ EXPIRE: Final = "expire"
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedTask:
     """One task and what there is of it.
 
     job: the Job of its name, whoever made it. pods: all pods of its Jobs, also of one that is gone already.
@@ -34,13 +34,13 @@ class Observed:
     """
 
     task: Task
-    job: Job | None = None
-    pods: Sequence[Worker] = ()
+    job: TaskJob | None = None
+    pods: Sequence[TaskPod] = ()
     placement: Placement | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class TaskStep:
     """What to do: first make the status say this, then act.
 
     act: "" for nothing. why: for the log. body: the Job to create, or the change of its spec. due: when to
@@ -54,11 +54,11 @@ class Step:
     due: datetime | None = None
 
 
-def next_step(seen: Observed, rules: Rules, time: datetime) -> Step:
+def next_step(seen: ObservedTask, rules: TaskRules, time: datetime) -> TaskStep:
     """Decide the next step. The status that comes with it is true before the act is done."""
     task = seen.task
     if task.metadata.deletion_timestamp:
-        return Step("", "it is being deleted, and its Job with it", task.status)
+        return TaskStep("", "it is being deleted, and its Job with it", task.status)
     if task.is_finished:
         return _after_the_end(task, time)
     now, body = _judged(task, rules, time)
@@ -71,56 +71,56 @@ def next_step(seen: Observed, rules: Rules, time: datetime) -> Step:
         said = status.pending(task, "its earlier attempt ends first", now)
         return _gone_first(seen.job, "another attempt is wanted", said)
     if seen.job.end is not None:
-        return Step("", "its Job has ended", status.finished(task, seen.job, pods, now))
+        return TaskStep("", "its Job has ended", status.finished(task, seen.job, pods, now))
     if seen.job.metadata.deletion_timestamp:
-        return Step("", "its Job is being deleted", status.pending(task, "its Job is being deleted", now))
+        return TaskStep("", "its Job is being deleted", status.pending(task, "its Job is being deleted", now))
     return _beside_job(seen, seen.job, pods, body, now)
 
 
-def _judged(task: Task, rules: Rules, time: datetime) -> tuple[Now, dict[str, Any] | None]:
+def _judged(task: Task, rules: TaskRules, time: datetime) -> tuple[StatusContext, dict[str, Any] | None]:
     try:
-        return Now(time), job_wanted(task, rules)
+        return StatusContext(time), job_wanted(task, rules)
     except RefusedError as error:
-        return Now(time, str(error), error.reason), None
+        return StatusContext(time, str(error), error.reason), None
 
 
-def _after_the_end(task: Task, time: datetime) -> Step:
+def _after_the_end(task: Task, time: datetime) -> TaskStep:
     seen = task.status
     if seen.observed_generation != task.metadata.generation:
         seen = replace(seen, observed_generation=task.metadata.generation)
     seconds = task.spec.ttl_seconds_after_finished
     if seconds is None or not seen.finish_time:
-        return Step("", "it has ended", seen)
+        return TaskStep("", "it has ended", seen)
     due = datetime.fromisoformat(seen.finish_time) + timedelta(seconds=seconds)
     if time < due:
-        return Step("", "it has ended, and is deleted later", seen, due=due)
-    return Step(EXPIRE, "its time after the end is over", seen)
+        return TaskStep("", "it has ended, and is deleted later", seen, due=due)
+    return TaskStep(EXPIRE, "its time after the end is over", seen)
 
 
-def _without_job(seen: Observed, body: dict[str, Any] | None, now: Now) -> Step:
+def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusContext) -> TaskStep:
     if body is None:
-        return Step("", now.fault_reason, status.pending(seen.task, now.fault, now))
+        return TaskStep("", now.fault_reason, status.pending(seen.task, now.fault, now))
     left = [pod.metadata.name for pod in seen.pods if not pod.is_over]
     if left:
         said = f"pod {min(left)} of its earlier Job has not ended yet"
-        return Step("", "pods of an earlier Job are there", status.pending(seen.task, said, now))
-    return Step(CREATE, "it has no Job", status.pending(seen.task, "its Job is being made", now), body)
+        return TaskStep("", "pods of an earlier Job are there", status.pending(seen.task, said, now))
+    return TaskStep(CREATE, "it has no Job", status.pending(seen.task, "its Job is being made", now), body)
 
 
-def _beside_foreign_job(task: Task, job: Job, now: Now) -> Step:
+def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskStep:
     owner = job.metadata.controller
     if job.metadata.deletion_timestamp or (owner and owner.kind == KIND and owner.name == task.metadata.name):
         said = status.pending(task, "the Job of an earlier task of this name ends first", now)
-        return Step("", "an earlier task's Job is there", said)
+        return TaskStep("", "an earlier task's Job is there", said)
     name = job.metadata.name
     fault = f"Job {name} is there already and not of this task: delete it, or give the task another name"
-    taken = Now(now.time, now.fault or fault, now.fault_reason or "JobNameTaken")
-    return Step("", "its name is taken", status.pending(task, taken.fault, taken))
+    taken = StatusContext(now.time, now.fault or fault, now.fault_reason or "JobNameTaken")
+    return TaskStep("", "its name is taken", status.pending(task, taken.fault, taken))
 
 
 def _beside_job(
-    seen: Observed, job: Job, pods: Sequence[Worker], body: dict[str, Any] | None, now: Now
-) -> Step:
+    seen: ObservedTask, job: TaskJob, pods: Sequence[TaskPod], body: dict[str, Any] | None, now: StatusContext
+) -> TaskStep:
     """A Job that stands. What it cannot be any more (body is None) does not end what runs."""
     task, note = seen.task, ""
     if body is not None:
@@ -137,20 +137,22 @@ def _beside_job(
         change["suspend"] = task.spec.suspend
     if job.spec.active_deadline_seconds != task.spec.active_deadline_seconds:
         change["activeDeadlineSeconds"] = task.spec.active_deadline_seconds
-    return Step(CHANGE if change else "", "its Job is as wanted" if not change else str(change), said, change)
+    return TaskStep(
+        CHANGE if change else "", "its Job is as wanted" if not change else str(change), said, change
+    )
 
 
-def _gone_first(job: Job, why: str, said: TaskStatus) -> Step:
+def _gone_first(job: TaskJob, why: str, said: TaskStatus) -> TaskStep:
     if job.metadata.deletion_timestamp:
-        return Step("", "its Job is being deleted", said)
-    return Step(DELETE, why, said)
+        return TaskStep("", "its Job is being deleted", said)
+    return TaskStep(DELETE, why, said)
 
 
-def _is_of(task: Task, job: Job) -> bool:
+def _is_of(task: Task, job: TaskJob) -> bool:
     owner = job.metadata.controller
     return owner is not None and owner.uid == task.metadata.uid
 
 
-def _owner(pod: Worker) -> str:
+def _owner(pod: TaskPod) -> str:
     owner = pod.metadata.controller
     return owner.uid if owner is not None else ""

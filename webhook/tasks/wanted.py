@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Rules:
+class TaskRules:
     """What holds for all tasks. classes: the cluster's PriorityClasses by name.
 
     default_image: of a task that names neither image nor template, where default_command is run.
@@ -47,7 +47,7 @@ class Rules:
     default_command: tuple[str, ...] = DEFAULT_COMMAND
 
 
-def class_wanted(task: Task, rules: Rules) -> str:
+def class_wanted(task: Task, rules: TaskRules) -> str:
     """The PriorityClass of a task's pods, "" for the cluster's default. Raises RefusedError."""
     tier = _tier(task, rules.policy)
     if tier is None:
@@ -61,7 +61,7 @@ def class_wanted(task: Task, rules: Rules) -> str:
     return tier.priority_class_name
 
 
-def job_wanted(task: Task, rules: Rules) -> dict[str, Any]:
+def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
     """The Job, as it is created. Raises RefusedError."""
     spec, metadata = task.spec, task.metadata
     class_name = class_wanted(task, rules)
@@ -190,7 +190,7 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
 
 def _template(
     task: Task,
-    rules: Rules,
+    rules: TaskRules,
     model: GpuModel | None,
     class_name: str,
     resources: tuple[dict[str, str], dict[str, str]],
@@ -224,7 +224,7 @@ def _template(
     return {"metadata": metadata, "spec": spec}
 
 
-def _plain_pod(task: Task, rules: Rules) -> dict[str, Any]:
+def _plain_pod(task: Task, rules: TaskRules) -> dict[str, Any]:
     spec = task.spec
     container: dict[str, Any] = {
         "name": CONTAINER,

@@ -30,7 +30,7 @@ class NoViewerError(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
+class CurrentViewer:
     """A viewer with the rights of this moment. name: for the page's corner."""
 
     name: str
@@ -51,7 +51,7 @@ class Access(Protocol):
     def viewer(self) -> Viewer:
         """Who asks. Raises NoViewerError."""
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> Seen:
+    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
         """The viewer's rights as far as these namespaces go. Raises ApiError."""
 
     def login(self, token: str) -> Response:
@@ -86,9 +86,9 @@ class LaptopAccess:
             raise NoViewerError("Open the address that `topogate ui` printed: it carries the secret.")
         return self._viewer
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> Seen:
+    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
         """Everything that this process could list, it lists as the person."""
-        return Seen(viewer.user, EVERYTHING)
+        return CurrentViewer(viewer.user, EVERYTHING)
 
     def login(self, token: str) -> Response:
         """There is nothing to log in to."""
@@ -128,7 +128,7 @@ class ClusterAccess:
             raise NoViewerError("Log in with a token, for example of `kubectl create token NAME`.")
         return viewer
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> Seen:
+    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
         """What the API server lets the viewer list."""
         asked = frozenset(namespaces)
         rights = self._gatekeeper.rights(viewer, asked)
@@ -137,7 +137,7 @@ class ClusterAccess:
             for name in asked
             if rights.may_list(name) and self._gatekeeper.may_see(viewer, "events", name)
         )
-        return Seen(viewer.user, rights, events)
+        return CurrentViewer(viewer.user, rights, events)
 
     def login(self, token: str) -> Response:
         """Begin a session for a token that the API server accepts."""

@@ -14,7 +14,7 @@ from webhook.inquiry.manifest import InputError
 from webhook.kube.client import ApiError
 from webhook.ui import whatif
 from webhook.ui.access import NoViewerError
-from webhook.ui.pages import Dependencies, Pages, UnavailableError, as_json, as_text
+from webhook.ui.pages import PageDependencies, Pages, UnavailableError, as_json, as_text
 
 STATIC: Final = Path(__file__).with_name("static")
 LARGEST_BODY_BYTES: Final = 2 * whatif.LARGEST_TEXT
@@ -31,7 +31,7 @@ HEADERS: Final = {
 }
 
 
-def create_app(dependencies: Dependencies) -> Flask:
+def create_app(dependencies: PageDependencies) -> Flask:
     """Make the app; see Pages for what each route answers."""
     app = Flask("topogate-ui", static_folder=str(STATIC), static_url_path="/static")
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES

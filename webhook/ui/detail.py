@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.inquiry.explanation import Now, explain_gated, try_now
+from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
@@ -87,7 +87,7 @@ def _standing(row: GangRow) -> str:
     return f"All {row.pods} pods of {row.kind}/{row.name} are released{where}; {row.bound} are bound."
 
 
-def _nearest(now: Now, snapshot: Snapshot) -> str:
+def _nearest(now: CurrentAnswer, snapshot: Snapshot) -> str:
     """The id of the domain that came closest: the answer tells its values, the snapshot its family."""
     if not isinstance(now.answer, NoFit) or now.answer.nearest is None or not now.answer.nearest.domain:
         return ""

@@ -14,7 +14,7 @@ HELD: str = "Held"
 """Of a gang with gated pods and without a Placement: the sweeper has not yet said anything of it."""
 
 
-class Member(Shown, frozen=True):
+class ShownMember(Shown, frozen=True):
     """A pod of a gang: its rank if it has one, and its node, "" while it waits."""
 
     name: str
@@ -40,7 +40,7 @@ class GangRow(Shown, frozen=True):
     spread: str = ""
     reason: str = ""
     proven: bool = True
-    members: list[Member] = msgspec.field(default_factory=list)
+    members: list[ShownMember] = msgspec.field(default_factory=list)
 
 
 KeyOf = Callable[[Pod], GangKey]
@@ -78,7 +78,7 @@ def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int]) -> 
     ranks = {each.uid: each.rank for each in placement.spec.pods} if placement else {}
     nodes = view.placed_on(everyone)
     members = [
-        Member(pod.metadata.name, nodes.get(pod.metadata.uid, ""), ranks.get(pod.metadata.uid))
+        ShownMember(pod.metadata.name, nodes.get(pod.metadata.uid, ""), ranks.get(pod.metadata.uid))
         for pod in everyone
     ]
     status = placement.status if placement else None

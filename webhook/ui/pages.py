@@ -14,7 +14,7 @@ from webhook.scheduling.gpus import Counting
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
-from webhook.ui.access import Access, Seen
+from webhook.ui.access import Access, CurrentViewer
 from webhook.ui.detail import detail, events_of, find
 from webhook.ui.gangs import GangRow
 from webhook.ui.live import Live, Scene
@@ -34,7 +34,7 @@ TURN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Dependencies:
+class PageDependencies:
     """What the app reads from. api: asked for Events, with this process's own rights."""
 
     live: Live
@@ -51,7 +51,7 @@ class UnavailableError(Exception):
 class Pages:
     """The routes that need the live scene."""
 
-    def __init__(self, dependencies: Dependencies) -> None:
+    def __init__(self, dependencies: PageDependencies) -> None:
         self._of = dependencies
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         self._thinking = threading.Lock()
@@ -145,7 +145,7 @@ class Pages:
         """Place a manifest, or a changed gang, on the scene. See _Wanted."""
         scene, seen = self._seen()
         wanted = _body()
-        change, counting = whatif.Change(wanted.size, wanted.level, wanted.model), self._of.counting
+        change, counting = whatif.WhatIfChange(wanted.size, wanted.level, wanted.model), self._of.counting
         if wanted.manifest:
             with self._alone():
                 found = whatif.of_manifest(wanted.manifest, scene, self._of.settings, change, counting)
@@ -167,11 +167,11 @@ class Pages:
             return self._placed(whatif.answer(asked, scene.snapshot, options, change, counting), seen)
 
     @staticmethod
-    def _placed(found: whatif.WhatIf, seen: Seen) -> Response:
+    def _placed(found: whatif.WhatIf, seen: CurrentViewer) -> Response:
         """The answer, without names of nodes for those who may not list them."""
         return as_json(found if seen.rights.nodes else msgspec.structs.replace(found, places={}))
 
-    def _seen(self) -> tuple[Scene, Seen]:
+    def _seen(self) -> tuple[Scene, CurrentViewer]:
         """The scene and who looks. Raises NoViewerError, UnavailableError."""
         viewer = self._of.access.viewer()
         scene = self._of.live.scene()
@@ -181,7 +181,7 @@ class Pages:
         return scene, self._of.access.seen(viewer, scene.namespaces)
 
     @staticmethod
-    def _row(scene: Scene, seen: Seen, wanted: str) -> GangRow | None:
+    def _row(scene: Scene, seen: CurrentViewer, wanted: str) -> GangRow | None:
         return next(
             (row for row in scene.gangs if row.id == wanted and seen.rights.may_list(row.namespace)), None
         )

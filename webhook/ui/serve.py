@@ -22,7 +22,7 @@ from webhook.ui.app import create_app
 from webhook.ui.files import FilesError, counting, read_files
 from webhook.ui.history import History
 from webhook.ui.live import Live
-from webhook.ui.pages import MOST_STREAMS, Dependencies
+from webhook.ui.pages import MOST_STREAMS, PageDependencies
 from webhook.ui.rights import Gatekeeper
 
 USER_AGENT: Final = "topogate-ui"
@@ -30,7 +30,7 @@ THREADS: Final = MOST_STREAMS + 16
 """A stream holds a thread for as long as its viewer looks."""
 
 
-class Server(BaseApplication):  # type: ignore[misc]
+class PageServer(BaseApplication):  # type: ignore[misc]
     """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
 
     def __init__(self, options: dict[str, Any], load_app: Any) -> None:
@@ -55,7 +55,7 @@ def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple
     counted = counting(policy)
     live = Live(ClusterCache(api, settings.gate_prefix), settings, counted, History())
     live.start()
-    return create_app(Dependencies(live, settings, counted, access, api)), live
+    return create_app(PageDependencies(live, settings, counted, access, api)), live
 
 
 def options(bind: str, certificate: Path | None, key: Path | None) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def serve_laptop(api: Api, settings: Settings, policy: Policy, name: str, port: 
         print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
 
     # Told once it listens: whoever opens the address at once would be refused before.
-    Server({**options(address, None, None), "when_ready": tell}, load_app).run()
+    PageServer({**options(address, None, None), "when_ready": tell}, load_app).run()
     return 0
 
 
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     def load_app() -> Flask:
         return build(api, settings, policy, ClusterAccess(Gatekeeper(api), proxy))[0]
 
-    Server(options(arguments.bind, certificate, key), load_app).run()
+    PageServer(options(arguments.bind, certificate, key), load_app).run()
     return 0
 
 

@@ -37,7 +37,7 @@ class WhatIf(Shown, frozen=True):
 
 
 @dataclass(frozen=True)
-class Change:
+class WhatIfChange:
     """What is asked to be different: members, required topology level, GPU model; "" or None: as it is."""
 
     size: int | None = None
@@ -65,7 +65,9 @@ class _With:
         return self.view.placements
 
 
-def of_manifest(text: str, scene: Scene, settings: Settings, change: Change, counting: Counting) -> WhatIf:
+def of_manifest(
+    text: str, scene: Scene, settings: Settings, change: WhatIfChange, counting: Counting
+) -> WhatIf:
     """Where the pods of a manifest would go now. Raises InputError for a text that cannot be used."""
     if len(text.encode()) > LARGEST_TEXT:
         raise InputError(f"the manifest is longer than {LARGEST_TEXT // 1024} KiB")
@@ -93,7 +95,7 @@ def answer(
     gang: Gang,
     snapshot: Snapshot,
     options: Options,
-    change: Change,
+    change: WhatIfChange,
     counting: Counting,
     notes: Iterable[str] = (),
 ) -> WhatIf:
@@ -113,7 +115,7 @@ def _told(found: Assignment) -> str:
     return f"It fits: {len(found.placed)} pods on {found.spread}{doubt}."
 
 
-def changed(gang: Gang, change: Change) -> Gang:
+def changed(gang: Gang, change: WhatIfChange) -> Gang:
     """The gang with another size or level: more members are like its last one. Raises InputError."""
     members = gang.members
     if change.size is not None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from labeler.allocator.values import Card, Container, Edits
+from labeler.allocator.values import Edits, LocalCard, LocalContainer
 
 KNOWN: Final = ("intel", "nvidia")
 
@@ -32,7 +32,7 @@ class Vendor(Protocol):
     describes_cdi: bool
     """Whether the cards are described for CDI here; else somebody else's description is referred to."""
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[LocalCard, ...]:
         """The cards as they are now. Raises OSError."""
 
     def rivals(self, resource: str) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Vendor(Protocol):
 
     def default(
         self,
-        cards: Mapping[int, Card],
+        cards: Mapping[int, LocalCard],
         available: Iterable[str],
         must_include: Iterable[str],
         size: int,
@@ -50,9 +50,9 @@ class Vendor(Protocol):
 
     def edits(
         self,
-        given: Mapping[Card, tuple[int, ...]],
-        visible: Iterable[Card],
-        container: Container | None,
+        given: Mapping[LocalCard, tuple[int, ...]],
+        visible: Iterable[LocalCard],
+        container: LocalContainer | None,
         use_cdi: bool = False,
     ) -> Edits:
         """What a container is started with that gets these cards (with their tiles; () for all of them).

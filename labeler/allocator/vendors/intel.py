@@ -14,7 +14,7 @@ from typing import Final
 from labeler.allocator import cdi
 from labeler.allocator.choose import spread
 from labeler.allocator.masks import environment
-from labeler.allocator.values import Card, Container, Edits
+from labeler.allocator.values import Edits, LocalCard, LocalContainer
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
 
@@ -44,7 +44,7 @@ class Intel:
     def __init__(self, places: Places) -> None:
         self._places = places
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[LocalCard, ...]:
         """Every card, by number; one that cannot be read is left out and hides no other."""
         folder = self._places.sys / "class" / "drm"
         if not folder.is_dir():
@@ -69,7 +69,7 @@ class Intel:
 
     def default(
         self,
-        cards: Mapping[int, Card],
+        cards: Mapping[int, LocalCard],
         available: Iterable[str],
         must_include: Iterable[str],
         size: int,
@@ -80,9 +80,9 @@ class Intel:
 
     def edits(
         self,
-        given: Mapping[Card, tuple[int, ...]],
-        visible: Iterable[Card],
-        container: Container | None,
+        given: Mapping[LocalCard, tuple[int, ...]],
+        visible: Iterable[LocalCard],
+        container: LocalContainer | None,
         use_cdi: bool = False,
     ) -> Edits:
         """The cards' device files and paths by PCI address, and the mask for Level Zero."""
@@ -95,7 +95,7 @@ class Intel:
             links=tuple(link for card in given for link in card.links),
         )
 
-    def _card(self, entry: Path, number: int) -> Card | None:
+    def _card(self, entry: Path, number: int) -> LocalCard | None:
         device = entry / "device"
         if _read(device / "vendor") != _VENDOR:
             return None
@@ -109,7 +109,7 @@ class Intel:
             f"/dev/dri/by-path/pci-{address}-{'card' if name.startswith('card') else 'render'}"
             for name in names
         ]
-        return Card(
+        return LocalCard(
             number=number,
             resource=resource,
             nodes=tuple(f"/dev/dri/{name}" for name in names),

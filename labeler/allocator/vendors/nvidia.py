@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from labeler.allocator.neighbours import closest, common_ancestors
-from labeler.allocator.values import Card, Container, Edits, card_of, device_id
+from labeler.allocator.values import Edits, LocalCard, LocalContainer, card_of, device_id
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
 
@@ -45,7 +45,7 @@ class Nvidia:
     def __init__(self, places: Places) -> None:
         self._places = places
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[LocalCard, ...]:
         """Every GPU that the driver holds, by its minor number."""
         folder = self._places.proc / "driver" / "nvidia" / "gpus"
         if not folder.is_dir():
@@ -65,7 +65,7 @@ class Nvidia:
 
     def default(
         self,
-        cards: Mapping[int, Card],
+        cards: Mapping[int, LocalCard],
         available: Iterable[str],
         must_include: Iterable[str],
         size: int,
@@ -90,9 +90,9 @@ class Nvidia:
 
     def edits(
         self,
-        given: Mapping[Card, tuple[int, ...]],
-        visible: Iterable[Card],
-        container: Container | None,
+        given: Mapping[LocalCard, tuple[int, ...]],
+        visible: Iterable[LocalCard],
+        container: LocalContainer | None,
         use_cdi: bool = False,
     ) -> Edits:
         """The cards' device files and those that all cards share, and their names for the runtime."""
@@ -104,15 +104,15 @@ class Nvidia:
             nodes=(*(node for card in given for node in card.nodes), *shared),
         )
 
-    def _card(self, uuid: str, minor: int, address: str) -> Card:
+    def _card(self, uuid: str, minor: int, address: str) -> LocalCard:
         node = f"/dev/nvidia{minor}"
         try:
             problem = "" if stat.S_ISCHR(self._seen(node).stat().st_mode) else f"{node} is no device file"
         except OSError as error:
             problem = f"its device file {node} cannot be looked at: {error.strerror}"
-        return Card(minor, keys.NVIDIA_GPU, (node,), pci_address=address, problem=problem, name=uuid)
+        return LocalCard(minor, keys.NVIDIA_GPU, (node,), pci_address=address, problem=problem, name=uuid)
 
-    def _ancestors(self, card: Card) -> tuple[str, ...]:
+    def _ancestors(self, card: LocalCard) -> tuple[str, ...]:
         """The PCI devices above a card, from the root down."""
         path = (self._places.sys / "bus" / "pci" / "devices" / card.pci_address).resolve()
         return tuple(part for part in path.parent.parts if part.startswith("pci") or ":" in part)

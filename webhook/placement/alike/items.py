@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from webhook.placement.alike.layers import Array, Layers, Part, Ranges, of_domain, of_nodes, sorted_nodes
+from webhook.placement.alike.layers import (
+    Array,
+    KnapsackPart,
+    Layers,
+    Ranges,
+    of_domain,
+    of_nodes,
+    sorted_nodes,
+)
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.rooms import Pick, node
 from webhook.placement.costs import SCORE_BITS, Costs
@@ -117,7 +125,7 @@ class NodesItem:
     penalties: list[int] = field(default_factory=list)
     """The sums of the least 0, 1, ... headroom penalties."""
 
-    def part(self) -> "Part":
+    def part(self) -> "KnapsackPart":
         """What the layers see of it."""
         terms = self.terms
         if terms.balanced:
@@ -193,7 +201,7 @@ class DomainItem:
     ranges: Ranges
     """Of what it can hold in an optimal solution, in pods; [] where nothing is known about that."""
 
-    def part(self) -> "Part":
+    def part(self) -> "KnapsackPart":
         """What the layers see of it."""
         terms, vertex = self.terms, self.vertex
         room = vertex.room // terms.unit

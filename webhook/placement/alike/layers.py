@@ -36,7 +36,7 @@ CHUNK = 1 << 20
 """Elements that are compared at once."""
 
 
-class Source(Protocol):
+class PartSource(Protocol):
     """What is behind a part: it knows the values of the amounts that the part can hold."""
 
     def first(self) -> tuple[int, int]:
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class KnapsackPart:
     """One of the items that hold pods together.
 
     amounts: ascending, above 0. counts: the least count cost of each.
@@ -57,25 +57,27 @@ class Part:
 
     amounts: Array
     counts: Array
-    source: Source
+    source: PartSource
 
 
-def of_nodes(amount: int, count: int, most: int, source: Source, narrow: bool) -> Part:
+def of_nodes(amount: int, count: int, most: int, source: PartSource, narrow: bool) -> KnapsackPart:
     """Up to `most` nodes that hold and cost the same each."""
     numbers = np.arange(1, most + 1, dtype=np.int64)
     counts = numbers * count if narrow else np.array([count * n for n in range(1, most + 1)], dtype=object)
-    return Part(numbers * amount, counts, source)
+    return KnapsackPart(numbers * amount, counts, source)
 
 
-def of_domain(counts: Array, ranges: Ranges, source: Source) -> Part:
+def of_domain(counts: Array, ranges: Ranges, source: PartSource) -> KnapsackPart:
     """A domain that can hold amounts in these ranges.
 
     counts: cost of 1, 2, ... pods; the last one also of all more.
     """
     if len(ranges) == 1 and ranges[0][0] == 1:
-        return Part(np.arange(1, ranges[0][1] + 1, dtype=np.int64), _padded(counts, ranges[0][1]), source)
+        return KnapsackPart(
+            np.arange(1, ranges[0][1] + 1, dtype=np.int64), _padded(counts, ranges[0][1]), source
+        )
     amounts = np.concatenate([np.arange(low, high + 1, dtype=np.int64) for low, high in ranges])
-    return Part(amounts, _padded(counts, ranges[-1][1])[amounts - 1], source)
+    return KnapsackPart(amounts, _padded(counts, ranges[-1][1])[amounts - 1], source)
 
 
 def sorted_nodes(rooms: Sequence[int], own: int, each: int, most: int, narrow: bool) -> Array:
@@ -105,7 +107,7 @@ class _Steps:
 class Layers:
     """Parts in a row."""
 
-    def __init__(self, parts: Sequence[Part], wanted: int, slack: int, narrow: bool) -> None:
+    def __init__(self, parts: Sequence[KnapsackPart], wanted: int, slack: int, narrow: bool) -> None:
         """wanted: no more than this need be held, though up to `slack` more may turn out to be.
 
         narrow: whether count costs fit a machine word.
@@ -129,7 +131,7 @@ class Layers:
         self.dtype: Any = np.int64 if narrow else object
         self.never: int = 1 << 62 if narrow else 1 << 4096
 
-    def _merged(self, row: Array, part: Part) -> Array:
+    def _merged(self, row: Array, part: KnapsackPart) -> Array:
         """Least count cost per amount once the part may be used too."""
         size = min(self.wanted, len(row) - 1 + int(part.amounts[-1])) + 1
         merged = np.full(size, self.never, dtype=self.dtype)
@@ -248,7 +250,7 @@ class Layers:
         return amounts
 
 
-def _steps_into(targets: Array, before: Array, after: Array, part: Part) -> _Steps:
+def _steps_into(targets: Array, before: Array, after: Array, part: KnapsackPart) -> _Steps:
     """The steps of least count cost to these amounts."""
     same = targets[targets < len(before)]
     same = same[before[same] == after[same]]
@@ -267,7 +269,7 @@ def _steps_into(targets: Array, before: Array, after: Array, part: Part) -> _Ste
     return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
 
-def _firsts(part: Part, steps: _Steps, dtype: Any) -> Array:
+def _firsts(part: KnapsackPart, steps: _Steps, dtype: Any) -> Array:
     """What each step adds to the room of the parts used."""
     first, pods = part.source.first()
     times = steps.taken // pods if pods else steps.taken > 0

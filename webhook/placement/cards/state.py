@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from webhook.placement.model import Card, CardWish, Node, PodClass, Usage, Vector
+from webhook.placement.model import Card, CardWish, NodeInfo, PodClass, Usage, Vector
 from webhook.placement.names import natural
 
 
@@ -41,7 +41,7 @@ def card_state(card: Card, used: Mapping[str, int], used_tiles: frozenset[int]) 
     return CardState(card, free, tiles)
 
 
-def overbooked_cards(node: Node, usages: Iterable[Usage]) -> list[str]:
+def overbooked_cards(node: NodeInfo, usages: Iterable[Usage]) -> list[str]:
     """Names of the cards on which these pods together take more than there is, in the order of numbers.
 
     That is: more of a resource than the card holds, a tile given to two pods, or anything of a card that the

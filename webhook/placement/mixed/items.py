@@ -23,7 +23,7 @@ Slices = tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True, eq=False)
-class Terms:
+class MixedTerms:
     """What all items of one covering domain have in common; counts, values: packed costs, see alike.items."""
 
     costs: Costs
@@ -32,16 +32,16 @@ class Terms:
     counts: PackedCost
     values: PackedCost
     budget: Budget
-    insides: dict[int, "Inside"] = field(default_factory=dict)
+    insides: dict[int, "MixedInside"] = field(default_factory=dict)
 
     def unit(self, level: int) -> int:
         """Pods in a unit of the rooms just below a level."""
         return next((size for at, size in self.slices if at > level), 1)
 
-    def inside(self, vertex: Vertex, wanted: int) -> "Inside":
+    def inside(self, vertex: Vertex, wanted: int) -> "MixedInside":
         """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
         if id(vertex) not in self.insides:
-            self.insides[id(vertex)] = Inside(self, vertex, wanted)
+            self.insides[id(vertex)] = MixedInside(self, vertex, wanted)
         return self.insides[id(vertex)]
 
 
@@ -77,11 +77,11 @@ class Filled:
             pods -= given * part.unit
 
 
-class Inside:
+class MixedInside:
     """The children of a domain as one knapsack."""
 
     def __init__(
-        self, terms: Terms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
+        self, terms: MixedTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
     ) -> None:
         """wanted: units. least: numbers of the children that matter, with the least units that each holds in
         an optimal solution; None for all. Raises OutOfSteps.
@@ -109,12 +109,12 @@ class Inside:
 
 
 @dataclass(slots=True, eq=False)
-class NodesItem:
+class MixedNodesItem:
     """Nodes of one domain with the same rooms (of each state of odd pods, in units) and the same cost but for
     the headroom penalty.
     """
 
-    around: Inside
+    around: MixedInside
     rooms: tuple[int, ...]
     cost: int
     penalty: Callable[[int], int]
@@ -199,10 +199,10 @@ class NodesItem:
 
 
 @dataclass(slots=True, eq=False)
-class DomainItem:
+class MixedDomainItem:
     """A domain below. least: units that it holds in an optimal solution. ratio: of the inner units to one."""
 
-    around: Inside
+    around: MixedInside
     number: int
     vertex: Vertex
     least: int
@@ -213,7 +213,7 @@ class DomainItem:
         return self.around.unit // self.around.terms.unit(self.vertex.bottom)
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> MixedInside:
         """Its own knapsack."""
         terms = self.around.terms
         room = self.vertex.room // terms.unit(self.vertex.bottom)
@@ -259,18 +259,18 @@ class DomainItem:
 
 
 def _items(
-    around: Inside, vertex: Vertex, least: Mapping[int, int] | None
-) -> Sequence[NodesItem | DomainItem]:
+    around: MixedInside, vertex: Vertex, least: Mapping[int, int] | None
+) -> Sequence[MixedNodesItem | MixedDomainItem]:
     """The children of a domain; domains that have no room for any unit and no odd pod offer nothing."""
-    terms, alike = around.terms, dict[object, NodesItem]()
-    items: list[NodesItem | DomainItem] = []
+    terms, alike = around.terms, dict[object, MixedNodesItem]()
+    items: list[MixedNodesItem | MixedDomainItem] = []
 
     def add(number: int, state: NodeState, cost: int, alone: Counts, penalty: Callable[[int], int]) -> None:
         rooms = tuple(room // around.unit if room >= 0 else -1 for room in terms.odd.rooms(state, alone))
         if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
             return
         if (rooms, cost) not in alike:
-            alike[rooms, cost] = NodesItem(around, rooms, cost, penalty)
+            alike[rooms, cost] = MixedNodesItem(around, rooms, cost, penalty)
             items.append(alike[rooms, cost])
         alike[rooms, cost].nodes.append((number, state))
 
@@ -287,7 +287,7 @@ def _items(
         if part.state is not None:
             add(number, part.state, part.own >> SCORE_BITS << SCORE_BITS, part.rooms, _penalty_of(vertex))
         else:
-            items.append(DomainItem(around, number, part, least[number] if least else 0))
+            items.append(MixedDomainItem(around, number, part, least[number] if least else 0))
     return items
 
 

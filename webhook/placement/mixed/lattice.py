@@ -36,7 +36,7 @@ OPERATION = 12
 """Steps that a vector operation takes however short it is."""
 
 
-class Source(Protocol):
+class OfferSource(Protocol):
     """What is behind an offer: it knows the values of what it can hold."""
 
     def values(self, states: Sequence[State]) -> list[int | None]:
@@ -57,11 +57,11 @@ class Offer:
     """What one item can hold, for each state of odd pods."""
 
     held: Mapping[int, RoomsAtCounts]
-    source: Source
+    source: OfferSource
 
 
 @dataclass(slots=True, eq=False)
-class _Steps:
+class _StateSteps:
     """Ways from states before an item to states after it, as flat numbers; what the item holds."""
 
     before: Array
@@ -92,7 +92,7 @@ class Lattice:
         self.rows = [first]
         for offer in offers:
             self.rows.append(self._merged(self.rows[-1], offer))
-        self.steps: list[_Steps] = []
+        self.steps: list[_StateSteps] = []
         self.best: list[Array] = []
         self.known: list[dict[State, int]] = []
         self.solved: frozenset[State] = frozenset()
@@ -153,9 +153,9 @@ class Lattice:
         found = [int(self.best[-1][odd * self.width + room]) for odd, room in targets]
         return [None if value >= self.never else value for value in found]
 
-    def _optimal(self, wanted: Array) -> list[_Steps]:
+    def _optimal(self, wanted: Array) -> list[_StateSteps]:
         """For each item the steps of least count cost that lead to a wanted state."""
-        steps: list[_Steps] = []
+        steps: list[_StateSteps] = []
         for number in range(len(self.offers), 0, -1):
             found = self._steps_into(wanted, number)
             steps.append(found)
@@ -164,7 +164,7 @@ class Lattice:
         steps.reverse()
         return steps
 
-    def _steps_into(self, wanted: Array, number: int) -> _Steps:
+    def _steps_into(self, wanted: Array, number: int) -> _StateSteps:
         before, after = self.rows[number - 1], self.rows[number]
         same = np.flatnonzero(wanted & (before == after))
         found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
@@ -175,7 +175,7 @@ class Lattice:
                 for targets in np.split(every, range(chunk, len(every), chunk)) if len(every) else ():
                     self.budget.spend(OPERATION + len(targets) * len(rooms) // ELEMENTS)
                     found += self._steps_of(number, odd, one, other, targets)
-        return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+        return _StateSteps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
     def _steps_of(self, number: int, odd: int, one: int, other: int, targets: Array) -> list[_Found]:
         """The steps into these rooms of one state of odd pods from another."""
@@ -208,7 +208,7 @@ class Lattice:
         width = self.width
         return one * width + before, other * width + after, np.full(len(before), odd), rooms
 
-    def _values(self, steps: _Steps, known: Mapping[State, int]) -> Array:
+    def _values(self, steps: _StateSteps, known: Mapping[State, int]) -> Array:
         pairs = zip(steps.odd.tolist(), steps.room.tolist(), strict=True)
         return np.array([known[pair] for pair in pairs], dtype=self.dtype)
 
@@ -259,6 +259,6 @@ def never(narrow: bool) -> int:
     return 1 << 62 if narrow else 1 << 4096
 
 
-def _only(steps: _Steps, keep: Array) -> _Steps:
+def _only(steps: _StateSteps, keep: Array) -> _StateSteps:
     keep = keep.astype(np.bool_)
-    return _Steps(steps.before[keep], steps.after[keep], steps.odd[keep], steps.room[keep])
+    return _StateSteps(steps.before[keep], steps.after[keep], steps.odd[keep], steps.room[keep])

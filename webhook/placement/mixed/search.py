@@ -23,7 +23,7 @@ from webhook.placement.bounds import least_cost, rooms_at
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
 from webhook.placement.mixed import surrogate
-from webhook.placement.mixed.items import Filled, Inside, Terms
+from webhook.placement.mixed.items import Filled, MixedInside, MixedTerms
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
@@ -140,13 +140,13 @@ class _Search:
         inside = None
         if screened is not None:
             least, first, second = screened
-            inside = Inside(terms, vertex, wanted, least)
+            inside = MixedInside(terms, vertex, wanted, least)
             counts = self._fewest(inside, terms)
             if counts is None or counts[vertex.bottom + 1] > first or counts[vertex.bottom + 2] > second:
                 inside = None
         if inside is None:
             terms = self._terms(vertex, levels)
-            inside = Inside(terms, vertex, wanted)
+            inside = MixedInside(terms, vertex, wanted)
         fewest = self._fewest(inside, terms)
         if fewest is None:
             return None
@@ -171,7 +171,7 @@ class _Search:
             and (self.question.anchored or level + 1 == depth or found[level + 1][0] != found[level][0])
         ]
 
-    def _terms(self, vertex: Vertex, levels: Sequence[int]) -> Terms:
+    def _terms(self, vertex: Vertex, levels: Sequence[int]) -> MixedTerms:
         numbers, most = census(vertex), sum(self.question.counts)
         fields = [
             (self.costs.domains[level], COUNT_BITS, min(most, numbers[level][0]).bit_length())
@@ -179,9 +179,9 @@ class _Search:
         ]
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
-        return Terms(self.costs, self.odd, slices, counts, counts, self.budget)
+        return MixedTerms(self.costs, self.odd, slices, counts, counts, self.budget)
 
-    def _fewest(self, inside: Inside, terms: Terms) -> list[int] | None:
+    def _fewest(self, inside: MixedInside, terms: MixedTerms) -> list[int] | None:
         """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
         packed = inside.lattice.counts[self.everybody, inside.wanted]
         if packed >= inside.lattice.unreachable:

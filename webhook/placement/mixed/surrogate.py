@@ -61,7 +61,7 @@ def _rooms_of(root: Vertex, names: set[str]) -> Iterator[tuple[str, Counts]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _NodeStep:
     """For each state of odd pods what the node takes of them to get there."""
 
     node: int
@@ -73,14 +73,14 @@ def _shared(
 ) -> dict[str, Counts] | None:
     """All pods on these nodes, or None: the odd ones where they take least room, then the workers."""
     least: dict[int, int] = {0: 0}
-    steps: list[_Step] = []
+    steps: list[_NodeStep] = []
     carriers: dict[tuple[int, ...], int] = {}
     for number, profile in enumerate(rooms):
         carriers[profile] = carriers.get(profile, 0) + 1
         if carriers[profile] > sum(odd.counts):  # more nodes of this kind than there are odd pods
             continue
         odd.budget.spend(1 + sum(map(len, odd.sums)) // 4)
-        after, step = dict(least), _Step(number, {})
+        after, step = dict(least), _NodeStep(number, {})
         for more in range(1, len(profile)):
             if profile[more] < 0:
                 continue

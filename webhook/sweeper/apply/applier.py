@@ -21,13 +21,13 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
     OWN_ERROR,
+    ApiRefusal,
     Cause,
     Done,
     Eviction,
     NewPlan,
     Orders,
     Pair,
-    Refusal,
     Steer,
     Verdict,
     Warn,
@@ -90,7 +90,7 @@ class Applier:
                 # Of what is gone, or is another by now, the watch tells; all else is tried again.
                 return Done(failed=error.is_transient)
             told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
-            return Done(refused=(Refusal(key_of(order.pod)),), warnings=(told,))
+            return Done(refused=(ApiRefusal(key_of(order.pod)),), warnings=(told,))
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
         return Done()
 
@@ -143,12 +143,12 @@ class Applier:
             is_final = not error.is_transient and error.status != 409
             return Done(
                 verdicts=(Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),),
-                refused=(Refusal(gang.key),) if is_final else (),
+                refused=(ApiRefusal(gang.key),) if is_final else (),
                 failed=True,
             )
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
-            return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(Refusal(gang.key),))
+            return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),))
 
     def _write_if_it_holds(self, order: NewPlan, view: View) -> str:
         """Check by the newest that is known, then write; returns why it does not hold, "" if it does."""
@@ -212,6 +212,6 @@ def _not_released(pod: Pod, gang: GangKey, release: Release) -> Done:
     )  # fmt: skip
     if release.outcome is not Outcome.REFUSED:
         return Done()
-    refusal = Refusal(gang, planned.node if release.depends_on_node else "")
+    refusal = ApiRefusal(gang, planned.node if release.depends_on_node else "")
     told = Warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
     return Done(refused=(refusal,), warnings=(told,))

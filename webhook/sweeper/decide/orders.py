@@ -134,7 +134,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ApiRefusal:
     """The API server will not have a gang's plan or release. node: for whose sake that may be, or ""."""
 
     gang: GangKey
@@ -152,7 +152,7 @@ class Done:
     placed: tuple[NewPlan, ...] = ()
     released: tuple[PlannedPod, ...] = ()
     evicted: tuple[Eviction, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[ApiRefusal, ...] = ()
     warnings: tuple[Warn, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     failed: bool = False

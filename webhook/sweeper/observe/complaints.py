@@ -21,13 +21,13 @@ _WITHOUT_OWNER: Final = frozenset({"Pod", "Gang", "Group"})
 """Kinds of gangs whose name is none of an object."""
 
 
-class _Object(Struct, frozen=True):
+class _Regarded(Struct, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
 
 
-class _Series(Struct, frozen=True):
+class _EventSeries(Struct, frozen=True):
     last_observed_time: str | None = None
 
 
@@ -35,11 +35,11 @@ class Complaint(Struct, frozen=True):
     """An Event by which a controller says that it could not make a pod (core/v1)."""
 
     metadata: Metadata
-    involved_object: _Object = _Object()
+    involved_object: _Regarded = _Regarded()
     message: str = ""
     last_timestamp: str | None = None
     event_time: str | None = None
-    series: _Series | None = None
+    series: _EventSeries | None = None
 
     def __post_init__(self) -> None:
         """Keep as much of the message as is told: anybody may write an Event of 1 KiB."""
@@ -67,7 +67,7 @@ def hindrance(key: GangKey, complaints: Iterable[Complaint]) -> tuple[str, str]:
     return max(said, default=("", ""))
 
 
-def _is_about(about: _Object, key: GangKey) -> bool:
+def _is_about(about: _Regarded, key: GangKey) -> bool:
     if about.uid == key.id or (about.name, about.kind) == (key.name, key.kind):
         return True
     # A Job makes its pods itself: train-2 is another one than train.

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement, PlannedPod
-from webhook.placement import Node as PlacementNode
+from webhook.placement import NodeInfo as PlacementNode
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm

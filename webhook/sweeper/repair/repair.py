@@ -1,5 +1,5 @@
-"""Which released pods are deleted so that their controllers make them again: those that are lost, and the
-released part of a gang whose rest finds no place.
+"""Which released pods are deleted so that their controllers make them again: those that need another place,
+and the released part of a gang whose rest finds no place.
 
 A pod is deleted only if its controller makes it again and the deletion breaks nothing else; all pods of one
 Job are judged together, since a Job that has spent its failures on half of them is worse off than before.
@@ -16,7 +16,7 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import PodId, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
-from webhook.sweeper.repair.lost import NOT_BOUND, UNTRIED, Lost, LostPods, away_schedulers
+from webhook.sweeper.repair.needed import NOT_BOUND, UNTRIED, NeededRepair, NeededRepairs, away_schedulers
 from webhook.sweeper.repair.rollback import HalfReleased
 from webhook.sweeper.settings import Settings
 
@@ -33,7 +33,7 @@ class Repair:
     ) -> None:
         """owners: what is known of Jobs. avoided: is told of nodes that did not take a pod."""
         self._avoided = avoided
-        self._lost = LostPods(settings, clock)
+        self._needed = NeededRepairs(settings, clock)
         self._halves = HalfReleased(settings, clock)
         self._allowance = Allowance(settings, owners, clock)
         self._settings = settings
@@ -48,47 +48,47 @@ class Repair:
         """The released pods that we have deleted, for as long as a plan names them."""
         return self._evicted
 
-    def lost(self, view: View) -> Orders:
+    def of_released(self, view: View) -> Orders:
         """Delete the released pods that do not come to run where they were sent."""
         self._evicted &= view.named
         released = [pod for pod in view.others if view.is_ours(pod)]
         emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
         away = away_schedulers(released) & self._settings.schedulers
         warnings: list[Warn] = []
-        stuck: list[Lost] = []
-        untried: list[Lost] = []
-        found: dict[str, Lost] = {}
-        for lost in self._lost.find(released, view.nodes, emptying):
-            if lost.cause == UNTRIED:
-                warnings.append(Warn(lost.pod, "NotScheduled", lost.reason))
+        stuck: list[NeededRepair] = []
+        untried: list[NeededRepair] = []
+        found: dict[str, NeededRepair] = {}
+        for repair in self._needed.find(released, view.nodes, emptying):
+            if repair.cause == UNTRIED:
+                warnings.append(Warn(repair.pod, "NotScheduled", repair.reason))
                 # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
-                (untried if scheduler_of(lost.pod) in away else stuck).append(lost)
+                (untried if scheduler_of(repair.pod) in away else stuck).append(repair)
                 continue
-            if lost.cause == NOT_BOUND:
-                self._avoided.add(view.maker_of(lost.pod), *_refusing(lost, view))
-            found[lost.pod.metadata.uid] = lost
+            if repair.cause == NOT_BOUND:
+                self._avoided.add(view.maker_of(repair.pod), *_refusing(repair, view))
+            found[repair.pod.metadata.uid] = repair
         evictions: list[Eviction] = []
-        for pods in by_owner(lost.pod for lost in found.values()).values():
+        for pods in by_owner(repair.pod for repair in found.values()).values():
             together = [found[pod.metadata.uid] for pod in pods]
             if not (why := self._allowance.why_not(pods)):
-                evictions += [Eviction(lost.pod, lost.cause, lost.reason) for lost in together]
+                evictions += [Eviction(repair.pod, repair.cause, repair.reason) for repair in together]
             elif self._are_abandoned(together, view):
-                evictions += [_abandoned(lost) for lost in together]
+                evictions += [_abandoned(repair) for repair in together]
             else:
-                warnings += [_not_repaired(lost, why) for lost in together]
+                warnings += [_not_repaired(repair, why) for repair in together]
                 stuck += together
-        self.stuck = frozenset(lost.pod.metadata.uid for lost in stuck)
-        self.blocked = frozenset(lost.node for lost in (*stuck, *untried))
+        self.stuck = frozenset(repair.pod.metadata.uid for repair in stuck)
+        self.blocked = frozenset(repair.node for repair in (*stuck, *untried))
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
-    def _are_abandoned(self, together: Sequence[Lost], view: View) -> bool:
+    def _are_abandoned(self, together: Sequence[NeededRepair], view: View) -> bool:
         """Whether these have kept their places for too long, and no pod that runs would go with them."""
         limit = self._settings.abandon_seconds
         if not self._settings.repair or not all(
-            lost.cause == NOT_BOUND and lost.seconds >= limit for lost in together
+            repair.cause == NOT_BOUND and repair.seconds >= limit for repair in together
         ):
             return False
-        gangs = {view.gang_of(lost.pod) for lost in together}
+        gangs = {view.gang_of(repair.pod) for repair in together}
         return not any(pod.status.phase == "Running" and view.gang_of(pod) in gangs for pod in view.others)
 
     def roll_back(
@@ -123,20 +123,20 @@ class Repair:
         self._allowance.forget({maker for gang in gangs for maker in by_owner(gang.pods)})
 
 
-def _refusing(lost: Lost, view: View) -> Iterator[str]:
+def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
     """The node that did not take a pod, and all of the domain for which its rule was broken there."""
-    yield lost.node
-    node = view.nodes.get(lost.node)
-    for key in unmodelled.broken_over(lost.pod, lost.said) if node else ():
+    yield repair.node
+    node = view.nodes.get(repair.node)
+    for key in unmodelled.broken_over(repair.pod, repair.said) if node else ():
         value = node.metadata.labels.get(key) if node else None
         if value is not None:
             yield from (name for name, each in view.nodes.items() if each.metadata.labels.get(key) == value)
 
 
-def _abandoned(lost: Lost) -> Eviction:
-    reason = f"{lost.reason}; nobody makes it again, but its place is kept from others"
-    return Eviction(lost.pod, "abandoned", reason)
+def _abandoned(repair: NeededRepair) -> Eviction:
+    reason = f"{repair.reason}; nobody makes it again, but its place is kept from others"
+    return Eviction(repair.pod, "abandoned", reason)
 
 
-def _not_repaired(lost: Lost, why: str) -> Warn:
-    return Warn(lost.pod, "NotRepaired", f"{lost.reason}; {why}: delete it and create it anew")
+def _not_repaired(repair: NeededRepair, why: str) -> Warn:
+    return Warn(repair.pod, "NotRepaired", f"{repair.reason}; {why}: delete it and create it anew")

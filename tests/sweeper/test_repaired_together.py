@@ -1,4 +1,4 @@
-"""Which lost pods are deleted together, and which stay because deleting them would break more."""
+"""Which released pods are deleted together, and which stay because deleting them would break more."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,16 +35,16 @@ def lost_pod(index: int, **metadata: Any) -> Pod:
 def repaired(
     pods: list[Pod], *, left: int | None, index_limit: int | None = None
 ) -> tuple[list[str], Orders]:
-    """The names of the pods that are deleted when all of these are lost, and all that is ordered."""
+    """The names of the pods deleted when all of these need another place, and all that is ordered."""
     owners = SimpleNamespace(failures_left=lambda *_: left, index_limit=lambda *_: index_limit)
     clock = Clock()
     repair = Repair(Settings(), cast(JobBudgets, owners), Avoided(), clock)
     planned = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="gone") for pod in pods]
     placement = Placement(metadata=pods[0].metadata, spec=PlacementSpec(pods=planned))
     view = View([], pods, {}, {"ns/p": placement}, named={("ns", pod.metadata.uid) for pod in pods})
-    repair.lost(view)
+    repair.of_released(view)
     clock.now = 1000.0
-    orders = repair.lost(view)
+    orders = repair.of_released(view)
     return [each.pod.metadata.name for each in orders.evictions], orders
 
 

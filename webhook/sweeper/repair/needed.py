@@ -24,7 +24,7 @@ NOT_BOUND: Final = "not-bound"
 
 
 @dataclass(frozen=True)
-class Lost:
+class NeededRepair:
     """A released pod that needs another place. cause is a word for metrics, reason a sentence.
 
     seconds: for how long it has been so. said: kube-scheduler's own words, "" without any.
@@ -38,7 +38,7 @@ class Lost:
     said: str = ""
 
 
-class LostPods:
+class NeededRepairs:
     """Remembers since when something has been wrong, so that a short trouble is not acted upon."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,17 +50,17 @@ class LostPods:
 
     def find(
         self, released: Iterable[Pod], nodes: Mapping[str, Node], emptying: Set[str] = frozenset()
-    ) -> list[Lost]:
+    ) -> list[NeededRepair]:
         """Which of these released pods have been in trouble for too long.
 
         emptying: nodes on which pods are terminating.
         """
         self._seen = set()
-        found = [lost for pod in released if (lost := self._examine(pod, nodes, emptying)) is not None]
+        found = [repair for pod in released if (repair := self._examine(pod, nodes, emptying)) is not None]
         self._since = {key: since for key, since in self._since.items() if key in self._seen}
         return found
 
-    def _examine(self, pod: Pod, nodes: Mapping[str, Node], emptying: Set[str]) -> Lost | None:
+    def _examine(self, pod: Pod, nodes: Mapping[str, Node], emptying: Set[str]) -> NeededRepair | None:
         name = occupied_node(pod, self._settings.gate_prefix)
         if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
             return None
@@ -87,11 +87,11 @@ class LostPods:
             return self._after(patience, pod, name, NOT_BOUND, reason)
         return None
 
-    def _after(self, seconds: float, pod: Pod, node: str, cause: str, reason: str) -> Lost | None:
+    def _after(self, seconds: float, pod: Pod, node: str, cause: str, reason: str) -> NeededRepair | None:
         key = (pod.metadata.uid, cause)
         self._seen.add(key)
         lasts = self._clock() - self._since.setdefault(key, self._clock())
-        return Lost(pod, node, cause, reason, lasts, _said(pod)) if lasts >= seconds else None
+        return NeededRepair(pod, node, cause, reason, lasts, _said(pod)) if lasts >= seconds else None
 
 
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:

@@ -12,7 +12,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.evict import evict
-from webhook.sweeper.repair.lost import UNTRIED, LostPods
+from webhook.sweeper.repair.needed import UNTRIED, NeededRepairs
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -53,7 +53,7 @@ def released(
 def causes(pod: Pod, nodes: dict[str, Node], seconds: float) -> list[str]:
     """What is lost after a trouble has lasted for some time."""
     clock = Clock()
-    watch = LostPods(SETTINGS, clock)
+    watch = NeededRepairs(SETTINGS, clock)
     watch.find([pod], nodes)
     clock.now = seconds
     return [lost.cause for lost in watch.find([pod], nodes)]
@@ -107,7 +107,7 @@ def test_a_pod_is_left_alone_when(pod: Pod) -> None:
 
 def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
     clock = Clock()
-    watch = LostPods(SETTINGS, clock)
+    watch = NeededRepairs(SETTINGS, clock)
     watch.find([released()], node(ready="False"))
     clock.now = 40
     watch.find([released()], node())
@@ -145,7 +145,7 @@ def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[
 
 def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     clock = Clock()
-    watch = LostPods(SETTINGS, clock)
+    watch = NeededRepairs(SETTINGS, clock)
     pod = released(nominated="n1")
     for clock.now in (0.0, 1000.0):
         assert watch.find([pod], node(), {"n1"}) == []
@@ -195,7 +195,7 @@ def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None
     }
     body["status"]["conditions"] = [said]
     pod, clock = msgspec.convert(body, Pod), Clock()
-    watch = LostPods(SETTINGS, clock)
+    watch = NeededRepairs(SETTINGS, clock)
     watch.find([pod], node())
     clock.now = 100
     (lost,) = watch.find([pod], node())
