@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hack.demos.table import print_table
-from hack.images.base import BuildError
 from hack.images.debian import BaseError
+from hack.images.lock import BuildError
 from hack.images.small import BUSYBOX
 from hack.local import devices, node, nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say

@@ -10,59 +10,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from packaging.markers import Marker
-
 from hack.images import debian, sbom
 from hack.images.archive import EPOCH
+from hack.images.lock import LOCK, BuildError, Locked, read_lock
 from hack.images.targets import DROPPED, Target
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-LOCK: Final = ROOT / "requirements.lock"
 SBOM_PATH: Final = "usr/share/topogate/sbom.cdx.json"
 SITE: Final = "usr/lib/python3/dist-packages"
 """Where Python finds distributions."""
 
 KEPT: Final = 4
 """Bases in a cache: those of each target, for two states of the lock."""
-
-
-class BuildError(Exception):
-    """The image cannot be built; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class Locked:
-    """One line of the lock: a distribution, its version, and the digests of its files."""
-
-    name: str
-    version: str
-    hashes: tuple[str, ...]
-
-    @property
-    def line(self) -> str:
-        """As pip reads it."""
-        return " ".join([f"{self.name}=={self.version}", *(f"--hash={each}" for each in self.hashes)])
-
-
-def read_lock(text: str, python: str) -> dict[str, Locked]:
-    """What the lock has for a Python such as "3.11", by distribution. Raises BuildError for a bad line."""
-    environment = {"python_version": python, "python_full_version": f"{python}.0"}
-    found = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        requirement, *hashes = line.partition(" #")[0].split("--hash=")
-        if not requirement.strip() or requirement.startswith(("#", "-")):
-            continue
-        wanted, _, marker = requirement.partition(";")
-        name, _, version = wanted.strip().partition("==")
-        if not version or not hashes:
-            raise BuildError(f"{LOCK.name}: {wanted!r} has no version or no digest; run hack/lock")
-        if not marker or Marker(marker.strip()).evaluate(environment):
-            found[name.lower()] = Locked(name, version, tuple(each.strip() for each in hashes))
-    return found
 
 
 def make_base(target: Target, root: Path, work: Path, kept: Path | None = None) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from hack.images.archive import Image, ImageSettings, layer_of, write
-from hack.images.base import LOCK, ROOT, SITE, compile_modules, drop_unused, make_base, pip
+from hack.images.base import SITE, compile_modules, drop_unused, make_base, pip
+from hack.images.lock import LOCK, ROOT
 from hack.images.targets import Target
 
 USER: Final = "65532:65532"

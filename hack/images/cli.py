@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from hack.images import build
-from hack.images.base import ROOT, BuildError
 from hack.images.debian import BaseError
+from hack.images.lock import ROOT, BuildError
 from hack.images.scan import Report, scan
 from hack.images.targets import TARGETS
 

@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hack.images.debian import Package
-
-if TYPE_CHECKING:
-    from hack.images.base import Locked
+from hack.images.lock import Locked
 
 
-def describe(name: str, packages: Sequence[Package], distributions: Sequence["Locked"]) -> str:
+def describe(name: str, packages: Sequence[Package], distributions: Sequence[Locked]) -> str:
     """The document for the image `name`: its Debian packages and its Python distributions."""
     components = [
         _component(

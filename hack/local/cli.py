@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from hack.images.base import BuildError
 from hack.images.debian import BaseError
+from hack.images.lock import BuildError
 from hack.local import node, nodes
 from hack.local.build import NoControlPlaneError, cache_folder, say
 from hack.local.cluster import Cluster, ClusterError

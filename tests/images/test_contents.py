@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.images.base import LOCK, ROOT, BuildError, read_lock
+from hack.images.lock import LOCK, ROOT, BuildError, read_lock
 from hack.images.targets import TARGETS, Target
 
 TARGET = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
