@@ -202,7 +202,6 @@ NOT_CALLED = {
     "opted out": gpu_pod("p", annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO}),
     "a mirror pod": {**without_account(), "metadata": {"name": "p", **MIRROR}},
     "of a DaemonSet": {**gpu_pod("p"), "metadata": {"name": "p", **owned("DaemonSet", "apps/v1")}},
-    "of a scheduling group": without_account(schedulingGroup={"podGroupName": "g"}),
 }
 
 
