@@ -4,7 +4,6 @@ All of topogate runs as the pods of its manifests; only the cards are played (ha
 """
 
 import itertools
-import os
 import random
 import signal
 import time
@@ -31,8 +30,8 @@ CARDS: Final = [PlayedCard(number) for number in range(4)]
 SHARES: Final = 10
 """As the manifest has it."""
 FINISHED_SECONDS: Final = 780
-KILLS: Final = "TOPOGATE_NODE_KILLS"
-"""Set in the environment, the long form runs as well."""
+QUIET_TURNS: Final = 2
+"""The most looks in a row without a kill: on a fast machine the Jobs are done after a dozen looks."""
 
 
 @dataclass
@@ -151,7 +150,6 @@ def test_each_container_sees_exactly_its_cards_and_tiles(site: Site) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(KILLS not in os.environ, reason=f"was not green as a whole yet; {KILLS}=1 runs it")
 def test_each_container_sees_exactly_its_cards_and_tiles_whoever_is_killed(site: Site) -> None:
     run_jobs(site, waves=[30, 10, 10, 10], victims=["kubelet", "allocator", "sweeper"])
     assert min(site.kills[victim] for victim in ("kubelet", "allocator", "sweeper")) > 0
@@ -198,15 +196,17 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> None:
 
     started = time.monotonic()
     deadline = started + FINISHED_SECONDS
-    done = 0
+    done = quiet = 0
     while done < total or not listen():
         state = f"{done} of {total} are done, {dict(site.kills)}"
         assert time.monotonic() < deadline, f"{state}; failed: {failed}"
         if pending and chance.random() < 0.5:
             for name in pending.pop(0):
                 api.request("POST", jobs, body=job(name, wanted[name], chance.randint(2, 6)))
-        if victims and (pending or done < total * 0.8) and chance.random() < 0.3:
+        quiet += 1
+        if victims and (pending or done < total * 0.8) and (chance.random() < 0.3 or quiet > QUIET_TURNS):
             site.kill(next(turn))
+            quiet = 0
         time.sleep(chance.uniform(1, 3))
         listen()
         done = ended()
