@@ -59,7 +59,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):
     """Progress. pods is the number of members there are; spread and reason are sentences.
 
-    complete: all of them have been bound at some time, so that the gang is never taken back again; attempt:
+    complete: all of them have been bound at some time, so that the gang is never rolled back again; attempt:
     of which plan that was said, see Placement.is_complete. held: nodes that are held for the gang while it
     waits, until held_until (RFC 3339); told for people, and never read to decide anything.
     """

@@ -138,7 +138,7 @@ class Sweeper:
                 kept = without_overbooked(view, snapshot, self._expectations)
                 if kept is not view:
                     view, snapshot = kept, self._snapshotter.snapshot(kept)
-        turns = Turns(view, self._expectations, self._repair.stuck)
+        turns = Turns(view, self._expectations, self._repair.unrepairable)
         return _Seen(view, snapshot, turns, usage_version)
 
     # --- decide ---------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Service:
             logger.exception("step_failed task=%s", key)
             queue.add(key, 10.0)
 
-    def stuck(self) -> str:
+    def stalled(self) -> str:
         """What is wrong with the loop, "" if nothing."""
         silent = time.monotonic() - self.beat
         return f"no task was looked at for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: service.stopping.set())
     if options.metrics_port is not None:
         metrics = _Metrics(service)
-        checks = {"/healthz": service.stuck, "/readyz": service.unready}
+        checks = {"/healthz": service.stalled, "/readyz": service.unready}
         serve(options.metrics_address, options.metrics_port, metrics.registry, metrics.refresh, checks)
     recorder.start()
     logger.info("started server=%s", api.host)

@@ -271,7 +271,7 @@ class Placer:
         return None if isinstance(answer, NoFit) else answer
 
     def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
-        """The best place; with cards, beside a pod that is stuck only where there is no other."""
+        """The best place; with cards, beside a pod that nobody can repair only where there is no other."""
         options, blocked = self._settings.options, now.ground.blocked
         if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
             answer = place(asked.without(blocked).gang, now.snapshot, options, now.budget)

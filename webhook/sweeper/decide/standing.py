@@ -1,6 +1,6 @@
 """Which plans still hold: those for nodes that are there, that did not refuse, and that are not overbooked.
 
-A plan that does not hold is not undone; its pods that still wait are placed anew.
+A plan that does not hold is not rolled back; its pods that still wait are placed anew.
 """
 
 import logging

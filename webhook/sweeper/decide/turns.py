@@ -16,8 +16,8 @@ from webhook.sweeper.observe.view import View
 class Turns:
     """The nodes on which a pod with cards is under way, in one pass."""
 
-    def __init__(self, view: View, expectations: Expectations, stuck: Set[str] = frozenset()) -> None:
-        """stuck: uids of released pods that will not be bound and that nobody makes again."""
+    def __init__(self, view: View, expectations: Expectations, unrepairable: Set[str] = frozenset()) -> None:
+        """unrepairable: uids of released pods that will not be bound and that nobody makes again."""
         self._taken = {
             node
             for pod in view.others
@@ -25,7 +25,7 @@ class Turns:
             and keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
             and not pod.spec.node_name
             and not pod.spec.scheduling_gates  # what others hold may stay so for long
-            and pod.metadata.uid not in stuck
+            and pod.metadata.uid not in unrepairable
             and (node := view.occupied(pod)) is not None
         }
         self._taken |= {

@@ -38,7 +38,7 @@ class Repair:
         self._allowance = Allowance(settings, owners, clock)
         self._settings = settings
         self._evicted: set[PodId] = set()
-        self.stuck: frozenset[str] = frozenset()
+        self.unrepairable: frozenset[str] = frozenset()
         """uids of released pods that will not be bound and that nobody makes again, by the last pass."""
         self.blocked: frozenset[str] = frozenset()
         """Their nodes, and those of pods whose scheduler is away: elsewhere cards come sooner, in order."""
@@ -55,14 +55,14 @@ class Repair:
         emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
         away = away_schedulers(released) & self._settings.schedulers
         warnings: list[Warn] = []
-        stuck: list[NeededRepair] = []
+        unrepairable: list[NeededRepair] = []
         untried: list[NeededRepair] = []
         found: dict[str, NeededRepair] = {}
         for repair in self._needed.find(released, view.nodes, emptying):
             if repair.cause == UNTRIED:
                 warnings.append(Warn(repair.pod, "NotScheduled", repair.reason))
                 # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
-                (untried if scheduler_of(repair.pod) in away else stuck).append(repair)
+                (untried if scheduler_of(repair.pod) in away else unrepairable).append(repair)
                 continue
             if repair.cause == NOT_BOUND:
                 self._avoided.add(view.maker_of(repair.pod), *_refusing(repair, view))
@@ -76,9 +76,9 @@ class Repair:
                 evictions += [_abandoned(repair) for repair in together]
             else:
                 warnings += [_not_repaired(repair, why) for repair in together]
-                stuck += together
-        self.stuck = frozenset(repair.pod.metadata.uid for repair in stuck)
-        self.blocked = frozenset(repair.node for repair in (*stuck, *untried))
+                unrepairable += together
+        self.unrepairable = frozenset(repair.pod.metadata.uid for repair in unrepairable)
+        self.blocked = frozenset(repair.node for repair in (*unrepairable, *untried))
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
     def _are_abandoned(self, together: Sequence[NeededRepair], view: View) -> bool:

@@ -53,7 +53,7 @@ def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
 
 
 @pytest.mark.parametrize(
-    ("pods", "stuck"),
+    ("pods", "unrepairable"),
     [
         ([released("a", tried=False)], False),
         ([released("a", tried=False), released("b", tried=False)], False),
@@ -68,17 +68,17 @@ def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
     ],
 )
 def test_a_pod_that_no_scheduler_tries_gives_its_turn_away_unless_all_wait_for_that_scheduler(
-    pods: list[Pod], stuck: bool
+    pods: list[Pod], unrepairable: bool
 ) -> None:
     repair, _ = after(BIND, *pods)
-    assert ("uid-a" in repair.stuck) is stuck
+    assert ("uid-a" in repair.unrepairable) is unrepairable
     assert repair.blocked == {"n1"}, "others go elsewhere in any case"
 
 
 def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_nobody_makes_it_again() -> None:
     before, orders = after(ABANDON - 1, released("a"))
     assert not orders.evictions
-    assert before.stuck == {"uid-a"}
+    assert before.unrepairable == {"uid-a"}
     _, orders = after(ABANDON, released("a"))
     assert [(each.pod.metadata.name, each.cause) for each in orders.evictions] == [("a", "abandoned")]
 
