@@ -68,7 +68,7 @@ class Installation:
     def start(self, names: Sequence[str] = ("certs", "webhook", "sweeper", "tasks")) -> None:
         """Run the programs of the system namespace, each under the identity of its own pod."""
         for name in names:
-            self.programs[name] = self._program(SYSTEM, {"app.kubernetes.io/component": name})
+            self.programs[name] = self.program_of(SYSTEM, {"app.kubernetes.io/component": name})
             if name == "certs":
                 self._run_certs(self.programs[name])
             elif name == "webhook":
@@ -135,7 +135,8 @@ class Installation:
             ],
         }
 
-    def _program(self, namespace: str, labels: dict[str, str]) -> Program:
+    def program_of(self, namespace: str, labels: dict[str, str]) -> Program:
+        """The program of a pod with these labels, once there is one; the caller starts and stops it."""
         found: list[dict[str, Any]] = []
 
         def is_there() -> bool:

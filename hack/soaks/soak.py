@@ -10,17 +10,13 @@ the cluster sees it.
 
 import argparse
 import contextlib
-import functools
 import random
 import sys
-import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -28,13 +24,21 @@ import yaml
 from hack.local import nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
-from hack.local.controlplane import free_port
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, LedgerReader
 from hack.soaks.passes import long_steps
+from hack.soaks.runs import (
+    add_options,
+    fresh_cluster,
+    keep_logs,
+    make_namespace,
+    seed_of,
+    start_replicas,
+    verdict,
+)  # fmt: skip
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
 from labeler.contract import keys
@@ -123,16 +127,10 @@ class Soak:
         nodes.register(self.api, self.grid.values())
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
-            body = {"metadata": {"name": name, "labels": labels}}
-            self.api.request("POST", "/api/v1/namespaces", body=body)
-            path = f"/api/v1/namespaces/{name}/serviceaccounts"
-            self.cluster.wait_for("a ServiceAccount", functools.partial(self._has_items, path))
+            make_namespace(self.cluster, name, labels)
         admit(self.api, HOSTILE)
         for reader in self.readers:
             reader.start()
-
-    def _has_items(self, path: str) -> bool:
-        return bool(self.api.json("GET", path)["items"])
 
     # --- the middle -----------------------------------------------------------------------------
 
@@ -212,19 +210,9 @@ class Soak:
 
 def start_sweepers(installation: Installation, settings: dict[str, Any], count: int = 1) -> list[Program]:
     """Sweepers with settings of their own, under the identity of the installed one; the caller stops them."""
-    cluster = installation.cluster
-    file = cluster.folder / "soak.yaml"
+    file = installation.cluster.folder / "soak.yaml"
     file.write_text(yaml.safe_dump(settings))
-    first = installation._program(  # a pod's program, not started by the installation's own hand
-        "topogate-system", {"app.kubernetes.io/component": "sweeper"}
-    )
-    made = []
-    for number in range(1, count + 1):
-        program = replace(first, log=cluster.log(f"sweeper-{number}"))
-        port = str(free_port())
-        program.start("--config", str(file), "--metrics-address", "127.0.0.1", "--metrics-port", port)
-        made.append(program)
-    return made
+    return start_replicas(installation, "sweeper", count, "--config", str(file))
 
 
 def _why(pod: dict[str, Any], api: Api) -> str:
@@ -239,33 +227,22 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/soak; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
-    parser.add_argument("--logs", type=Path, help="where to copy the sweepers' logs to")
+    add_options(parser, "sweepers")
     options = parser.parse_args(argv)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    seed = seed_of(options)
     say(f"Seed {seed}, {options.minutes:g} minutes.")
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster.up(
-            Path(folder) / "cluster", tied=threading.current_thread() is threading.main_thread()
-        )
+    with fresh_cluster() as cluster:
         soak = Soak(cluster, Plan(options.minutes * 60, seed))
         try:
             faults = soak.run()
         finally:
-            if options.logs:
-                options.logs.mkdir(parents=True, exist_ok=True)
-                for program in soak.sweepers:
-                    (options.logs / program.log.name).write_bytes(program.log.read_bytes())
-            cluster.down()
+            keep_logs(options.logs, soak.sweepers)
     ledger = soak.ledger
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
     say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
-    for fault in faults[:40]:
-        print(f"FAULT: {fault}")
-    print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")
-    return 1 if faults else 0
+    return verdict(faults, seed)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,26 @@ import argparse
 import random
 import signal
 import sys
-import tempfile
-import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 from hack.local import nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster, ClusterError
-from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks.overlaps import watched
+from hack.soaks.runs import (
+    add_options,
+    fresh_cluster,
+    keep_logs,
+    make_namespace,
+    seed_of,
+    start_replicas,
+    verdict,
+)  # fmt: skip
 from hack.soaks.users import Users
 from labeler.contract import keys
 from webhook.kube.client import ApiError
@@ -81,18 +86,10 @@ class TaskSoak:
         installation.start(("certs", "webhook"))
         self.programs["webhook"] = installation.programs["webhook"]
         for component in ("sweeper", "tasks"):
-            first = installation._program(SYSTEM, {"app.kubernetes.io/component": component})
-            for number in (1, 2):
-                program = replace(first, log=self.cluster.log(f"{component}-{number}"))
-                port = str(free_port())
-                program.start("--metrics-address", "127.0.0.1", "--metrics-port", port)
+            for number, program in enumerate(start_replicas(installation, component, 2), start=1):
                 self.programs[f"{component} {number}"] = program
         nodes.register(self.api, nodes.grid(SHAPE))
-        labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
-        body = {"metadata": {"name": NAMESPACE, "labels": labels}}
-        self.api.request("POST", "/api/v1/namespaces", body=body)
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-        self.cluster.wait_for("a ServiceAccount", lambda: bool(self.api.json("GET", path)["items"]))
+        make_namespace(self.cluster, NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
 
     # --- the middle -----------------------------------------------------------------------------
 
@@ -154,29 +151,19 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/soak-tasks; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak-tasks", description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
-    parser.add_argument("--logs", type=Path, help="where to copy the programs' logs to")
+    add_options(parser, "programs")
     options = parser.parse_args(argv)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    seed = seed_of(options)
     say(f"Seed {seed}, {options.tasks} tasks.")
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        tied = threading.current_thread() is threading.main_thread()
-        cluster = Cluster.up(Path(folder) / "cluster", tied=tied)
+    with fresh_cluster() as cluster:
         soak = TaskSoak(cluster, TaskPlan(options.tasks, seed))
         try:
             faults = soak.run()
         finally:
-            if options.logs:
-                options.logs.mkdir(parents=True, exist_ok=True)
-                for program in soak.programs.values():
-                    (options.logs / program.log.name).write_bytes(program.log.read_bytes())
-            cluster.down()
+            keep_logs(options.logs, soak.programs.values())
     say(f"Done in {time.monotonic() - began:.0f} s: {dict(sorted(soak.done.items()))}")
-    for fault in faults[:40]:
-        print(f"FAULT: {fault}")
-    print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")
-    return 1 if faults else 0
+    return verdict(faults, seed)
 
 
 if __name__ == "__main__":

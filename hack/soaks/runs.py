@@ -1,0 +1,76 @@
+"""What every soak does around its own work: a cluster of its own, replicas of programs, logs, a verdict."""
+
+import argparse
+import contextlib
+import random
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hack.local.cluster import Cluster
+from hack.local.controlplane import free_port
+from hack.local.install import SYSTEM, Installation
+from hack.local.kubelet import Program
+
+
+def add_options(parser: argparse.ArgumentParser, whose: str) -> None:
+    """The options of every soak. whose: the programs whose logs can be kept."""
+    parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
+    parser.add_argument("--logs", type=Path, help=f"where to copy the {whose}' logs to")
+
+
+def seed_of(options: argparse.Namespace) -> int:
+    """The seed that was asked for, or a new one."""
+    return int(options.seed) if options.seed is not None else random.SystemRandom().randrange(10**6)
+
+
+@contextlib.contextmanager
+def fresh_cluster() -> Iterator[Cluster]:
+    """A cluster that is gone afterwards, with all of its files. Raises ClusterError."""
+    with tempfile.TemporaryDirectory() as folder:
+        tied = threading.current_thread() is threading.main_thread()
+        cluster = Cluster.up(Path(folder) / "cluster", tied=tied)
+        try:
+            yield cluster
+        finally:
+            cluster.down()
+
+
+def start_replicas(installation: Installation, component: str, count: int, *arguments: str) -> list[Program]:
+    """Programs of one component under the identity of the installed one; the caller stops them."""
+    cluster = installation.cluster
+    first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": component})
+    made = []
+    for number in range(1, count + 1):
+        program = replace(first, log=cluster.log(f"{component}-{number}"))
+        port = str(free_port())
+        program.start(*arguments, "--metrics-address", "127.0.0.1", "--metrics-port", port)
+        made.append(program)
+    return made
+
+
+def make_namespace(cluster: Cluster, name: str, labels: Mapping[str, str]) -> None:
+    """Make a namespace in which pods can be made."""
+    api = cluster.api()
+    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
+    path = f"/api/v1/namespaces/{name}/serviceaccounts"
+    cluster.wait_for("a ServiceAccount", lambda: bool(api.json("GET", path)["items"]))
+
+
+def keep_logs(folder: Path | None, programs: Iterable[Program]) -> None:
+    """Copy the programs' logs to a folder, if there is one."""
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for program in programs:
+        (folder / program.log.name).write_bytes(program.log.read_bytes())
+
+
+def verdict(faults: Sequence[str], seed: int) -> int:
+    """Print the first faults and how many there are; returns the exit status."""
+    for fault in faults[:40]:
+        print(f"FAULT: {fault}")
+    print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")
+    return 1 if faults else 0
