@@ -17,7 +17,7 @@ from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
 from tests.workers import FilesInTurn, heaviest_first
 
-NEEDS_CLUSTER = ("control_plane", "cluster", "module_cluster", "namespace", "opted_in")
+NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NODE = ("real_control_plane", "real_cluster")
 THREAD_ENDS_SECONDS = 10.0
 
@@ -81,7 +81,16 @@ def _lives(thread: threading.Thread, deadline: float) -> bool:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane for the whole run. It dies with the test process, however that ends."""
-    folder: Path = tmp_path_factory.mktemp("control-plane") / "cluster"
+    yield from _control_plane(tmp_path_factory.mktemp("control-plane") / "cluster")
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A control plane for one test alone, which restarts parts of it or fills it."""
+    yield from _control_plane(tmp_path / "cluster")
+
+
+def _control_plane(folder: Path) -> Iterator[Cluster]:
     cluster = Cluster.up(folder, tied=True)
     try:
         if cluster.programs.missing:

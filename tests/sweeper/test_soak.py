@@ -4,7 +4,6 @@ The choices are the same in every run, so that a fault found here is met again; 
 """
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -24,18 +23,11 @@ SECONDS = 60.0
 SEED = 11
 
 
-@pytest.mark.cluster
 @pytest.mark.timeout(400)
-def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(tmp_path: Path) -> None:
+def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(own_cluster: Cluster) -> None:
     print(f"seed {SEED}: as hack/soak --minutes {SECONDS / 60:g} --seed {SEED}")
-    cluster = Cluster.up(tmp_path / "cluster", tied=True)
-    soak = Soak(cluster, Plan(SECONDS, SEED))
-    try:
-        if cluster.programs.missing:
-            pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
-        assert soak.run() == [], f"seed {SEED}"
-    finally:
-        cluster.down()
+    soak = Soak(own_cluster, Plan(SECONDS, SEED))
+    assert soak.run() == [], f"seed {SEED}"
     # It did what it is for.
     assert soak.ledger.released > 30
     assert soak.done["API server restarts"] >= 1

@@ -5,7 +5,6 @@ The choices are the same in every run, so that a fault found here is met again; 
 
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +17,11 @@ TASKS = 40
 SEED = 3
 
 
-@pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_every_task_has_its_one_job_whatever_is_killed(tmp_path: Path) -> None:
+def test_every_task_has_its_one_job_whatever_is_killed(own_cluster: Cluster) -> None:
     print(f"seed {SEED}: as hack/soak-tasks --tasks {TASKS} --seed {SEED}")
-    cluster = Cluster.up(tmp_path / "cluster", tied=True)
-    soak = TaskSoak(cluster, TaskPlan(TASKS, SEED, live=16, kill_every=3.0))
-    try:
-        if cluster.programs.missing:
-            pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")
-        assert soak.run() == [], f"seed {SEED}"
-    finally:
-        cluster.down()
+    soak = TaskSoak(own_cluster, TaskPlan(TASKS, SEED, live=16, kill_every=3.0))
+    assert soak.run() == [], f"seed {SEED}"
     # It did what it is for.
     assert soak.done["create"] == TASKS
     assert sum(count for what, count in soak.done.items() if what.startswith("killed ")) >= 2
