@@ -11,10 +11,7 @@ import threading
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from webhook.kube.identity import Identity, proxy_of, tls_of
-
-CONNECT_SECONDS: Final = 5.0
-"""The longest wait for a connection; less where the whole call may not take as long."""
+from webhook.kube.identity import CONNECT_SECONDS, Identity, proxy_of, tls_of
 
 
 class HttpAnswer(NamedTuple):

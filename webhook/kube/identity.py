@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+CONNECT_SECONDS: Final = 5.0
+"""The longest wait for a connection; less where the whole call may not take as long."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
 """As client-go asks the kernel: a connection that a firewall has forgotten is found out in three minutes."""

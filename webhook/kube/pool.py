@@ -6,10 +6,7 @@ from urllib.parse import urlsplit
 import urllib3
 from urllib3.connection import HTTPConnection
 
-from webhook.kube.identity import Identity, keep_alive_options, proxy_of, tls_of
-
-CONNECT_SECONDS: Final = 5.0
-"""The longest wait for a connection; less where the whole call may not take as long."""
+from webhook.kube.identity import CONNECT_SECONDS, Identity, keep_alive_options, proxy_of, tls_of
 
 
 class Pool:
