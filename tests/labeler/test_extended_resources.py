@@ -1,6 +1,7 @@
 """Cards as extended resources of the Node, with the component's role and policy on a real API server."""
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,12 +52,19 @@ def installed(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
 
     def in_force() -> bool:
         try:
-            api.patch({"status": {"capacity": {"example.com/gold": "1"}}}, "status")
+            # Another amount each time: what an older policy let through once would be no change later,
+            # and a change of nothing is never refused.
+            amount = str(time.monotonic_ns())
+            api.patch({"status": {"capacity": {"example.com/gold": amount}}}, "status")
         except NodeApiError as error:
             return "capacity of gpu.intel.com" in str(error)
         return False
 
     module_cluster.wait_for("the wider role and policy to be in force", in_force)
+    undo = {"status": {"capacity": {"example.com/gold": None}}}
+    module_cluster.api().request(
+        "PATCH", "/api/v1/nodes/n0/status", body=undo, content_type="application/merge-patch+json"
+    )
     return done
 
 
