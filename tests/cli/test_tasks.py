@@ -175,6 +175,15 @@ def test_exec_hands_on_what_chooses_the_cluster_and_the_command(tmp_path: Path) 
     ]  # fmt: skip
 
 
+def test_without_a_kubeconfig_kubectl_reads_those_that_we_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", f"one{os.pathsep}two")
+    options = argparse.Namespace(command="attach", kubeconfig=None, context=None, container=None)
+    assert session.kubeconfigs_of(options) == (Path("one"), Path("two"))
+    assert enter.command("/bin/kubectl", options, "team", "pod-0") == [
+        "/bin/kubectl", "attach", "-i", "-n", "team", "pod-0",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_names_every_command_and_the_shell_can_read_it(
     shell: str, capsys: pytest.CaptureFixture[str]

@@ -301,7 +301,7 @@ def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spe
         "server": "https://s", "certificate-authority-data": "x",
         "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}],
     }  # fmt: skip
-    return CredentialPlugin({"command": "./plugin", "apiVersion": VERSION, **spec}, cluster, folder, clock)
+    return CredentialPlugin({"command": str(program), "apiVersion": VERSION, **spec}, cluster, clock)
 
 
 def test_a_plugin_is_asked_once_and_again_before_its_token_ends(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.cli.terminal import complain, say
-from webhook.inquiry.reading import kubeconfig, read_all
+from webhook.inquiry.reading import read_all
 from webhook.kube.client import JSON_PATCH, Api, ApiError, ConnectError
+from webhook.kube.kubeconfig import of_this_person
 from webhook.kube.objects import Pod
 from webhook.sweeper.apply.patches import ungate_patch
 from webhook.sweeper.observe.pins import is_gated
@@ -53,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Drain; 0 if nothing waits any more (or without --yes), 1 if something does or could not be done."""
     try:
-        api = Api.connect(arguments.kubeconfig or kubeconfig(), user_agent="topogate-drain")
+        api = Api.connect(arguments.kubeconfig or of_this_person(), user_agent="topogate-drain")
         drain = _Drain(api, arguments)
         for each in _still_gating(api):
             complain(

@@ -43,7 +43,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def command(kubectl: str, options: argparse.Namespace, namespace: str, pod: str) -> list[str]:
     """kubectl's command line for it."""
-    words = [kubectl, "--kubeconfig", str(session.kubeconfig_of(options).expanduser())]
+    # Without --kubeconfig kubectl reads what we have read: $KUBECONFIG, else the usual place.
+    words = [kubectl, *(["--kubeconfig", str(options.kubeconfig.expanduser())] if options.kubeconfig else [])]
     words += ["--context", options.context] if options.context else []
     terminal = "-it" if os.isatty(0) and os.isatty(1) else "-i"
     words += [options.command, terminal, "-n", namespace, pod]

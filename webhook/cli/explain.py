@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = Settings(**(load(arguments.config) if arguments.config else {}))
         api = Api.connect(
-            session.kubeconfig_of(arguments), user_agent="topogate-explain", context=arguments.context
+            session.kubeconfigs_of(arguments), user_agent="topogate-explain", context=arguments.context
         )
         namespace = session.namespace_of(arguments)
         about_pod = kind in ("pod", "pods", "po")

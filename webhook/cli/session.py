@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -51,12 +50,13 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=FORMATS, help="default: a table for people")
 
 
-def kubeconfig_of(options: argparse.Namespace) -> Path:
-    """The kubeconfig that is meant."""
+def kubeconfigs_of(options: argparse.Namespace) -> tuple[Path, ...]:
+    """The kubeconfigs that are meant; of several the first to say something counts."""
     if options.kubeconfig:
-        return Path(options.kubeconfig)
-    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    return Path(listed) if listed else Path.home() / ".kube" / "config"
+        return (Path(options.kubeconfig),)
+    from webhook.kube.kubeconfig import of_this_person
+
+    return of_this_person()
 
 
 def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
@@ -67,7 +67,7 @@ def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
 
     try:
         return Api.connect(
-            kubeconfig_of(options),
+            kubeconfigs_of(options),
             user_agent=f"topogate-{options.command}",
             context=options.context,
             brief=brief,
@@ -83,7 +83,7 @@ def namespace_of(options: argparse.Namespace) -> str:
     from webhook.kube.kubeconfig import context_of, read
 
     try:
-        return str(context_of(read(kubeconfig_of(options)), options.context).get("namespace") or "default")
+        return str(context_of(read(kubeconfigs_of(options)), options.context).get("namespace") or "default")
     except (OSError, ValueError):
         return "default"  # what is wrong with it is said when the connection is made
 

@@ -1,6 +1,7 @@
 """`topogate ui`: the page on this laptop, with the rights of the kubeconfig's user."""
 
 import argparse
+import os
 from typing import Any
 
 from webhook.cli import picture, session
@@ -24,5 +25,5 @@ def _run(options: argparse.Namespace) -> int:
     from webhook.ui.serve import serve_laptop
 
     settings, policy = picture.files(options)
-    name = f"as {session.kubeconfig_of(options)}"
+    name = f"as {os.pathsep.join(map(str, session.kubeconfigs_of(options)))}"
     return serve_laptop(session.connect(options), settings, policy, name, options.port)

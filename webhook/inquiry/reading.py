@@ -2,11 +2,9 @@
 
 import contextlib
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -85,9 +83,3 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
 
 def _name(item: Placement) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"
-
-
-def kubeconfig() -> Path:
-    """Where a person's kubeconfig is: the first that $KUBECONFIG names, else the usual place."""
-    listed = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    return Path(listed) if listed else Path.home() / ".kube" / "config"

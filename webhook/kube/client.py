@@ -8,8 +8,9 @@ import contextlib
 import copy
 import functools
 import json
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -80,13 +81,13 @@ class Api:
     @classmethod
     def connect(
         cls,
-        kubeconfig: Path | str | None = None,
+        kubeconfig: Path | str | Sequence[Path] | None = None,
         *,
         user_agent: str,
         context: str | None = None,
         brief: bool = False,
     ) -> "Api":
-        """Connect as a kubeconfig says, or without one as the pod's own ServiceAccount.
+        """Connect as a kubeconfig says, or several as one; without any as the pod's own ServiceAccount.
 
         brief: see __init__. Raises ConnectError with a sentence that names what is missing.
         """
@@ -95,9 +96,10 @@ class Api:
                 return cls(of_this_pod(), user_agent, brief=brief)
             from webhook.kube.kubeconfig import identity_of
 
-            return cls(identity_of(Path(kubeconfig), context), user_agent, brief=brief)
+            files = [Path(kubeconfig)] if isinstance(kubeconfig, Path | str) else kubeconfig
+            return cls(identity_of(files, context), user_agent, brief=brief)
         except (OSError, ValueError) as error:
-            where = f"kubeconfig {kubeconfig}" if kubeconfig else "this pod's ServiceAccount"
+            where = f"kubeconfig {_listed(kubeconfig)}" if kubeconfig else "this pod's ServiceAccount"
             raise ConnectError(f"no connection to a cluster from {where}: {error}") from error
 
     def acting_as(self, user: str) -> "Api":
@@ -251,6 +253,10 @@ class Stream:
             if self._is_open:
                 with contextlib.suppress(ValueError, *self._errors):
                     self._response.shutdown()
+
+
+def _listed(files: Path | str | Sequence[Path]) -> str:
+    return str(files) if isinstance(files, Path | str) else os.pathsep.join(map(str, files))
 
 
 def _pool(identity: Identity, size: int) -> "Pool":

@@ -1,12 +1,14 @@
-"""Reads a kubeconfig: the identity of one of its contexts.
+"""Reads kubeconfigs: the identity of one of their contexts.
 
-Written from "Organizing Cluster Access Using kubeconfig Files" and the v1 Config type of client-go. Files
-that a kubeconfig names count relative to it; data in it goes before files, a tokenFile before a token.
-Users of an auth-provider, which client-go has given up for plugins, are left to the kubernetes package.
+Written from "Organizing Cluster Access Using kubeconfig Files" and the v1 Config type of client-go. Of
+several files the first that names an entry or sets a value wins. Files that a kubeconfig names count relative
+to it; data in it goes before files, a tokenFile before a token. Users of an auth-provider, which client-go
+has given up for plugins, are left to the kubernetes package.
 """
 
 import base64
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,29 +17,37 @@ import yaml
 from webhook.kube.identity import Credential, Fixed, Identity
 
 _NOT_SERVED: Final = ("as-uid", "as-groups", "as-user-extra")
+_SECTIONS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
+_PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def identity_of(file: Path, context: str | None = None) -> Identity:
+def of_this_person() -> tuple[Path, ...]:
+    """The kubeconfigs of who names none: those of $KUBECONFIG, else ~/.kube/config."""
+    listed = tuple(Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each)
+    return listed or (Path.home() / ".kube" / "config",)
+
+
+def identity_of(files: Path | Sequence[Path], context: str | None = None) -> Identity:
     """Whom a context makes of its reader; without a name the current one.
 
     Raises OSError, or ValueError with a sentence that names what is missing.
     """
-    content = read(file)
+    files = [files] if isinstance(files, Path) else files
+    content = read(files)
     chosen = context_of(content, context)
     cluster = _entry(content, "cluster", chosen.get("cluster"))
     user = _entry(content, "user", chosen["user"]) if chosen.get("user") else {}
     if "auth-provider" in user:
-        return _by_the_package(file, context)
+        return _by_the_package(files, context)
     for key in _NOT_SERVED:
         if user.get(key):
             raise ValueError(f"user {chosen['user']}: {key} is not understood, only `as` is")
     server = cluster.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         raise ValueError(f"cluster {chosen.get('cluster')} names no server by a URL")
-    folder = file.expanduser().absolute().parent
-    authority = _pem(cluster, "certificate-authority", folder)
-    credential, certificate, key = _proof(user, cluster, folder)
+    authority = _pem(cluster, "certificate-authority")
+    credential, certificate, key = _proof(user, cluster)
     return Identity(
         server.rstrip("/"),
         authority=authority,
@@ -51,15 +61,57 @@ def identity_of(file: Path, context: str | None = None) -> Identity:
     )
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The content of a kubeconfig. Raises OSError, or ValueError if it is no mapping in YAML."""
+def read(files: Sequence[Path]) -> dict[str, Any]:
+    """The content of kubeconfigs as one; of several, a file that is not there counts as empty.
+
+    The paths in it are absolute. Raises OSError if there is no file at all, or ValueError if one is no
+    mapping in YAML.
+    """
+    merged: dict[str, Any] = {}
+    missing: list[OSError] = []
+    for file in (each.expanduser().absolute() for each in files):
+        try:
+            content = _read_one(file)
+        except FileNotFoundError as error:
+            missing.append(error)
+            continue
+        except ValueError as error:
+            raise (ValueError(f"{file}: {error}") if len(files) > 1 else error) from None
+        for key, value in content.items():
+            if kind := _SECTIONS.get(key):
+                _add(merged.setdefault(key, []), kind, value, file.parent)
+            else:
+                merged[key] = merged.get(key) or value
+    if missing and len(missing) == len(files):
+        raise missing[0]
+    return merged
+
+
+def _read_one(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(file.expanduser().read_text(), _Loader)
+        content = yaml.load(file.read_text(), _Loader)
     except yaml.YAMLError as error:
         raise ValueError(f"no YAML: {error}") from error
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise ValueError("it holds no mapping, so it is no kubeconfig")
-    return content
+    return content or {}
+
+
+def _add(entries: list[dict[str, Any]], kind: str, found: Any, folder: Path) -> None:
+    """Add to the entries of a kind those of a file whose names are new, with absolute paths."""
+    for entry in found if isinstance(found, list) else ():
+        if isinstance(entry, dict) and all(entry.get("name") != each.get("name") for each in entries):
+            inner = entry.get(kind)
+            entries.append({**entry, kind: _rooted(inner, folder)} if isinstance(inner, dict) else entry)
+
+
+def _rooted(inner: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A cluster or a user with absolute paths; a plugin's without a slash is looked up in $PATH."""
+    made = {**inner, **{key: str(folder / str(inner[key])) for key in _PATHS if inner.get(key)}}
+    plugin = inner.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
+        made["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
+    return made
 
 
 def context_of(content: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
@@ -83,15 +135,15 @@ def _entry(content: Mapping[str, Any], kind: str, name: Any) -> dict[str, Any]:
     return inner
 
 
-def _proof(user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> tuple[Credential | None, str, str]:
+def _proof(user: dict[str, Any], cluster: dict[str, Any]) -> tuple[Credential | None, str, str]:
     """A credential, and the certificate and key of the client."""
-    certificate, key = _pem(user, "client-certificate", folder), _pem(user, "client-key", folder)
+    certificate, key = _pem(user, "client-certificate"), _pem(user, "client-key")
     if bool(certificate) != bool(key):
         raise ValueError("of client-certificate and client-key there is only one")
     if user.get("tokenFile"):
         from webhook.kube.tokens import TokenFile  # few people have one, and it loads logging
 
-        return TokenFile(folder / str(user["tokenFile"])), certificate, key
+        return TokenFile(Path(user["tokenFile"])), certificate, key
     if user.get("token"):
         return Fixed(f"Bearer {user['token']}"), certificate, key
     if user.get("username"):
@@ -100,23 +152,23 @@ def _proof(user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> tuple
     if user.get("exec"):
         from webhook.kube.plugin import CredentialPlugin  # few need it, and it loads subprocess
 
-        plugin = CredentialPlugin(user["exec"], cluster, folder)
+        plugin = CredentialPlugin(user["exec"], cluster)
         given = plugin.certificate()
         return plugin, *(given or (certificate, key))
     return None, certificate, key
 
 
-def _pem(entry: dict[str, Any], key: str, folder: Path) -> str:
+def _pem(entry: dict[str, Any], key: str) -> str:
     data = entry.get(f"{key}-data")
     if data:
         try:
             return base64.b64decode(str(data), validate=True).decode()
         except ValueError as error:
             raise ValueError(f"{key}-data is no base64 of PEM: {error}") from error
-    return (folder / str(entry[key])).read_text() if entry.get(key) else ""
+    return Path(entry[key]).read_text() if entry.get(key) else ""
 
 
-def _by_the_package(file: Path, context: str | None) -> Identity:
+def _by_the_package(files: Sequence[Path], context: str | None) -> Identity:
     """The same by the kubernetes package, for its auth-providers."""
     from kubernetes import config
     from kubernetes.client import Configuration
@@ -124,7 +176,7 @@ def _by_the_package(file: Path, context: str | None) -> Identity:
     found = Configuration()
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=str(file), context=context, client_configuration=found
+            config_file=os.pathsep.join(map(str, files)), context=context, client_configuration=found
         )
     except config.ConfigException as error:
         raise ValueError(str(error)) from error

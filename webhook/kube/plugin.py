@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -32,10 +31,9 @@ class CredentialPlugin:
         self,
         spec: Mapping[str, Any],
         cluster: Mapping[str, Any],
-        folder: Path,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the `exec` of a user in a kubeconfig, its cluster, and the kubeconfig's folder.
+        """Take the `exec` of a user in a kubeconfig, and its cluster.
 
         clock: Unix time in seconds. Raises ValueError if it is incomplete.
         """
@@ -52,12 +50,9 @@ class CredentialPlugin:
             isinstance(each, Mapping) and {"name", "value"} <= each.keys() for each in variables
         ):
             raise ValueError("exec: its env is no list of names and values")
-        command = str(spec["command"])
-        if os.sep in command:  # otherwise it is looked up in PATH
-            command = str(folder / command)
         self._spec = spec
         self._cluster = cluster
-        self._words = [command, *map(str, words)]
+        self._words = [str(spec["command"]), *map(str, words)]
         self._variables = {str(each["name"]): str(each["value"]) for each in variables}
         self._clock = clock
         self._lock = threading.Lock()
