@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="topogate", description="Topology- and card-aware placement of GPU pods."
     )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # With prog, argparse need not write the usage to find it, for which it loads shutil.
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="topogate")
     chosen = next((word for word in words if not word.startswith("-")), "")
     for name, text in COMMANDS.items():
         if chosen not in COMMANDS or _module(name) != _module(chosen):
