@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from webhook.ui.gangs import GangRow
 
 WATCH_SECONDS: Final = 2.0
-_HEAD: Final = ("NAMESPACE", "GANG", "STATE", "PODS", "GPUS", "PRIORITY", "AGE", "REASON")
+_HEAD: Final = ("NAMESPACE", "GANG", "STATE", "PODS", "GPUS", "SPREAD", "PRIORITY", "AGE", "REASON")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -57,5 +57,5 @@ def _cells(row: "GangRow") -> tuple[str, ...]:
     pods = f"{row.pods - row.waiting}/{row.size}"
     return (
         row.namespace, printable(f"{row.kind}/{row.name}"), row.state, pods, str(row.gpus),
-        str(row.priority), session.age(row.created), printable(row.reason or row.spread),
+        row.compared, str(row.priority), session.age(row.created), printable(row.reason),
     )  # fmt: skip

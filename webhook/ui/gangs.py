@@ -1,12 +1,15 @@
 """The list of gangs: those that wait and those that run, with where their pods are. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from webhook.kube.objects import Pod
+from webhook.placement import Snapshot
+from webhook.placement.snapshot import key_of
 from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.stock import Stock
 from webhook.sweeper.observe.view import View
 from webhook.ui.picture import Shown
 
@@ -23,7 +26,11 @@ class ShownMember(Shown, frozen=True):
 
 
 class GangRow(Shown, frozen=True):
-    """A gang in the list. created: RFC 3339; proven: nothing better existed when it was planned."""
+    """A gang in the list. created: RFC 3339; proven: nothing better existed when it was planned.
+
+    domains: in how many of each of the upper levels its pods are; fewest: in how many its GPUs would fit, if
+    nobody else were there; compared: the two as people read them.
+    """
 
     id: str
     namespace: str
@@ -40,8 +47,14 @@ class GangRow(Shown, frozen=True):
     spread: str = ""
     reason: str = ""
     proven: bool = True
+    domains: list[int] = msgspec.field(default_factory=list)
+    fewest: list[int] = msgspec.field(default_factory=list)
+    compared: str = ""
     members: list[ShownMember] = msgspec.field(default_factory=list)
 
+
+UPPER_LEVELS: int = 2
+"""Of how many levels, coarsest first, the list says the spread: further down nodes are counted like pods."""
 
 KeyOf = Callable[[Pod], GangKey]
 
@@ -100,3 +113,30 @@ def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int]) -> 
         proven=placement.spec.proven if placement else True,
         members=sorted(members, key=lambda each: (each.rank is None, each.rank or 0, each.name)),
     )
+
+
+def with_spread(row: GangRow, snapshot: Snapshot, stock: Stock) -> GangRow:
+    """The row with its spread beside the best that its size allows."""
+    if not row.gpus or not row.pods:
+        return row
+    names = stock.levels[:UPPER_LEVELS]
+    fewest = stock.fewest(-(-row.gpus * row.size // row.pods))[: len(names)]
+    there = [snapshot.nodes[each.node] for each in row.members if each.node in snapshot.nodes]
+    keys = {key_of(state, len(stock.levels) - 1) for state in there}
+    domains = [len({key[: level + 2] for key in keys}) for level in range(len(names))] if keys else []
+    return msgspec.structs.replace(
+        row, domains=domains, fewest=fewest, compared=_compared(names, domains, fewest)
+    )
+
+
+def _compared(names: Sequence[str], domains: Sequence[int], fewest: Sequence[int]) -> str:
+    """As "1 block, 3 subblocks (best 2)"; where no pod has a place yet, "at best 1 block, 2 subblocks"."""
+    words = [
+        _counted(count, name) + (f" (best {best})" if domains and best < count else "")
+        for name, count, best in zip(names, domains or fewest, fewest, strict=True)
+    ]
+    return ("" if domains else "at best ") + ", ".join(words)
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"

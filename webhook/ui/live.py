@@ -16,9 +16,10 @@ from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
+from webhook.sweeper.observe.stock import take_stock
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.ui.gangs import GangRow, list_gangs
+from webhook.ui.gangs import GangRow, list_gangs, with_spread
 from webhook.ui.history import History, sample
 from webhook.ui.picture import Picture, draw
 
@@ -64,6 +65,9 @@ class Artist:
         self._learn(view)
         gpus = {uid: count for uid, (_, _, count) in self._known.items() if count}
         gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid][1])
+        if gangs:
+            stock = take_stock(snapshot, self._counting)
+            gangs = [with_spread(row, snapshot, stock) for row in gangs]
         self._version += 1
         named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
         named |= {row.namespace for row in gangs}

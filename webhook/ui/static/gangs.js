@@ -19,6 +19,7 @@ function gangRow(row, state, choose) {
     el("td", { class: `state ${row.state}` }, row.state),
     el("td", {}, row.waiting ? `${row.pods - row.waiting} of ${row.size}` : `${row.pods}`),
     el("td", {}, String(row.gpus)),
+    el("td", {}, row.compared),
     el("td", {}, age(row.created, picture(state).at)),
     el("td", {}, String(row.priority)),
   );
