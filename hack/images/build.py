@@ -27,6 +27,11 @@ sys.exit({function}())
 """
 
 
+def sources() -> list[Path]:
+    """What our wheel is made of."""
+    return [ROOT / name for name in _OURS]
+
+
 def digest_of_sources() -> str:
     """What decides an image's contents in this repository; the machine's Debian packages are not in it."""
     digest = hashlib.sha256(platform.machine().encode())
@@ -53,12 +58,16 @@ def build(
         make_root(target, root, work, bases, ours)
         layer = work / "layer.tar"
         layer_of(root, layer)
-        labels = {
-            "org.opencontainers.image.title": target.name,
-            "org.opencontainers.image.licenses": "see /usr/share/doc/*/copyright",
-        }
-        settings = ImageSettings(USER, ENVIRONMENT, labels=labels)
+        settings = ImageSettings(USER, ENVIRONMENT, labels=labels_of(target))
         return write(archive, name, layer, settings, platform.machine())
+
+
+def labels_of(target: Target) -> dict[str, str]:
+    """What an image says of itself; the Containerfile says the same."""
+    return {
+        "org.opencontainers.image.title": target.name,
+        "org.opencontainers.image.licenses": "see /usr/share/doc/*/copyright",
+    }
 
 
 def make_root(

@@ -20,7 +20,7 @@ _MIB: Final = 1024 * 1024
 
 def main() -> int:
     """Run hack/image; returns the exit status."""
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     try:
         if arguments.command == "build":
             return _build(arguments)
@@ -59,7 +59,8 @@ def _scan(archive: Path) -> int:
     return 1 if report.faults else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command line of hack/image."""
     parser = argparse.ArgumentParser(prog="hack/image", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("build", help="build images into archives (OCI, and for docker load)")

@@ -3,7 +3,6 @@
 import ast
 import importlib.metadata
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -72,10 +71,3 @@ def test_the_lock_is_read_for_the_images_own_python(python: str, version: str) -
 def test_a_line_without_a_version_or_a_digest_is_refused(line: str) -> None:
     with pytest.raises(BuildError, match="has no version or no digest"):
         read_lock(line, "3.11")
-
-
-def test_the_containerfile_takes_every_file_that_decides_the_image() -> None:
-    text = (ROOT / "hack/images/Containerfile").read_text()
-    for path in ("pyproject.toml", LOCK.name, "README.md", "hack/images", "labeler", "webhook"):
-        assert path in text
-        assert (ROOT / Path(path)).exists()
