@@ -138,7 +138,13 @@ class Allocator:
         client = self._client() if self._vendor.has_plans else None
         self._resolver = self._make_resolver(client) if client else None
         self._registrations = [
-            Registration(plugin, self._folder, self._kubelet, self._vendor.rivals(plugin.resource))
+            Registration(
+                plugin,
+                self._folder,
+                self._kubelet,
+                self._vendor.rivals(plugin.resource),
+                options.vendor,
+            )
             for plugin in self._plugins(self._vendor)
         ]
 
@@ -151,7 +157,7 @@ class Allocator:
         if held is None:
             return
         with held:
-            remove_leftovers(self._folder)
+            remove_leftovers(self._folder, self._options.vendor)
             self._inventory.look()
             threads = [
                 threading.Thread(target=self._inventory.watch, args=(self.stop,), name="devices"),
@@ -187,7 +193,7 @@ class Allocator:
         told = ""
         while not self.stop.is_set():
             try:
-                return lock(self._folder)
+                return lock(self._folder, self._options.vendor)
             except LockedError as error:
                 problem = str(error)
             except FileNotFoundError:

@@ -21,7 +21,7 @@ import grpc
 
 from labeler.allocator import metrics
 from labeler.allocator.listing import ListingError, PodResources
-from labeler.allocator.plugin import Plugin
+from labeler.allocator.plugin import HEALTHY, Plugin
 from labeler.allocator.serving import Serving, serve
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 
@@ -36,15 +36,20 @@ LISTEN_SECONDS: Final = 3.0
 RIVAL_SECONDS: Final = 3.0
 """How long healthy devices of the resource may outlive the allocator that offered them."""
 _RIVAL_RETRY_SECONDS: Final = 5.0
+_DOUBTS: Final = 2
+"""So many looks in a row that find other devices than ours: one may be between two changes."""
 
 
 class LockedError(Exception):
     """Another allocator serves this node."""
 
 
-def lock(folder: Path) -> IO[str]:
-    """Hold the node for this process. Raises LockedError, or OSError if the folder is not there."""
-    file = (folder / f"{PREFIX}allocator.lock").open("w")
+def lock(folder: Path, vendor: str) -> IO[str]:
+    """Hold a vendor's cards of the node for this process.
+
+    Raises LockedError, or OSError if the folder is not there.
+    """
+    file = (folder / f"{PREFIX}{vendor}.lock").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -57,9 +62,15 @@ class Registration:
     """One plugin's life with the kubelet."""
 
     def __init__(
-        self, plugin: Plugin, folder: Path, kubelet: PodResources, rivals: Sequence[str] = ()
+        self,
+        plugin: Plugin,
+        folder: Path,
+        kubelet: PodResources,
+        rivals: Sequence[str] = (),
+        vendor: str = "intel",
     ) -> None:
         """folder: the kubelet's of plugin sockets. rivals: socket names of other plugins of the resource."""
+        self._vendor = vendor
         self._plugin = plugin
         self._folder = folder
         self._kubelet = kubelet
@@ -69,6 +80,8 @@ class Registration:
         self._registered_at = float("-inf")
         self._opened_before = 0
         self._try_at = 0.0
+        self._look_at = 0.0
+        self._doubts = 0
         self._rival_since: float | None = None
         self.problem = "not registered yet"
         """Why the kubelet does not listen, "" while it does or there is nothing to offer."""
@@ -96,6 +109,7 @@ class Registration:
         if self._plugin.is_listened_to:
             self._watch_for_rivals(now)
             return
+        self._look_at, self._doubts = now + _RIVAL_RETRY_SECONDS, 0
         is_awaited = self._plugin.opened == self._opened_before and now - self._registered_at < LISTEN_SECONDS
         if now < self._try_at or is_awaited:
             return
@@ -116,7 +130,7 @@ class Registration:
         resource = self._plugin.resource
         try:
             if self._server is None:
-                name = resource.rpartition("/")[2]  # a socket's whole path has 107 characters at most
+                name = f"{self._vendor}-{resource.rpartition('/')[2]}"  # a path has 107 characters at most
                 self._socket = self._folder / f"{PREFIX}{name}-{secrets.token_hex(4)}.sock"
                 self._server = serve(self._plugin, self._socket)
             assert self._socket is not None, "a server has a socket"
@@ -165,15 +179,33 @@ class Registration:
         return self._rival_since is not None and now - self._rival_since >= RIVAL_SECONDS
 
     def _watch_for_rivals(self, now: float) -> None:
-        """A plugin that registers after us takes the resource; the kubelet tells nobody."""
-        if now < self._try_at:
+        """A plugin that registers after us takes the resource, and leaves it without devices when it goes.
+
+        The kubelet tells nobody, and keeps listening to us all the while; only its own book shows it.
+        """
+        if now < self._look_at:
             return
-        self._try_at = now + _RIVAL_RETRY_SECONDS
+        self._look_at = now + _RIVAL_RETRY_SECONDS
+        resource = self._plugin.resource
         found = next((name for name in self._rivals if _listens(self._folder / name)), "")
-        metrics.CONFLICT.labels(self._plugin.resource).set(bool(found))
-        self.problem = (
-            f"{found} took {self._plugin.resource} over; remove it, or this allocator" if found else ""
-        )
+        if not found:
+            devices = self._plugin.devices()
+            own = {device.ID for device in devices if device.health == HEALTHY}
+            try:
+                listed = self._kubelet.healthy(resource)
+            except ListingError as error:
+                log.warning("%s: %s", resource, error)
+                return
+            self._doubts = 0 if listed == own else self._doubts + 1
+            strange = listed - {device.ID for device in devices}
+            if self._doubts >= _DOUBTS and strange:
+                found = f"a plugin with {len(listed)} devices"
+            elif self._doubts >= _DOUBTS:
+                log.warning("%s: the kubelet has lost our devices, registering again", resource)
+                self._stop_serving()
+                self._try_at = now
+        metrics.CONFLICT.labels(resource).set(bool(found))
+        self.problem = f"{found} took {resource} over; remove it, or this allocator" if found else ""
         if found:
             log.error("%s", self.problem)
 
@@ -194,9 +226,9 @@ def register(kubelet: Path, endpoint: str, plugin: Plugin) -> None:
         call(request, timeout=LISTEN_SECONDS)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Sockets of allocators that were killed. Call it while holding the lock."""
-    for path in folder.glob(f"{PREFIX}*.sock"):
+def remove_leftovers(folder: Path, vendor: str) -> None:
+    """Sockets of the vendor's allocators that were killed. Call it while holding the lock."""
+    for path in folder.glob(f"{PREFIX}{vendor}-*.sock"):
         with contextlib.suppress(OSError):
             path.unlink()
 

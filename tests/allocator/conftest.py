@@ -23,7 +23,10 @@ class Kubelet:
         self.lists: list[dict[str, str]] = []
         self.heard = threading.Condition()
         self.pods = resources_wire.ListPodResourcesResponse()
-        self.allocatable = resources_wire.AllocatableResourcesResponse()
+        self.allocatable: resources_wire.AllocatableResourcesResponse | None = None
+        """What it says of devices; None for what it was told by whoever registered last."""
+        self.offers: dict[str, tuple[str, frozenset[str]]] = {}
+        """Resource -> the endpoint that registered last, and its healthy devices."""
         self.get_error = 'pod "-" in namespace "-" not found'
         self.refuses = False
         self.streams: list[Any] = []
@@ -53,7 +56,7 @@ class Kubelet:
                 response_serializer=resources_wire.ListPodResourcesResponse.SerializeToString,
             ),
             "GetAllocatableResources": grpc.unary_unary_rpc_method_handler(
-                lambda *_: self.allocatable,
+                lambda *_: self._allocatable(),
                 request_deserializer=resources_wire.AllocatableResourcesRequest.FromString,
                 response_serializer=resources_wire.AllocatableResourcesResponse.SerializeToString,
             ),
@@ -100,12 +103,25 @@ class Kubelet:
         if self.refuses:
             context.abort(grpc.StatusCode.UNKNOWN, "no")
         self.registered.append(request)
+        self.offers[request.resource_name] = (request.endpoint, frozenset())
         channel = grpc.insecure_channel(f"unix:{self.plugins / request.endpoint}")
         self.streams.append(channel)
-        threading.Thread(target=self._listen, args=(channel,), daemon=True).start()
+        threading.Thread(target=self._listen, args=(channel, request), daemon=True).start()
         return plugin_wire.Empty()
 
-    def _listen(self, channel: grpc.Channel) -> None:
+    def _allocatable(self) -> resources_wire.AllocatableResourcesResponse:
+        listed = [
+            resources_wire.ContainerDevices(resource_name=resource, device_ids=sorted(devices))
+            for resource, (_, devices) in self.offers.items()
+        ]
+        return self.allocatable or resources_wire.AllocatableResourcesResponse(devices=listed)
+
+    def _offer(self, request: plugin_wire.RegisterRequest, devices: frozenset[str]) -> None:
+        """Of two plugins of a resource the last counts; the other's stream stays, and changes nothing."""
+        if self.offers[request.resource_name][0] == request.endpoint:
+            self.offers[request.resource_name] = (request.endpoint, devices)
+
+    def _listen(self, channel: grpc.Channel, request: plugin_wire.RegisterRequest) -> None:
         stream = channel.unary_stream(
             "/v1beta1.DevicePlugin/ListAndWatch",
             request_serializer=plugin_wire.Empty.SerializeToString,
@@ -113,11 +129,13 @@ class Kubelet:
         )(plugin_wire.Empty())
         try:
             for answer in stream:
+                healthy = frozenset(each.ID for each in answer.devices if each.health == "Healthy")
                 with self.heard:
+                    self._offer(request, healthy)
                     self.lists.append({device.ID: device.health for device in answer.devices})
                     self.heard.notify_all()
         except (grpc.RpcError, ValueError):  # ValueError: the channel was closed here
-            return
+            self._offer(request, frozenset())
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import pytest
 from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.monitoring import MonitoringPlugin
-from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
+from labeler.allocator.register import LockedError, Registration, lock, register, remove_leftovers
+from labeler.allocator.serving import serve
 from labeler.allocator.values import LocalCard
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
+from labeler.allocator.wire import deviceplugin_pb2 as plugin_wire
 from labeler.allocator.wire import podresources_pb2 as wire
 from tests.allocator.conftest import Kubelet
 
@@ -179,6 +181,57 @@ def test_a_plugin_that_takes_the_resource_over_is_told_of(kubelet: Kubelet, site
     assert site.registration.problem == ""
 
 
+class Rival(MonitoringPlugin):
+    """Another plugin of the resource, under a socket's name that nobody knows."""
+
+    def __init__(self, site: Site, *devices: str) -> None:
+        super().__init__(MONITORING, I915, Intel(Places()), site.inventory)
+        self._ids = devices
+
+    def devices(self) -> list[plugin_wire.Device]:
+        return [plugin_wire.Device(ID=each, health="Healthy") for each in self._ids]
+
+
+@pytest.mark.parametrize("devices", [("all",), ("other", "another")])
+def test_after_a_second_plugin_has_come_and_gone_the_resource_is_ours_again(
+    kubelet: Kubelet, site: Site, devices: tuple[str, ...]
+) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    rival = Rival(site, *devices)
+    serving = serve(rival, kubelet.plugins / "rival.sock")
+    register(kubelet.plugins / "kubelet.sock", "rival.sock", rival)
+    kubelet.wait_for_devices(2)
+    for _ in range(3):
+        site.turn(6)
+    taken = "took" in site.registration.problem
+    assert taken == (devices != ("all",))  # with our own devices it cannot be told from us
+    serving.stop()
+    deadline = time.monotonic() + 10
+    while kubelet.offers[MONITORING][1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for _ in range(3):
+        site.turn(6)
+    kubelet.wait_for_devices(3)
+    assert site.registration.problem == ""
+    assert kubelet.offers[MONITORING][0] == kubelet.registered[-1].endpoint != "rival.sock"
+
+
+def test_a_kubelets_restart_right_after_a_look_at_rivals_is_not_waited_out(
+    kubelet: Kubelet, site: Site
+) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    site.turn(10)
+    kubelet.stop()
+    kubelet.start()
+    deadline = time.monotonic() + 10
+    while site.plugin.is_listened_to and time.monotonic() < deadline:
+        time.sleep(0.01)
+    site.turn(0.5)
+    kubelet.wait_for_devices(2)
+
+
 def test_a_health_change_is_told_at_once(kubelet: Kubelet, site: Site) -> None:
     site.turn()
     kubelet.wait_for_devices(1)
@@ -187,17 +240,23 @@ def test_a_health_change_is_told_at_once(kubelet: Kubelet, site: Site) -> None:
     assert kubelet.wait_for_devices(2) == {"all": "Unhealthy"}
 
 
-def test_two_allocators_never_serve_one_node(tmp_path: Path) -> None:
-    with lock(tmp_path), pytest.raises(LockedError, match="another allocator holds"):
-        lock(tmp_path)
-    lock(tmp_path).close()
+def test_two_allocators_of_one_vendor_never_serve_one_node(tmp_path: Path) -> None:
+    with lock(tmp_path, "intel"), pytest.raises(LockedError, match="another allocator holds"):
+        lock(tmp_path, "intel")
+    lock(tmp_path, "intel").close()
+
+
+def test_allocators_of_two_vendors_serve_one_node(tmp_path: Path) -> None:
+    with lock(tmp_path, "intel"), lock(tmp_path, "nvidia"):
+        pass
 
 
 def test_what_a_killed_allocator_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("topogate-a.sock", "nvidia-gpu.sock", "topogate-allocator.lock"):
+    kept = {"nvidia-gpu.sock", "topogate-intel.lock", "topogate-nvidia-gpu-1.sock"}
+    for name in ("topogate-intel-i915-1.sock", *kept):
         (tmp_path / name).touch()
-    remove_leftovers(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"nvidia-gpu.sock", "topogate-allocator.lock"}
+    remove_leftovers(tmp_path, "intel")
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_the_kubelets_list_is_read_by_pod_container_and_resource(kubelet: Kubelet, site: Site) -> None:
