@@ -4,10 +4,16 @@
 be: an API server that is away makes a labeler unready, and never has it restarted.
 """
 
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+MOST_CONNECTIONS: Final = 16
+"""Of more, the oldest are closed: every pod can connect here, and a probe must not wait for slow peers."""
 
 
 class Health:
@@ -36,7 +42,31 @@ class Health:
         return 404, "there are /healthz and /readyz"
 
 
-def serve(health: Health, port: int, host: str = "") -> HTTPServer:
+class ProbeServer(ThreadingHTTPServer):
+    """Answers each connection by itself, and never holds many."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        """Raises OSError if the port is taken."""
+        super().__init__(address, handler)
+        self._open: list[Any] = []
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Make room for the newest first."""
+        self._open = [*(each for each in self._open if each.fileno() >= 0), request]
+        while len(self._open) > MOST_CONNECTIONS:
+            oldest = self._open.pop(0)
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end, and closes it
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that went away is worth no traceback."""
+
+
+def serve(health: Health, port: int, host: str = "") -> ProbeServer:
     """Answer probes in a thread (port 0: any that is free). Raises OSError if the port is taken."""
 
     class ProbeHandler(BaseHTTPRequestHandler):
@@ -57,6 +87,6 @@ def serve(health: Health, port: int, host: str = "") -> HTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Probes are not worth a line each."""
 
-    server = HTTPServer((host, port), ProbeHandler)
+    server = ProbeServer((host, port), ProbeHandler)
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server

@@ -1,5 +1,7 @@
 """The loop: sources that fail alone, outputs that fail for a time, and probes that tell."""
 
+import contextlib
+import socket
 import threading
 import time
 import urllib.error
@@ -14,7 +16,7 @@ from labeler.agent import Agent
 from labeler.api import NodeApi, NodeApiError
 from labeler.contract import keys
 from labeler.facts import Facts, Gpu, SourceError
-from labeler.health import Health, serve
+from labeler.health import MOST_CONNECTIONS, Health, serve
 from labeler.labels import Wanted
 from labeler.publisher import LabelChange
 from tests.labeler.metadata_server import MetadataService, Reply
@@ -242,3 +244,18 @@ def test_probes_tell_a_labeler_that_works_from_one_that_cannot_and_one_that_hang
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_probe_is_answered_whoever_else_holds_connections() -> None:
+    health = Health(longest_pause_seconds=100)
+    health.beat()
+    server = serve(health, 0, "127.0.0.1")
+    port = int(server.server_address[1])
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.server_close)
+        stack.callback(server.shutdown)
+        for _ in range(3 * MOST_CONNECTIONS):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            slow.sendall(b"GET /hea")
+        assert probe(port, "/healthz") == (200, "ok")
+        assert threading.active_count() < 2 * MOST_CONNECTIONS
