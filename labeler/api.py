@@ -35,6 +35,10 @@ class NodeApiError(Exception):
         return self.status in (0, 408, 409, 429) or self.status >= 500
 
 
+class AnswerTooLargeError(NodeApiError):
+    """The answer has more bytes than its reader can hold; it was not read."""
+
+
 class ApiClient:
     """One API server, under the identity of a token file. Several threads may share it."""
 
@@ -62,23 +66,57 @@ class ApiClient:
             retries=False,
         )
 
-    def call(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
-        """Send a request for a path (with its query); returns the answer's body. Raises NodeApiError."""
-        response = self._send(method, path, body, headers)
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        most_bytes: int | None = None,
+    ) -> bytes:
+        """Send a request for a path (with its query); returns the answer's body.
+
+        Raises NodeApiError, and AnswerTooLargeError for an answer of more than most_bytes.
+        """
+        response = self._send(method, path, body, headers, most_bytes)
         if response.status == 401:
+            response.drain_conn()
             self._read_at = None  # perhaps replaced within the last minute
-            response = self._send(method, path, body, headers)
+            response = self._send(method, path, body, headers, most_bytes)
         if response.status >= 300:
             raise _refusal(method, self._server + path, response)
-        return bytes(response.data)
+        if most_bytes is None:
+            return response.data
+        return self._read(f"{method} {self._server}{path}", response, most_bytes)
+
+    def _read(self, what: str, response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
+        try:
+            data = response.read(most_bytes + 1)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise NodeApiError(0, f"{what}: the answer broke off: {error}") from error
+        if len(data) > most_bytes:
+            response.close()  # the connection as well: the rest is on its way
+            raise AnswerTooLargeError(0, f"{what}: the answer has more than {most_bytes} bytes")
+        response.release_conn()
+        return data
 
     def _send(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        most_bytes: int | None,
     ) -> urllib3.BaseHTTPResponse:
         identity = {"Authorization": f"Bearer {self._current_token()}", "User-Agent": self._user_agent}
         try:
             return self._pool.request(
-                method, self._server + path, body=body, headers={**headers, **identity}, redirect=False
+                method,
+                self._server + path,
+                body=body,
+                headers={**headers, **identity},
+                redirect=False,
+                preload_content=most_bytes is None,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise NodeApiError(0, f"{method} {self._server}{path}: no answer: {error}") from error

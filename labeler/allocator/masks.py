@@ -1,10 +1,12 @@
 """ZE_AFFINITY_MASK: which tiles a container may use, in the numbers by which Level Zero counts. Pure.
 
-Level Zero numbers the GPUs that it finds in the container by PCI address (domain, bus, device, function;
-Intel compute-runtime, ``sortNeoDevices``), not by card number and not in the annotation's
-order. In the hierarchy COMPOSITE a tile is ``device.tile``; in FLAT and COMBINED all tiles of all GPUs are
-numbered through. Which one holds is ZE_FLAT_DEVICE_HIERARCHY's to say, whose default differs between GPUs: so
-it is set together with the mask.
+Level Zero numbers the GPUs that it finds in the container by PCI address (domain, bus, device, function),
+not by card number and not in the annotation's order: if it is told to by ZE_ENABLE_PCI_ID_DEVICE_ORDER.
+Otherwise Intel's compute-runtime puts integrated GPUs last, or keeps the order in which it found them.
+
+In the hierarchy COMPOSITE a tile is ``device.tile``; in FLAT and COMBINED all tiles of all GPUs are numbered
+through. Which one holds is ZE_FLAT_DEVICE_HIERARCHY's to say, whose default differs between GPUs; so it is
+set together with the mask.
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#affinity-mask
 """
 
@@ -14,6 +16,7 @@ from typing import Final
 from labeler.allocator.values import LocalCard, Refusal
 
 AFFINITY_MASK: Final = "ZE_AFFINITY_MASK"
+PCI_ORDER: Final = "ZE_ENABLE_PCI_ID_DEVICE_ORDER"
 HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
 COMPOSITE: Final = "COMPOSITE"
 FLAT: Final = "FLAT"
@@ -23,13 +26,17 @@ UNKNOWN: Final = "?"
 
 
 def environment(
-    given: Mapping[LocalCard, tuple[int, ...]], visible: Iterable[LocalCard], hierarchy: str | None
+    given: Mapping[LocalCard, tuple[int, ...]],
+    visible: Iterable[LocalCard],
+    hierarchy: str | None,
+    masked: bool = False,
 ) -> dict[str, str]:
     """What Level Zero must be told; nothing where the container sees just its cards, and all of each.
 
     given: card -> its tiles, () for all of them. visible: the cards whose device files the container has.
-    hierarchy: what the container's own spec says, which goes before what is set here. Raises Refusal where
-    the spec takes it from elsewhere, because a mask could then mean either.
+    hierarchy: what the container's own spec says, which goes before what is set here. masked: it sets a mask
+    of its own. Raises Refusal for that, and where the spec takes the hierarchy from elsewhere, because a mask
+    could then mean either.
     """
     shown = in_level_zero_order({*visible, *given})
     tiled = any(tiles and card.tiles > 1 for card, tiles in given.items())
@@ -37,11 +44,15 @@ def environment(
         return {}
     if hierarchy == UNKNOWN:
         raise Refusal(
-            f"its variable {HIERARCHY} comes from elsewhere (valueFrom), so that a mask of tiles could mean "
-            "others than were chosen; write its value into the container's spec"
+            f"its variable {HIERARCHY} comes from elsewhere (valueFrom, another variable), so that a mask of "
+            "tiles could mean others than were chosen; write its value into the container's spec"
+        )
+    if masked:
+        raise Refusal(
+            f"its spec sets {AFFINITY_MASK} itself, which goes before what was chosen; leave it out"
         )
     mode = hierarchy if hierarchy in HIERARCHIES else FLAT
-    return {AFFINITY_MASK: mask(given, shown, mode), HIERARCHY: mode}
+    return {AFFINITY_MASK: mask(given, shown, mode), HIERARCHY: mode, PCI_ORDER: "1"}
 
 
 def mask(given: Mapping[LocalCard, tuple[int, ...]], shown: list[LocalCard], mode: str) -> str:

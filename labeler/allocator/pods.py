@@ -2,7 +2,8 @@
 
 Asked anew for every answer: a copy that lags could hold the plan of a pod of the same name that was here
 before. The field selector makes it one indexed read of the server's cache (a consistent one from Kubernetes
-1.31 on), of at most as many pods as a node runs.
+1.31 on), of at most as many pods as a node runs. Pages may be read from etcd, through all pods of the
+cluster, so they are for nodes with very large pods alone.
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from labeler.allocator.masks import HIERARCHY, UNKNOWN
+from labeler.allocator.masks import AFFINITY_MASK, HIERARCHY, UNKNOWN
 from labeler.allocator.values import LocalContainer, LocalPod
-from labeler.api import ApiClient, NodeApiError
+from labeler.api import AnswerTooLargeError, ApiClient, NodeApiError
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
+
+LARGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes of one answer. A usual node's pods are 1 MB in all; beyond this they are read in pages."""
+
+_PAGE: Final = 8
+"""Pods of a page: the API server takes none of more than 1.5 MB in etcd, some 2 MB in JSON."""
 
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -64,8 +71,13 @@ class _Pod(_Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _ListMetadata(_Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
 class _PodList(_Struct):
     items: list[_Pod]
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
 
 
 _decoder: Final = msgspec.json.Decoder(_PodList)
@@ -80,11 +92,24 @@ class NodePods:
 
     def now(self) -> tuple[LocalPod, ...]:
         """Every pod bound to the node, the ended ones too. Raises NodeApiError."""
-        answer = self._client.call("GET", self._path, None, {"Accept": "application/json"})
         try:
-            return decode_pods(answer)
+            return self._page("")[0]
+        except AnswerTooLargeError:  # anybody's pods, which must not cost this program its memory
+            pods, rest = self._page(f"&limit={_PAGE}")
+            while rest:
+                more, rest = self._page(f"&limit={_PAGE}&continue={quote(rest, safe='')}")
+                pods += more
+            return pods
+
+    def _page(self, query: str) -> tuple[tuple[LocalPod, ...], str]:
+        """The pods of one answer, and where the next goes on ("" for nowhere)."""
+        path = self._path + query
+        answer = self._client.call("GET", path, None, {"Accept": "application/json"}, LARGEST_ANSWER)
+        try:
+            found = _decoder.decode(answer)
         except msgspec.MsgspecError as error:
-            raise NodeApiError(0, f"GET {self._path}: the answer is no list of pods: {error}") from error
+            raise NodeApiError(0, f"GET {path}: the answer is no list of pods: {error}") from error
+        return tuple(_pod(item) for item in found.items), found.metadata.continue_
 
 
 def decode_pods(answer: bytes) -> tuple[LocalPod, ...]:
@@ -112,8 +137,10 @@ def _container(item: _Container) -> LocalContainer:
     hierarchy = None
     for variable in item.env or ():  # of several with one name the last one counts
         if variable.name == HIERARCHY:
-            hierarchy = UNKNOWN if variable.value_from is not None else variable.value
-    return LocalContainer(item.name, _whole(item.resources.limits or {}), hierarchy)
+            is_made = variable.value_from is not None or "$(" in (variable.value or "")
+            hierarchy = UNKNOWN if is_made else variable.value
+    masked = any(variable.name == AFFINITY_MASK for variable in item.env or ())
+    return LocalContainer(item.name, _whole(item.resources.limits or {}), hierarchy, masked)
 
 
 def _whole(limits: Mapping[str, str | int | float]) -> dict[str, int]:

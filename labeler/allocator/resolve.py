@@ -23,6 +23,7 @@ from labeler.allocator.choose import (
 )
 from labeler.allocator.identify import Ambiguous, Nobody, Served, identify, is_planned, oldest_plan
 from labeler.allocator.listing import ListingError
+from labeler.allocator.masks import HIERARCHY
 from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
@@ -147,6 +148,7 @@ class Resolver:
             if any(other != shares for _, other in options):
                 names = " or ".join(container.name for container, _ in options)
                 raise Refusal(f"it cannot be told whether {names} is asking for {size} {resource}")
+            _check_hierarchies([each for _, each in found.served.containers], shares)
             labels = [cards[share.card].label for share in shares]
             return planned_devices(labels, available, must_include), Grant(found.how, pod, container, shares)
 
@@ -162,6 +164,7 @@ class Resolver:
             for kind, container in found.served.containers:
                 try:
                     shares = confirmed_shares(pod, kind, container, resource, cards, devices)
+                    _check_hierarchies([each for _, each in found.served.containers], shares)
                     return Grant(found.how, pod, container, shares)
                 except Refusal as refusal:
                     first = first or refusal
@@ -275,6 +278,16 @@ class Resolver:
             return not self._listing.lists_the_living_alone()
         except ListingError:
             return False
+
+
+def _check_hierarchies(containers: Sequence[LocalContainer], shares: Sequence[SlotCard]) -> None:
+    """One of these gets the shares: a mask of tiles must be right for whichever it is. Raises Refusal."""
+    said = {(each.hierarchy, each.masked) for each in containers}
+    if len(said) > 1 and any(share.tiles for share in shares):
+        raise Refusal(
+            f"it cannot be told which of {', '.join(each.name for each in containers)} is asking, and their "
+            f"{HIERARCHY} differ, so that a mask of tiles could mean others than were chosen"
+        )
 
 
 def _by_default(found: _Found) -> Grant:

@@ -68,12 +68,14 @@ class Edits:
 class LocalContainer:
     """A container of a pod: its whole-numbered limits, and ZE_FLAT_DEVICE_HIERARCHY as its spec says it.
 
-    hierarchy is None where the spec does not set it, and "?" where it comes from elsewhere (valueFrom).
+    hierarchy is None where the spec does not set it, and "?" where it comes from elsewhere (valueFrom, or
+    another variable). masked: the spec sets ZE_AFFINITY_MASK itself.
     """
 
     name: str
     asks: Mapping[str, int]
     hierarchy: str | None = None
+    masked: bool = False
 
     def wants(self, resource: str) -> int:
         """How many devices of a resource."""

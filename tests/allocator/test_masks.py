@@ -48,6 +48,7 @@ def test_the_hierarchy_is_set_with_the_mask_because_its_default_differs_between_
     assert environment({card(0, 2): (1,)}, (), None) == {
         "ZE_AFFINITY_MASK": "1",
         "ZE_FLAT_DEVICE_HIERARCHY": "FLAT",
+        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
     }
 
 
@@ -76,6 +77,12 @@ def test_a_hierarchy_from_elsewhere_is_refused_where_it_decides_which_tiles_are_
     with pytest.raises(Refusal, match="ZE_FLAT_DEVICE_HIERARCHY comes from elsewhere"):
         environment({card(0, 2): (1,)}, (), "?")
     assert environment({card(0, 2): ()}, (), "?") == {}
+
+
+def test_a_mask_of_the_containers_own_is_refused_where_it_would_replace_one_that_is_needed() -> None:
+    with pytest.raises(Refusal, match="its spec sets ZE_AFFINITY_MASK itself"):
+        environment({card(0, 2): (1,)}, (), None, masked=True)
+    assert environment({card(0, 2): ()}, (), None, masked=True) == {}
 
 
 @st.composite

@@ -132,7 +132,11 @@ def test_a_container_gets_files_paths_and_mask_of_its_card(site: Site) -> None:
         path: (path, "rw") for path in ("/dev/dri/card1", "/dev/dri/renderD129")
     }
     assert [(mount.host_path, mount.read_only) for mount in answer.mounts] == [(LINK, True)]
-    assert dict(answer.envs) == {"ZE_AFFINITY_MASK": "1", "ZE_FLAT_DEVICE_HIERARCHY": "FLAT"}
+    assert dict(answer.envs) == {
+        "ZE_AFFINITY_MASK": "1",
+        "ZE_FLAT_DEVICE_HIERARCHY": "FLAT",
+        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+    }
 
 
 def test_the_answer_of_a_moment_ago_is_not_asked_for_again(site: Site) -> None:

@@ -1,14 +1,21 @@
 """The node's pods are read whatever else they say."""
 
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
-from labeler.allocator.masks import HIERARCHY, UNKNOWN
-from labeler.allocator.pods import decode_pods
+from labeler.allocator import pods
+from labeler.allocator.masks import AFFINITY_MASK, HIERARCHY, UNKNOWN
+from labeler.allocator.pods import NodePods, decode_pods
 from labeler.allocator.values import LocalContainer, LocalPod
+from labeler.api import ApiClient
 
 
 @pytest.mark.parametrize(
@@ -16,6 +23,7 @@ from labeler.allocator.values import LocalContainer, LocalPod
     [
         ({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, None),
         ({"name": HIERARCHY, "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}}, UNKNOWN),
+        ({"name": HIERARCHY, "value": "$(MODE)"}, UNKNOWN),
         ({"name": HIERARCHY, "value": "FLAT"}, "FLAT"),
     ],
 )
@@ -64,6 +72,12 @@ def test_limits_of_extended_resources_are_whole_numbers() -> None:
     assert pod.containers == (LocalContainer("c", {"gpu.intel.com/i915": 2, "example.com/many": 1000}),)
 
 
+def test_a_mask_of_the_containers_own_is_seen() -> None:
+    (masked,) = decode(item(env=[{"name": AFFINITY_MASK, "value": "0"}]))
+    (other,) = decode(item(env=[{"name": "OTHER", "value": "0"}]))
+    assert (masked.containers[0].masked, other.containers[0].masked) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("status", "over", "started"),
     [
@@ -95,3 +109,64 @@ def test_of_the_annotations_those_of_cards_alone_are_kept() -> None:
 def test_what_is_no_list_of_pods_is_refused() -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_pods(b'{"kind": "Status", "message": "no"}')
+
+
+class Server(ThreadingHTTPServer):
+    """Lists pods as the API server does, by pages where it is asked to."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.limits: list[int] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                query = parse_qs(urlsplit(self.path).query)
+                assert query["fieldSelector"] == ["spec.nodeName=node-1"]
+                first, limit = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["0"])[0])
+                server.limits.append(limit)
+                end = first + limit if limit else len(server.items)
+                rest = {"continue": str(end)} if end < len(server.items) else {}
+                body = json.dumps({"metadata": rest, "items": server.items[first:end]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                try:
+                    self.wfile.write(body)
+                except OSError:
+                    self.close_connection = True  # the reader had enough
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(("kilobytes", "limits"), [(1, [0]), (900, [0, 8, 8, 8])])
+def test_pods_of_any_size_are_read_by_pages_where_they_are_too_large_at_once(
+    server: Server, tmp_path: Path, kilobytes: int, limits: list[int]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("x")
+    for number in range(20):
+        large = item(args=["x" * (kilobytes << 10)])
+        large["metadata"]["name"] = f"p{number}"
+        server.items.append(large)
+    client = ApiClient(f"http://127.0.0.1:{server.server_port}", token, None)
+    found = NodePods(client, "node-1").now()
+    assert [pod.name for pod in found] == [f"p{number}" for number in range(20)]
+    assert server.limits == limits
+    assert pods.LARGEST_ANSWER < 20 * 900 << 10

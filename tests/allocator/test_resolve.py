@@ -65,6 +65,22 @@ def pod(name: str, cards: str | None = None, count: int = 1, stamp: int = 1) -> 
     return LocalPod("ns", name, name, annotations, (LocalContainer("c", {I915: count}),))
 
 
+@pytest.mark.parametrize(("tiles", "refused"), [("card2:gt1", True), ("", False)])
+def test_an_init_container_in_another_hierarchy_is_refused_where_tiles_are_at_stake(
+    tiles: str, refused: bool
+) -> None:
+    world = World()
+    planned = pod("p", "card2")
+    annotations = dict(planned.annotations) | ({"gas-container-tiles": tiles} if tiles else {})
+    init = (LocalContainer("i", {I915: 1}, "COMPOSITE"),)
+    world.pods = lambda _: (replace(planned, annotations=annotations, init=init),)
+    if refused:
+        with pytest.raises(Refusal, match="their ZE_FLAT_DEVICE_HIERARCHY differ"):
+            world.prefer()
+    else:
+        assert world.prefer()[0] == ["card2-0"]
+
+
 def test_a_planned_pod_is_answered_at_once() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card2"),)

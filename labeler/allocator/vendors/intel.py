@@ -86,7 +86,8 @@ class Intel:
         use_cdi: bool = False,
     ) -> Edits:
         """The cards' device files and paths by PCI address, and the mask for Level Zero."""
-        mask = environment(given, visible, container.hierarchy if container else None)
+        own = (container.hierarchy, container.masked) if container else (None, False)
+        mask = environment(given, visible, *own)
         if use_cdi:
             return Edits(environment=mask, cdi=tuple(cdi.qualified(card) for card in given))
         return Edits(
