@@ -5,6 +5,7 @@ The sizes are shares of a card in thousandths; steps are counted, not seconds.
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -144,14 +145,11 @@ def test_nodes_with_the_same_cards_free_are_decided_once(steps: list[int]) -> No
 
 
 def test_a_search_for_linked_cards_ends_too() -> None:
-    """Fifteen cards that are linked to the first alone never make pairs."""
-    links = tuple((0, f"card{n}", 0) for n in range(1, 16))
-    states = [
-        card_state(Card(f"card{n}", {PLUGIN: 10}, 2, links=links if not n else ()), {}, frozenset())
-        for n in range(16)
-    ]
-    linked = PodClass((), cards=(CardWish(8, ((PLUGIN, 1),)),), linked=True)
-    assert fits(states, [linked]) is None
+    """Each container takes two linked cards, and all are linked."""
+    links = {n: tuple((0, f"card{other}", 0) for other in range(n + 1, 16)) for n in range(16)}
+    states = [card_state(Card(f"card{n}", CAPACITY, 2, links=links[n]), {}, frozenset()) for n in range(16)]
+    pairs = tuple(replace(wish, count=2) for wish in ENDLESS.cards)
+    assert fits(states, [PodClass((), cards=pairs, linked=True)]) is None
 
 
 def test_more_unlike_containers_than_are_looked_into_count_as_not_fitting() -> None:

@@ -8,6 +8,7 @@ Both end after a fixed number of steps, and an answer says whether it was decide
 not counts as not fitting, so that what is built on it holds, but is not proven.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,8 +16,19 @@ from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.cards import packing
+from webhook.placement.cards.links import are_too_many
 from webhook.placement.cards.search import POLISH, STEPS, CardSearch, first_the_hard_ones
-from webhook.placement.cards.state import CardState, Choice, Demand, demands_of, tile_run, usable, without
+from webhook.placement.cards.state import (
+    CardState,
+    Choice,
+    Demand,
+    demands_of,
+    is_searched,
+    tile_run,
+    times,
+    usable,
+    without,
+)
 from webhook.placement.eligibility import Rules
 from webhook.placement.model import CardWish, PodClass, Slots
 from webhook.placement.names import natural
@@ -77,7 +89,7 @@ def signature(state: CardState) -> object:
 
 @lru_cache(maxsize=4096)
 def _choose(
-    hand: _Hand, pods: tuple[PodClass, ...], polish: int
+    hand: _Hand, pods: tuple[PodClass, ...], polish: int, most_steps: int = STEPS
 ) -> tuple[tuple[Slots, ...] | None, bool, int]:
     """The cards, whether it is exact that there are none, and the steps that it takes."""
     demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
@@ -87,7 +99,7 @@ def _choose(
     answer = packed.answer()  # to a searched question, what there is at most
     if answer.takes is None and (answer.exact or not searched):
         return None, answer.exact, packing.EACH * answer.steps
-    search = CardSearch(list(hand.states), demands, polish, STEPS if searched else polish)
+    search = CardSearch(list(hand.states), demands, polish, most_steps if searched else polish)
     best = search.run()
     steps = packing.EACH * answer.steps + search.steps
     if best is None and not searched:
@@ -134,16 +146,28 @@ def room(states: Sequence[CardState], pod: PodClass, most: int, budget: Budget |
 
 @lru_cache(maxsize=4096)
 def _searched_room(hand: _Hand, pod: PodClass, most: int) -> tuple[int, bool, int]:
-    """See packing.most."""
-    count = steps = 0
-    while count < most:
+    """See packing.most. Rules quickly tell what fits, bounds what does not; else the search decides."""
+    demands = list(demands_of(0, pod))
+    packed = _Packed.of(hand.states, demands)
+    limit, exact, steps = packing.most(packed.bins, packed.kinds, most)
+    limit = limit if exact else most
+    limit -= bisect_left(
+        range(limit), True, key=lambda n: not are_too_many(hand.states, demands * (limit - n))
+    )
+    count, too_many, tried = 0, limit + 1, limit
+    while count + 1 < too_many:
+        chosen, _, more = _choose(hand, (pod,) * tried, 0, most_steps=0)
+        steps += more
+        count, too_many = (count, tried) if chosen is None else (tried, too_many)
+        tried = (count + too_many) // 2
+    while count < limit:
         chosen, exact, more = _choose(hand, (pod,) * (count + 1), 0)
         steps += more
         if chosen is None:
             return count, exact, steps
         count += 1
         if steps > packing.LONGEST:
-            return count, count == most, steps
+            return count, count == limit, steps
     return count, True, steps
 
 
@@ -153,28 +177,15 @@ def is_hard(pod: PodClass) -> bool:
     return bool(pod.wants_cards and (together or sum(wish.count > 0 for wish in pod.cards) > 1))
 
 
-def is_searched(pod: PodClass) -> bool:
-    """Whether it matters which cards a container gets together, which packing cannot tell."""
-    return pod.linked or (pod.single_numa and any(wish.count > 1 for wish in pod.cards))
-
-
 def _room_of_one(states: Sequence[CardState], pod: PodClass, wish: CardWish, most: int) -> int:
     """Closed form for one wish: p pods of N distinct cards fit where sum of min(room of card, p) >= N p.
 
     Source: Gale-Ryser; the condition is monotone in p.
     """
-    rooms = [_times(state, wish) for state in states if usable(state.card, pod)]
+    rooms = [times(state, wish) for state in states if usable(state.card, pod)]
     while most > 0 and sum(min(r, most) for r in rooms) < wish.count * most:
         most = min(most - 1, sum(min(r, most) for r in rooms) // wish.count)
     return most
-
-
-def _times(state: CardState, wish: CardWish) -> int:
-    free = dict(state.free)
-    rooms = [free.get(resource, 0) // amount for resource, amount in wish.per_card if amount > 0]
-    if wish.tiles:
-        rooms.append(len(state.tiles) // wish.tiles)
-    return min(rooms, default=10**9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,24 @@ cards, then the least room left on the cards used, then the lowest numbers; that
 `POLISH` steps and then the best found.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
+from itertools import combinations
 from typing import Final
 
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.cards.state import CardState, Choice, Demand, tile_run, usable, without
+from webhook.placement.cards.links import are_too_many, links_of, pairings, partners_of, tilings
+from webhook.placement.cards.state import (
+    CardState,
+    Choice,
+    Demand,
+    is_searched,
+    tile_run,
+    times,
+    usable,
+    without,
+)
 from webhook.placement.model import CardShare, CardWish, PodClass, Slots
-from webhook.placement.names import natural
 
 POLISH: Final = 3000
 """Descents spent on the best choice once a feasible one is known."""
@@ -24,6 +34,9 @@ linked ones, that is tried."""
 
 _MOST_TRIED: Final = 20_000
 """The same once a feasible choice is known."""
+
+_FIRST_TRIES: Final = 3
+"""Tries by which a rule has to find cards, for each card that is asked for."""
 
 _LOOK: Final = 9
 """Steps of a budget that a look at one card stands for."""
@@ -48,6 +61,19 @@ def first_the_hard_ones(demand: Demand) -> tuple[object, ...]:
 _Key = tuple[int, int, tuple[Choice, ...]]
 
 
+class Rule(Enum):
+    """Which cards a choice begins with; lonely ones have the fewest partners left.
+
+    With few links one of them finds what is there: cards that may serve many pods are best taken evenly,
+    those that serve one where they would be left over.
+    """
+
+    USED_AND_LONELY_FIRST = auto()
+    BY_NUMBER = auto()
+    FREE_FIRST = auto()
+    FREE_AND_LONELY_FIRST = auto()
+
+
 class CardSearch:
     """One search over the demands of a node."""
 
@@ -57,10 +83,12 @@ class CardSearch:
         self.demands = demands
         self.steps = 0
         """Of a budget, what the search takes."""
+        self.most_steps = most_steps
         self.tries = Budget(most_steps)
         self.descents = Budget(polish)
         self.whole = [state.whole for state in states]
         self.named = demands_name_cards(demands)
+        self.links = links_of(states)
         self.numbers: dict[object, int] = {}
         self.dead: set[tuple[int, object]] = set()
         self.best: tuple[_Key, list[Choice]] | None = None
@@ -69,13 +97,45 @@ class CardSearch:
 
     def run(self) -> list[Choice] | None:
         """The best choice for each demand; `cut` tells whether the steps ended before one was found."""
+        searched = any(is_searched(demand.pod_class) for demand in self.demands)
+        if searched and are_too_many(self.states, self.demands):
+            return None
+        if searched:
+            self._fit_by_rules()
         try:
             if len(self.demands) > _DEEPEST:
                 raise OutOfSteps
+            self.tries = Budget(self.most_steps if self.best is None else _MOST_TRIED)
             self._descend(0, self.states)
         except OutOfSteps:
             self.cut = self.best is None
         return self.best[1] if self.best is not None else None
+
+    def _fit_by_rules(self) -> bool:
+        """Find a feasible choice by rules, which give each demand the first choice that there is for it.
+
+        Where links are few, a search may miss for long what a simple rule finds at once.
+        """
+        numbers = range(len(self.demands))
+        as_asked = sorted(numbers, key=lambda n: (self.demands[n].pod, self.demands[n].containers))
+        return any(self._fit_by(rule, turns) for turns in (numbers, as_asked) for rule in Rule)
+
+    def _fit_by(self, rule: Rule, turns: Sequence[int]) -> bool:
+        states = self.states
+        chosen: dict[int, Choice] = {}
+        self.tries = Budget(_FIRST_TRIES * sum(demand.wish.count for demand in self.demands))
+        for number in turns:
+            try:
+                found = next(self._choices(self.demands[number], states, rule), None)
+            except OutOfSteps:
+                found = None
+            if found is None:
+                return False
+            chosen[number], states = found
+        self.chosen = [chosen[number] for number in range(len(turns))]
+        self.best = (self._key(states), self.chosen)
+        self.chosen = []
+        return True
 
     def _descend(self, depth: int, states: list[CardState]) -> bool:
         """True when a feasible end was found below."""
@@ -109,7 +169,9 @@ class CardSearch:
             return tuple((state.free, state.tiles) for state in states)
         return tuple(sorted([self._alike(state) for state in states]))
 
-    def _choices(self, demand: Demand, states: list[CardState]) -> Iterator[tuple[Choice, list[CardState]]]:
+    def _choices(
+        self, demand: Demand, states: list[CardState], rule: Rule = Rule.USED_AND_LONELY_FIRST
+    ) -> Iterator[tuple[Choice, list[CardState]]]:
         wish = demand.wish
         after: dict[int, CardState] = {}
         self.steps += _LOOK * len(states)
@@ -118,36 +180,59 @@ class CardSearch:
                 left = state.take(wish.per_card, wish.tiles)
                 if left is not None:
                     after[number] = left
-        order = sorted(
-            after, key=lambda n: (self.whole[n] and states[n].whole, self._left(after[n], wish), n)
-        )
-        seen: set[object] = set()
+        order = sorted(after, key=lambda n: (*self._rank(n, demand, states, after, rule), n))
         for group in self._groups(demand, states, order):
-            for choice in combinations(group, wish.count):
-                self._try()
-                signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in choice]))
-                if signature in seen:
-                    continue
-                seen.add(signature)
-                yield from self._with_tiles(demand, states, sorted(choice), after)
+            if demand.pod_class.linked:
+                yield from self._linked(demand, states, group, after, rule)
+            else:
+                yield from self._unlinked(demand, states, group, after)
 
-    def _with_tiles(
-        self, demand: Demand, states: list[CardState], cards: Sequence[int], after: Mapping[int, CardState]
+    def _rank(
+        self, n: int, demand: Demand, states: list[CardState], after: Mapping[int, CardState], rule: Rule
+    ) -> tuple[int, ...]:
+        """By which cards are tried in order."""
+        if rule is Rule.BY_NUMBER:
+            return ()
+        if rule in (Rule.FREE_FIRST, Rule.FREE_AND_LONELY_FIRST):
+            return (-times(after[n], demand.wish),)
+        return (self.whole[n] and states[n].whole, self._left(after[n], demand.wish))
+
+    def _unlinked(
+        self, demand: Demand, states: list[CardState], group: list[int], after: Mapping[int, CardState]
     ) -> Iterator[tuple[Choice, list[CardState]]]:
-        """The ways to take tiles of these cards: one, as tiles are alike, unless links tell them apart."""
         tiles = demand.wish.tiles
-        ways: Iterable[Mapping[int, tuple[int, ...]]]
-        if demand.pod_class.linked:
-            ways = linkings(states, cards, tiles, self._try)
-            # Without tiles any way to pair the cards is as good as another.
-            ways = ways if tiles else islice(ways, 1)
-        else:
-            ways = [{n: tile_run(states[n].tiles, tiles) for n in cards}]
-        for way in ways:
-            result = list(states)
-            for n in cards:
-                result[n] = CardState(states[n].card, after[n].free, without(states[n].tiles, way[n]))
-            yield tuple((n, way[n]) for n in cards), result
+        seen: set[object] = set()
+        for cards in combinations(group, demand.wish.count):
+            self._try()
+            signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in cards]))
+            if signature not in seen:
+                seen.add(signature)
+                yield _taken(states, {n: tile_run(states[n].tiles, tiles) for n in cards}, after)
+
+    def _linked(
+        self,
+        demand: Demand,
+        states: list[CardState],
+        group: list[int],
+        after: Mapping[int, CardState],
+        rule: Rule,
+    ) -> Iterator[tuple[Choice, list[CardState]]]:
+        """Without tiles any way to pair the same cards is as good as another. An odd number has none."""
+        if demand.wish.count % 2:
+            return
+        partners = partners_of(self.links, states)
+        lonely_first = rule in (Rule.USED_AND_LONELY_FIRST, Rule.FREE_AND_LONELY_FIRST)
+        tiles = demand.wish.tiles
+        seen: set[frozenset[int]] = set()
+        for pairs in pairings(group, partners, demand.wish.count // 2, lonely_first, self._try):
+            if tiles:
+                for way in tilings(states, self.links, pairs, tiles, self._try):
+                    yield _taken(states, way, after)
+                continue
+            cards = frozenset(n for pair in pairs for n in pair)
+            if cards not in seen:
+                seen.add(cards)
+                yield _taken(states, dict.fromkeys(cards, ()), after)
 
     def _alike(self, state: CardState) -> int:
         """A number that cards share which are interchangeable, where they have no names."""
@@ -192,54 +277,19 @@ class CardSearch:
         return [tuple(pod) for pod in slots]
 
 
+def _taken(
+    states: Sequence[CardState], tiles: Mapping[int, tuple[int, ...]], after: Mapping[int, CardState]
+) -> tuple[Choice, list[CardState]]:
+    """These cards with their tiles as a choice, and all cards once it is taken."""
+    result = list(states)
+    for n, taken in tiles.items():
+        result[n] = CardState(states[n].card, after[n].free, without(states[n].tiles, taken))
+    return tuple((n, tiles[n]) for n in sorted(tiles)), result
+
+
 def demands_name_cards(demands: Sequence[Demand]) -> bool:
     """Whether a wish tells cards apart by name or link, so that no two are interchangeable."""
     return any(
         d.pod_class.allowed_cards is not None or d.pod_class.denied_cards or d.pod_class.linked
         for d in demands
     )
-
-
-def linkings(
-    states: Sequence[CardState], cards: Sequence[int], tiles: int, step: Callable[[], None]
-) -> Iterator[dict[int, tuple[int, ...]]]:
-    """The ways to part the cards into directly linked pairs, with `tiles` tiles of each card.
-
-    A link counts when both its tiles are free; where tiles are asked for, they are among those taken.
-    """
-    step()
-    if not cards:
-        yield {}
-        return
-    first = cards[0]
-    by_name = {states[n].card.name: n for n in cards[1:]}
-    for own, name, theirs in _links(states, first):
-        other = by_name.get(name)
-        if other is None or own not in states[first].tiles or theirs not in states[other].tiles:
-            continue
-        for rest in linkings(states, [n for n in cards[1:] if n != other], tiles, step):
-            for mine in _with_tile(states[first], own, tiles):
-                for its in _with_tile(states[other], theirs, tiles):
-                    yield rest | {first: mine, other: its}
-
-
-def _links(states: Sequence[CardState], number: int) -> list[tuple[int, str, int]]:
-    """A card's links, whichever end names them."""
-    name = states[number].card.name
-    own = list(states[number].card.links)
-    reverse = [
-        (tile, state.card.name, mine)
-        for state in states
-        for mine, other, tile in state.card.links
-        if other == name
-    ]
-    return sorted(set(own + reverse), key=lambda link: (natural(link[1]), link[0], link[2]))
-
-
-def _with_tile(state: CardState, tile: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Sets of `count` free tiles, this one among them; none of them when no tiles are asked for."""
-    if not count:
-        yield ()
-        return
-    for others in combinations([other for other in state.tiles if other != tile], count - 1):
-        yield tuple(sorted((tile, *others)))

@@ -112,5 +112,19 @@ def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
             yield Demand(number, (index,), wish, pod)
 
 
+def is_searched(pod: PodClass) -> bool:
+    """Whether it matters which cards a container gets together, which packing cannot tell."""
+    return pod.linked or (pod.single_numa and any(wish.count > 1 for wish in pod.cards))
+
+
+def times(state: CardState, wish: CardWish) -> int:
+    """How many such wishes the card can serve."""
+    free = dict(state.free)
+    rooms = [free.get(resource, 0) // amount for resource, amount in wish.per_card if amount > 0]
+    if wish.tiles:
+        rooms.append(len(state.tiles) // wish.tiles)
+    return min(rooms, default=10**9)
+
+
 Choice = tuple[tuple[int, tuple[int, ...]], ...]
 """The cards that a demand takes, by number, ascending, with the tiles of each."""
