@@ -16,11 +16,13 @@ NODES = {f"n{number}": Node(metadata=Metadata(name=f"n{number}")) for number in 
 LEADER = decode(pod_json("leader", schedulingGates=[], priority=5))
 
 
-def seen(*pods: Pod, stages: int = 1, key: str = "ns/job-other") -> View:
+def seen(
+    *pods: Pod, stages: int = 1, key: str = "ns/job-other", leader: str = "leader", plan: str = "plan"
+) -> View:
     """A plan for the leader (and pods of later stages) that keeps two nodes, and these pods."""
     planned = [PlannedPod(f"p{stage}", f"uid-of-stage-{stage}", "n0") for stage in range(1, stages)]
-    planned = [PlannedPod("leader", "uid-leader", "n0"), *planned]
-    metadata = Metadata(name="job-other", namespace="ns", uid="plan")
+    planned = [*planned, PlannedPod(leader, f"uid-{leader}", "n0")]
+    metadata = Metadata(name="job-other", namespace="ns", uid=plan)
     placement = Placement(metadata=metadata, spec=PlacementSpec(pods=planned, kept=["n1", "n2"]))
     return View([], list(pods), NODES, {key: placement})
 
@@ -78,4 +80,49 @@ def test_a_pod_that_must_end_before_may_use_what_is_kept() -> None:
 def test_no_more_nodes_are_kept_than_the_operator_lets_stand_empty() -> None:
     kept = KeptNodes(Settings(reserve_share=0.25), Clock())
     kept.saw(seen(LEADER))
+    assert kept.nodes == {"n1"}
+
+
+def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
+    kept = KeptNodes(Settings(reserve_share=0.5), Clock())
+    kept.saw(seen(LEADER), held={"n3"})
+    assert kept.nodes == {"n1"}
+    kept.saw(seen(LEADER), held={"n0", "n3"})
+    assert kept.nodes == frozenset()
+
+
+def test_a_leader_that_is_made_again_begins_no_stage() -> None:
+    clock = Clock()
+    kept = KeptNodes(SETTINGS, clock)
+    kept.saw(seen(LEADER))
+    clock.now += SETTINGS.reserve_hold_seconds
+    kept.saw(seen(decode(pod_json("second", schedulingGates=[])), leader="second"))
+    assert kept.nodes == frozenset()
+
+
+@pytest.mark.parametrize("meanwhile", ["in time", "too long"])
+def test_what_was_kept_in_vain_is_kept_by_nobody_for_as_long(meanwhile: str) -> None:
+    clock = Clock()
+    kept = KeptNodes(SETTINGS, clock)
+    kept.saw(seen(LEADER))
+    seconds = SETTINGS.reserve_hold_seconds if meanwhile == "too long" else 60
+    clock.now += seconds
+    kept.saw(seen() if meanwhile == "in time" else seen(LEADER))
+    assert kept.nodes == frozenset()
+    clock.now += seconds - 1
+    kept.saw(seen(LEADER, plan="another"))
+    assert kept.nodes == frozenset()
+    clock.now += 1
+    kept.saw(seen(LEADER, plan="another"))
+    assert kept.nodes == {"n1", "n2"}
+
+
+def test_what_was_kept_and_is_now_used_needs_no_rest() -> None:
+    clock = Clock()
+    kept = KeptNodes(SETTINGS, clock)
+    kept.saw(seen(LEADER))
+    clock.now += 60
+    used = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0"), PlannedPod("w", "uid-w", "n1")])
+    kept.saw(View([], [LEADER], NODES, {"ns/job-other": Placement(metadata=Metadata(uid="plan"), spec=used)}))
+    kept.saw(seen(LEADER, plan="another"))
     assert kept.nodes == {"n1"}

@@ -1,13 +1,16 @@
 """Nodes that plans keep for pods of their gangs that are made only once the first ones run.
 
-They are bounded as reservations are: in number, together with those; in time, for each stage anew. A leader
-that never becomes ready keeps nodes empty for a while only, and its gang's later pods then look for others.
+They are bounded as reservations are: in number, together with those; in time, for each stage anew, which has
+more pods than the one before. A leader that never becomes ready keeps nodes empty for a while only, and its
+gang's later pods then look for others. What was kept in vain is kept by nobody for as long afterwards, so
+that nobody keeps it for ever by making such leaders one after the other.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -21,9 +24,17 @@ from webhook.sweeper.settings import Settings
 class _Keeper:
     """A plan that keeps nodes. gang: as people call it; priority: of its most important pod."""
 
+    plan: str
     gang: str
     priority: int
     held: Held
+
+
+class _Stage(NamedTuple):
+    """How many pods a plan has had at most, and since when so many."""
+
+    pods: int
+    since: float
 
 
 class KeptNodes:
@@ -39,30 +50,57 @@ class KeptNodes:
         self._settings = settings
         self._clock = clock
         self._now = now
-        self._since: dict[tuple[str, str], float] = {}
+        self._stages: dict[str, _Stage] = {}
         self._keepers: dict[str, _Keeper] = {}
+        self._resting: dict[str, tuple[str, float]] = {}
 
-    def saw(self, view: View) -> None:
-        """Take in what a pass sees: plans whose gangs are there, and that have not kept for too long."""
+    def saw(self, view: View, held: Set[str] = frozenset()) -> None:
+        """Take in what a pass sees: plans whose gangs are there, and that have not kept for too long.
+
+        held: nodes that gangs hold which have waited long.
+        """
         keeping = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
         named = {planned.uid for each in keeping.values() for planned in each.spec.pods}
         pods = (pod for pod in (*view.gated, *view.others) if pod.metadata.uid in named) if named else ()
         priorities = {pod.metadata.uid: pod.spec.priority or 0 for pod in pods}
-        since = {_stage(each): self._since.get(_stage(each), self._clock()) for each in keeping.values()}
-        self._since, self._keepers = since, {}
-        left = most_nodes(view, self._settings)
-        for key, placement in sorted(keeping.items(), key=lambda each: (since[_stage(each[1])], each[0])):
+        now, before = self._clock(), self._keepers
+        self._stages = {each.metadata.uid: self._stage(each) for each in keeping.values()}
+        self._resting = {name: rest for name, rest in self._resting.items() if rest[1] > now}
+        self._keepers = {}
+        left = most_nodes(view, self._settings) - len(held)
+        for key, placement in sorted(
+            keeping.items(), key=lambda each: (self._stages[each[1].metadata.uid].since, each[0])
+        ):
             there = [priorities[each.uid] for each in placement.spec.pods if each.uid in priorities]
-            held = self._held(placement, since[_stage(placement)], left)
-            if there and held.nodes and self._clock() < held.until:
-                left -= len(held.nodes)
+            kept = self._held(placement, max(0, left))
+            if there and kept.nodes and now < kept.until:
+                left -= len(kept.nodes)
                 gang = f"{placement.metadata.namespace}/{placement.spec.gang}"
-                self._keepers[key] = _Keeper(gang, max(there), held)
+                self._keepers[key] = _Keeper(placement.metadata.uid, gang, max(there), kept)
+        self._let_rest(before, view)
 
-    def _held(self, placement: Placement, since: float, most: int) -> Held:
-        seconds = self._settings.reserve_hold_seconds
+    def _stage(self, placement: Placement) -> "_Stage":
+        """A pod that takes the place of another begins no stage."""
+        known, pods = self._stages.get(placement.metadata.uid), len(placement.spec.pods)
+        return known if known and pods <= known.pods else _Stage(pods, self._clock())
+
+    def _held(self, placement: Placement, most: int) -> Held:
+        since, seconds = self._stages[placement.metadata.uid].since, self._settings.reserve_hold_seconds
         left = timedelta(seconds=since + seconds - self._clock())
-        return Held(frozenset(placement.spec.kept[:most]), since, since + seconds, self._now() + left)
+        plan = placement.metadata.uid
+        nodes = [name for name in placement.spec.kept if self._resting.get(name, (plan, 0.0))[0] == plan]
+        return Held(frozenset(nodes[:most]), since, since + seconds, self._now() + left)
+
+    def _let_rest(self, before: Mapping[str, _Keeper], view: View) -> None:
+        """What was kept and is neither kept nor planned for anybody now rests for as long as it was kept.
+
+        A later stage of the same plan may keep it again: it has as many stages as pods at most.
+        """
+        now = self._clock()
+        planned = {each.node for known in view.placements.values() for each in known.spec.pods}
+        for keeper in before.values():
+            for name in keeper.held.nodes - self.nodes - planned:
+                self._resting[name] = keeper.plan, 2 * now - keeper.held.since
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -79,11 +117,6 @@ class KeptNodes:
             for key, each in self._keepers.items()
             if key != gang.key.placement_key and each.priority >= gang.priority and ends > each.held.until
         }
-
-
-def _stage(placement: Placement) -> tuple[str, str]:
-    """The plan and its newest pod: each stage adds pods."""
-    return placement.metadata.uid, placement.spec.pods[-1].uid
 
 
 def later_told(gang: PodGang) -> str:

@@ -77,7 +77,7 @@ class Placer:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
         self._completion.saw(gangs)
         self._memory = {gang.key: self._memory.get(gang.key) or Memory() for gang in gangs}
-        self.kept_nodes.saw(view)
+        self.kept_nodes.saw(view, self.reservations.nodes)
         self.reservations.keep_only(self._memory.keys(), self.kept_nodes.nodes)
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
