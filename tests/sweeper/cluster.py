@@ -55,6 +55,9 @@ class Nodes:
     def current_placements(self) -> dict[str, Placement]:
         return self.placements
 
+    def storage(self, is_wanted: bool) -> None:
+        return None
+
 
 class Placing:
     """Passes of a Placer over a cluster; the clock is the test's."""

@@ -37,6 +37,9 @@ class TwoNodes:
     def current_placements(self) -> dict[str, Placement]:
         return {}
 
+    def storage(self, is_wanted: bool) -> None:
+        return None
+
 
 def with_gpu(pod: Pod, **spec: Any) -> Pod:
     body = msgspec.to_builtins(pod)

@@ -38,6 +38,9 @@ class Cluster:
     def current_placements(self) -> dict[str, Placement]:
         return self.placements
 
+    def storage(self, is_wanted: bool) -> None:
+        return None
+
 
 def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0) -> Pod:
     spec: dict[str, Any] = {}

@@ -68,7 +68,7 @@ def explain_gated(
         f"{len(gang.gated)} wait, {len(gang.released)} are released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
-    if volumes := unmodelled.volume_note(pod):
+    if view.storage is None and (volumes := unmodelled.volume_note(pod)):
         yield f"Note: {volumes}."
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."

@@ -9,10 +9,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from webhook.kube import placements
+from webhook.kube import placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
+from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
 from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
@@ -31,6 +32,7 @@ class ClusterReading:
     nodes: Mapping[str, Node]
     placements: Mapping[str, Placement]
     size_of: Callable[[GangKey], OwnerSays]
+    read_storage: Callable[[], Storage | None] = lambda: None
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -40,6 +42,7 @@ class ClusterReading:
             {node.metadata.name: node for node in read_all(api, NODES, Node)},
             {_name(each): each for each in read_all(api, placements.ALL, Placement)},
             _asker(api),
+            functools.cache(lambda: _storage(api)),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -53,6 +56,23 @@ class ClusterReading:
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name"."""
         return self.placements
+
+    def storage(self, is_wanted: bool) -> Storage | None:
+        """Claims and volumes, read when they are wanted; None for whoever may not read them."""
+        return self.read_storage() if is_wanted else None
+
+
+def _storage(api: Api) -> Storage | None:
+    try:
+        return Storage(
+            {_name(each): each for each in read_all(api, storage.CLAIMS, storage.PersistentVolumeClaim)},
+            {each.metadata.name: each for each in read_all(api, storage.VOLUMES, storage.PersistentVolume)},
+            {each.metadata.name: each for each in read_all(api, storage.CLASSES, storage.StorageClass)},
+        )
+    except ApiError as error:
+        if error.status not in (401, 403):
+            raise
+        return None
 
 
 def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
@@ -81,5 +101,5 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     return functools.partial(owner_says, owners, complaints=lambda: complaints)
 
 
-def _name(item: Placement) -> str:
+def _name(item: Placement | storage.PersistentVolumeClaim) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"

@@ -10,6 +10,12 @@ from labeler.contract import keys
 from webhook.kube import sharing
 from webhook.workloads import marks
 
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+CLASS_BEFORE_IT_WAS_A_FIELD: Final = "volume.beta.kubernetes.io/storage-class"
+CLAIMS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, CLASS_BEFORE_IT_WAS_A_FIELD})
+"""What Kubernetes' controllers write on claims and volumes (k8s.io/component-helpers, storage/volume)."""
+
 SHORT: Final = marks.ALL | {
     keys.INJECT_ANNOTATION,
     *keys.WISH_ANNOTATIONS,
@@ -20,6 +26,7 @@ SHORT: Final = marks.ALL | {
     keys.GAS_XELINK_ANNOTATION,
     keys.GAS_SINGLE_NUMA_ANNOTATION,
     keys.INITIAL_EVENTS_END,
+    *CLAIMS,
 }
 """Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
 

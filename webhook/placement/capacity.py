@@ -19,8 +19,7 @@ def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
     node, rules = state.node, pod_class.rules
     if node.problem:
         return node.problem
-    wishes = rules.selector or rules.affinity is not None
-    if not (wishes or node.taints or node.unschedulable) and node.ready:
+    if not (rules.has_wishes or node.taints or node.unschedulable) and node.ready:
         return ""
     return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
 
@@ -62,7 +61,7 @@ def rooms(pod_class: PodClass, states: Sequence[NodeState], budget: Budget | Non
             for count, state in zip(counts, states, strict=True)
         ]
     rules = pod_class.rules
-    if rules.selector or rules.affinity is not None or not all(map(_is_open, states)):
+    if rules.has_wishes or not all(map(_is_open, states)):
         counts = [
             count if count > 0 and not reason_against_node(pod_class, state) else 0
             for count, state in zip(counts, states, strict=True)

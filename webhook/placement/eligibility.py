@@ -1,7 +1,8 @@
 """Whether a pod may run on a node at all, whatever is free there: the rules of kube-scheduler's filters.
 
 Sources: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, toleration) and the plugins NodeAffinity,
-NodeUnschedulable and TaintToleration. Readiness is ours: kube-scheduler knows it only through taints.
+NodeUnschedulable, TaintToleration and, for what volumes demand, VolumeBinding and VolumeZone. Readiness is
+ours: kube-scheduler knows it only through taints.
 """
 
 import re
@@ -59,11 +60,20 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where a pod may run: nodeSelector, required node affinity (None: no such wish), tolerations."""
+    """Where a pod may run: nodeSelector, required node affinity (None: no such wish), tolerations, volumes.
+
+    volumes: for each thing that its volumes demand of a node, the terms of which one must hold.
+    """
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[tuple[Term, ...], ...] = ()
+
+    @property
+    def has_wishes(self) -> bool:
+        """Whether anything but tolerations decides."""
+        return bool(self.selector or self.volumes) or self.affinity is not None
 
 
 def reason_against(
@@ -80,6 +90,8 @@ def reason_against(
             return "nodeSelector"
     if rules.affinity is not None and not any(_term_holds(term, name, labels) for term in rules.affinity):
         return "node affinity"
+    if not all(any(_term_holds(term, name, labels) for term in terms) for terms in rules.volumes):
+        return "volume node affinity"
     if unschedulable and not tolerated(Taint(UNSCHEDULABLE_TAINT), rules.tolerations):
         return "unschedulable"
     for taint in taints:

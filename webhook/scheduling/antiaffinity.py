@@ -50,7 +50,7 @@ def _term(term: PodAffinityTerm, own_namespace: str) -> AntiAffinityTerm | None:
     if term.label_selector is None:
         return None
     namespaces = _namespaces(term, own_namespace)
-    requirements = _requirements(term.label_selector)
+    requirements = requirements_of(term.label_selector)
     text = ", ".join(map(_text, requirements)) or "of any kind"
     if namespaces is None:
         where = "any namespace"
@@ -73,7 +73,7 @@ def selected_names(selector: LabelSelector) -> frozenset[str] | None:
     Every namespace bears its name as a label that cannot be changed.
     """
     found: frozenset[str] | None = None
-    for requirement in _requirements(selector):
+    for requirement in requirements_of(selector):
         if requirement.key == keys.NAMESPACE_NAME_LABEL and requirement.operator == "In":
             values = frozenset(requirement.values)
             found = values if found is None else found & values
@@ -82,8 +82,8 @@ def selected_names(selector: LabelSelector) -> frozenset[str] | None:
     return found
 
 
-def _requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
-    """In one order, whichever way it was written."""
+def requirements_of(selector: LabelSelector) -> tuple[Requirement, ...]:
+    """What a selector asks of labels, in one order, whichever way it was written."""
     found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
     found |= {
         Requirement(each.key, each.operator, tuple(sorted(set(each.values))))

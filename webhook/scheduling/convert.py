@@ -145,14 +145,15 @@ def _rules(spec: objects.PodSpec) -> Rules:
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return Rules(
         selector=tuple(sorted(spec.node_selector.items())),
-        affinity=None if required is None else tuple(_term(term) for term in required.node_selector_terms),
+        affinity=None if required is None else tuple(map(node_term, required.node_selector_terms)),
         tolerations=tuple(
             Toleration(item.key, item.operator, item.value, item.effect) for item in spec.tolerations
         ),
     )
 
 
-def _term(term: NodeSelectorTerm) -> Term:
+def node_term(term: NodeSelectorTerm) -> Term:
+    """A term of a node selector, of a pod or of a volume."""
     return Term(_conditions(term.match_expressions), _conditions(term.match_fields))
 
 

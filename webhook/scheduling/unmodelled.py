@@ -42,7 +42,7 @@ def notes(
 
 
 def volume_note(pod: objects.Pod) -> str:
-    """A sentence on volumes that may exist on some nodes alone; "" for a pod without any."""
+    """A sentence on volumes of which claims and volumes cannot be read; "" for a pod without any."""
     if not pod.spec.volumes:
         return ""
     names = ", ".join(sorted(volume.name for volume in pod.spec.volumes))

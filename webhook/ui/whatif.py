@@ -12,6 +12,7 @@ from webhook.kube.placements import Placement
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, place
 from webhook.scheduling import unmodelled
 from webhook.scheduling.gpus import Counting
+from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -63,6 +64,10 @@ class _With:
     def current_placements(self) -> Mapping[str, Placement]:
         """The plans of the view."""
         return self.view.placements
+
+    def storage(self, is_wanted: bool) -> Storage | None:
+        """Nothing: the claims of pods that are not there are not there either."""
+        return None
 
 
 def of_manifest(

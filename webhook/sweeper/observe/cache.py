@@ -15,11 +15,13 @@ from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
+from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint, hindrance
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.volumes import Volumes
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
@@ -38,7 +40,8 @@ class ClusterCache:
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
         self.owners = Owners(api, self.changed.set)
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
-        # Nobody waits for these: without the right to read them only a reason is missing.
+        # Nobody waits for these: without the right to read them only a reason or a place is missing.
+        self.volumes = Volumes(api, self.changed.set)
         self.complaints = Informer(
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
         )
@@ -62,12 +65,12 @@ class ClusterCache:
 
     def start(self) -> None:
         """Begin to list and watch."""
-        for informer in (*self.informers, self.complaints):
+        for informer in (*self.informers, self.volumes, self.complaints):
             informer.start()
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        for informer in (*self.informers, self.complaints):
+        for informer in (*self.informers, self.volumes, self.complaints):
             informer.stop()
 
     @property
@@ -125,6 +128,13 @@ class ClusterCache:
     def node_items(self) -> Mapping[str, objects.Node]:
         """Nodes by name."""
         return self.nodes.items()
+
+    def storage(self, is_wanted: bool) -> Storage | None:
+        """What is known of volumes; see Volumes. is_wanted: whether a waiting pod has any."""
+        if is_wanted:
+            return self.volumes.storage()
+        self.volumes.nobody_waits()
+        return None
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""

@@ -12,6 +12,7 @@ from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
+from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.view import PROTECTED, View, is_usable
@@ -37,6 +38,9 @@ class Objects(Protocol):
 
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name"."""
+
+    def storage(self, is_wanted: bool) -> Storage | None:
+        """Claims and volumes, None if unknown. is_wanted: whether a waiting pod has any."""
 
 
 class Snapshotter:
@@ -83,7 +87,10 @@ class Snapshotter:
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
         protected = PROTECTED | ignored
         labels = self._settings.gang_labels
-        return View(gated, others, nodes, placements, planned, rules, named, cards, prefix, labels, protected)
+        storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
+        return View(
+            gated, others, nodes, placements, planned, rules, named, cards, prefix, labels, protected, storage
+        )
 
     def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""

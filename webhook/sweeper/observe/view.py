@@ -11,6 +11,7 @@ from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import PodClass
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
@@ -37,7 +38,7 @@ class View:
     still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
     that hold a pod for us. gang_labels: see key_of. protected: namespaces whose pods stand in nobody's way
-    to be preempted.
+    to be preempted. storage: claims and volumes, None where they are not known or no waiting pod has any.
     """
 
     gated: Sequence[Pod]
@@ -51,6 +52,7 @@ class View:
     gate_prefix: str = keys.GATE_PREFIX
     gang_labels: Sequence[str] = ()
     protected: Set[str] = PROTECTED
+    storage: Storage | None = None
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
         """The same with these plans as those that hold."""
@@ -109,8 +111,11 @@ class View:
         return found
 
     def class_of(self, pod: Pod) -> PodClass:
-        """What a pod that waits asks for, and beside which pods it cannot be."""
-        return self.conflicts.pod_class(pod, convert.pod_class_of(pod))
+        """What a pod that waits asks for, where its volumes are, and beside which pods it cannot be."""
+        asked = convert.pod_class_of(pod)
+        if self.storage is not None:
+            asked = self.storage.pod_class(pod, asked)
+        return self.conflicts.pod_class(pod, asked)
 
 
 def _name(pod: Pod) -> str:

@@ -1,0 +1,215 @@
+"""On which nodes the volumes of a pod can be used, as kube-scheduler will see it. Pure.
+
+A claim that is bound demands what its volume demands. One that waits for its first consumer demands a volume
+that is free there, or that one may be made there. All else keeps the pod waiting, and says why.
+
+Source of the rules: kube-scheduler's plugins VolumeBinding (with FindMatchingVolume of
+k8s.io/component-helpers/storage/volume) and VolumeZone.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from labeler.contract.quantities import QuantityError, parse
+from webhook.kube import annotated, objects
+from webhook.kube.affinity import NodeSelector
+from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.placement.eligibility import NAME_FIELD, Requirement, Term, label_holds
+from webhook.placement.model import PodClass
+from webhook.scheduling.antiaffinity import requirements_of
+from webhook.scheduling.convert import node_term
+
+NOTHING_MADE: Final = "kubernetes.io/no-provisioner"
+_ZONE_LABELS: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+_STABLE: Final = dict(zip(_ZONE_LABELS[2:], _ZONE_LABELS[:2], strict=True))
+_ANYWHERE: Final = (Term((Requirement("", "DoesNotExist"),)),)
+"""Holds on every node: no label has an empty key."""
+
+Alternatives = tuple[Term, ...]
+"""Terms of which one must hold."""
+
+
+class _UnusableError(Exception):
+    """The volume can be used nowhere at the moment; the message says why."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Claims by "namespace/name", volumes and storage classes by name, as they are at one moment."""
+
+    claims: Mapping[str, PersistentVolumeClaim]
+    volumes: Mapping[str, PersistentVolume]
+    classes: Mapping[str, StorageClass]
+    _free: dict[str, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
+
+    def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
+        """The pod's class with what its volumes demand of a node, or with the problem that they are."""
+        if pod_class.problem or not pod.spec.volumes:
+            return pod_class
+        found: list[Alternatives] = []
+        try:
+            for volume in pod.spec.volumes:
+                found.extend(self._demands(pod, volume))
+        except _UnusableError as error:
+            return PodClass((), pod_class.rules, problem=str(error))
+        demands = tuple(dict.fromkeys(each for each in found if each != _ANYWHERE))
+        return replace(pod_class, rules=replace(pod_class.rules, volumes=demands)) if demands else pod_class
+
+    def _demands(self, pod: objects.Pod, volume: objects.Volume) -> Iterator[Alternatives]:
+        claim, what = self._claim(pod, volume)
+        name = claim.spec.volume_name
+        if not name:
+            yield self._unbound(claim, what)
+            return
+        if annotated.BIND_COMPLETED not in claim.metadata.annotations:
+            raise _UnusableError(f"the {what} is not bound yet")
+        bound = self.volumes.get(name)
+        if bound is None:
+            raise _UnusableError(f'the {what} is bound to the PersistentVolume "{name}", which is not there')
+        yield _reachable(bound)
+        yield from _zones(bound)
+
+    def _claim(self, pod: objects.Pod, volume: objects.Volume) -> tuple[PersistentVolumeClaim, str]:
+        """The claim behind a volume, and what to call it."""
+        name = claim_name(pod, volume)
+        what = f'PersistentVolumeClaim "{name}" of volume "{volume.name}"'
+        claim = self.claims.get(f"{pod.metadata.namespace}/{name}")
+        if claim is None:
+            raise _UnusableError(f"there is no {what}")
+        if volume.ephemeral is not None and (claim.metadata.controller or _NOBODY).uid != pod.metadata.uid:
+            raise _UnusableError(f"the {what} was not made for this pod")
+        if claim.metadata.deletion_timestamp:
+            raise _UnusableError(f"the {what} is being deleted")
+        if claim.status.phase == "Lost":
+            raise _UnusableError(f"the {what} has lost its PersistentVolume")
+        return claim, what
+
+    def _unbound(self, claim: PersistentVolumeClaim, what: str) -> Alternatives:
+        """Where a volume for the claim is free, or may be made."""
+        name = class_name(claim)
+        found = self.classes.get(name)
+        if found is None:
+            why = f'there is no StorageClass "{name}"' if name else "it names no StorageClass"
+            raise _UnusableError(f"the {what} is not bound: {why}")
+        if found.volume_binding_mode != "WaitForFirstConsumer":
+            raise _UnusableError(f'the {what} is not bound yet (StorageClass "{name}" binds at once)')
+        chosen = claim.metadata.annotations.get(annotated.SELECTED_NODE)
+        if chosen:
+            return (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
+        terms = [term for each in self._matching(claim) for term in _reachable(each)]
+        if found.provisioner != NOTHING_MADE:
+            terms.extend(_allowed(found))
+        elif not terms:
+            raise _UnusableError(f'no PersistentVolume of StorageClass "{name}" is free for the {what}')
+        return _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
+
+    def _matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """The volumes that may be bound to a claim; one that is kept for it excludes all others."""
+        free = self._of_class(class_name(claim))
+        fitting = [each for each in free if _is_enough(each, claim)]
+        kept = [each for each in fitting if _is_kept_for(each, claim)]
+        return kept or [each for each in fitting if _is_free(each) and _is_wanted(each, claim)]
+
+    def _of_class(self, name: str) -> list[PersistentVolume]:
+        if not self._free:
+            for volume in self.volumes.values():
+                if not volume.metadata.deletion_timestamp:
+                    self._free.setdefault(volume.spec.storage_class_name, []).append(volume)
+        return self._free.get(name, [])
+
+
+_NOBODY: Final = objects.OwnerReference()
+
+
+def claim_name(pod: objects.Pod, volume: objects.Volume) -> str:
+    """The name of the claim behind a volume; of an ephemeral one it follows from the pod's."""
+    named: Any = (volume.persistent_volume_claim or {}).get("claimName")
+    return str(named or "") if volume.ephemeral is None else f"{pod.metadata.name}-{volume.name}"
+
+
+def class_name(claim: PersistentVolumeClaim) -> str:
+    """The storage class that a claim names, "" for none. The old annotation wins, as in Kubernetes."""
+    old = claim.metadata.annotations.get(annotated.CLASS_BEFORE_IT_WAS_A_FIELD)
+    return old if old is not None else claim.spec.storage_class_name or ""
+
+
+def _reachable(volume: PersistentVolume) -> Alternatives:
+    affinity = volume.spec.node_affinity
+    required: NodeSelector | None = affinity.required if affinity is not None else None
+    return _ANYWHERE if required is None else tuple(map(node_term, required.node_selector_terms))
+
+
+def _zones(volume: PersistentVolume) -> Iterator[Alternatives]:
+    """Labels of a bound volume that name zones or regions; a node that tells neither is left alone."""
+    untold = Term(tuple(Requirement(key, "DoesNotExist") for key in _ZONE_LABELS))
+    for key in _ZONE_LABELS:
+        value = volume.metadata.labels.get(key)
+        if value is None:
+            continue
+        values = tuple(value.split("__"))
+        terms = [Term((Requirement(key, "In", values),)), untold]
+        if key in _STABLE:  # the node may tell it by the newer label
+            terms.append(Term((Requirement(key, "DoesNotExist"), Requirement(_STABLE[key], "In", values))))
+        yield tuple(terms)
+
+
+def _allowed(found: StorageClass) -> Alternatives:
+    """Where volumes of a class may be made."""
+    if not found.allowed_topologies:
+        return _ANYWHERE
+    return tuple(
+        Term(tuple(Requirement(each.key, "In", tuple(each.values)) for each in term.match_label_expressions))
+        for term in found.allowed_topologies
+    )
+
+
+def _merged(terms: list[Term]) -> Alternatives:
+    """The same with terms about one label joined: a class may have a volume on each node."""
+    values: dict[str, dict[str, None]] = {}
+    others: dict[Term, None] = {}
+    for term in terms:
+        only = (*term.expressions, *term.fields)
+        if len(only) == 1 and only[0].operator == "In" and not term.fields:
+            values.setdefault(only[0].key, {}).update(dict.fromkeys(only[0].values))
+        else:
+            others[term] = None
+    joined = [Term((Requirement(key, "In", tuple(sorted(each))),)) for key, each in values.items()]
+    return (*joined, *others)
+
+
+def _is_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume is as large as a claim asks, and of its mode."""
+    try:
+        wanted = parse(claim.spec.resources.requests.get("storage", 0))
+        large_enough = parse(volume.spec.capacity.get("storage", 0)) >= wanted
+    except QuantityError:
+        return False
+    return large_enough and volume.spec.volume_mode == claim.spec.volume_mode
+
+
+def _is_kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    kept = volume.spec.claim_ref
+    return (
+        kept is not None
+        and (kept.namespace, kept.name) == (claim.metadata.namespace, claim.metadata.name)
+        and kept.uid in ("", claim.metadata.uid)
+    )
+
+
+def _is_free(volume: PersistentVolume) -> bool:
+    return volume.spec.claim_ref is None and volume.status.phase == "Available"
+
+
+def _is_wanted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume may be used as a claim asks, and has the labels that it asks for."""
+    if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):
+        return False
+    selector = claim.spec.selector
+    labels = volume.metadata.labels
+    return selector is None or all(label_holds(each, labels) for each in requirements_of(selector))

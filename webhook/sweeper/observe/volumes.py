@@ -1,0 +1,56 @@
+"""Claims, volumes and storage classes, kept current for pods that wait with such volumes.
+
+Nobody waits for these: without the right to read them pods are placed as if their volumes were everywhere,
+and the user is told so.
+"""
+
+from collections.abc import Callable
+
+from webhook.kube.client import Api
+from webhook.kube.informer import Informer
+from webhook.kube.storage import (
+    CLAIMS,
+    CLASSES,
+    VOLUMES,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from webhook.scheduling.storage import Storage
+
+
+class Volumes:
+    """Live copies of all that decides where volumes can be used. Safe for use by many threads."""
+
+    def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
+        """Prepare. on_change is called, in some thread, when something has changed and was asked for."""
+        self._on_change = on_change
+        self._is_wanted = False
+        self._claims = Informer(api, CLAIMS, PersistentVolumeClaim, on_event=self._note)
+        self._volumes = Informer(api, VOLUMES, PersistentVolume, on_event=self._note)
+        self._classes = Informer(api, CLASSES, StorageClass, on_event=self._note)
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for each in (self._claims, self._volumes, self._classes):
+            each.start()
+
+    def stop(self) -> None:
+        """End all watches."""
+        for each in (self._claims, self._volumes, self._classes):
+            each.stop()
+
+    def storage(self) -> Storage | None:
+        """What is known now, None before all has been read. Only asked for when a waiting pod has volumes."""
+        self._is_wanted = True
+        if not (self._claims.synced and self._volumes.synced and self._classes.synced):
+            return None
+        return Storage(self._claims.items(), self._volumes.items(), self._classes.items())
+
+    def nobody_waits(self) -> None:
+        """No waiting pod has volumes: changes need not be told until storage() is called again."""
+        self._is_wanted = False
+
+    def _note(self, before: object, after: object) -> None:
+        if self._is_wanted:
+            self._on_change()
