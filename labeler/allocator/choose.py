@@ -182,12 +182,14 @@ def promised(pods: Iterable[LocalPod], listing: Listing, cards: Cards, resource:
     return open_shares
 
 
-def spread(
+def default_devices(
     available: Iterable[str], must_include: Iterable[str], size: int, taken: Mapping[str, int]
 ) -> list[str]:
-    """A default for pods without a plan: different cards if possible, those with most free devices first.
+    """A default for pods without a plan: different cards if possible, from the highest number down.
 
-    taken: devices of each card that are promised to others.
+    The sweeper plans from the lowest number up and does not know which cards these pods hold: so both meet
+    last of all, and no plan is made again and again for a card that such pods have filled. taken: devices of
+    each card that are promised to others; cards with others free go before these.
     """
     must = sorted(must_include)
     chosen = list(must)
@@ -196,12 +198,19 @@ def spread(
     left.subtract(taken)
     used = Counter(map(card_of, must))
     while len(chosen) < size and free:
-        device = min(free, key=lambda each: (used[card_of(each)], -left[card_of(each)], _number(each)))
+        device = min(
+            free, key=lambda each: (used[card_of(each)], left[card_of(each)] <= 0, _from_the_top(each))
+        )
         free.remove(device)
         chosen.append(device)
         used[card_of(device)] += 1
         left[card_of(device)] -= 1
     return chosen
+
+
+def _from_the_top(device: str) -> tuple[int, str, int]:
+    number, card, share = _number(device)
+    return -number, card, share
 
 
 def _share(device: str) -> int:

@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--vendor", choices=KNOWN, default="intel", help="whose cards (default: intel)")
     add("--shares", type=_positive, default=1, metavar="N", help="devices of each card (default: 1)")
     add("--no-monitoring", action="store_true", help="do not offer the _monitoring resources")
+    add("--ignore-integrated", action="store_true", help="leave out GPUs that are part of the processor")
     add("--cdi", type=Path, metavar="FOLDER", help="hand cards out by CDI, described in that folder")
     add(
         "--default-when-unsure",
@@ -92,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--health-port", type=int, metavar="PORT", help="answer /healthz, /readyz and /metrics there")
     add("--verbose", action="store_true", help="log more")
     return parser
+
+
+def _places(options: argparse.Namespace) -> Places:
+    return Places(options.sys, options.dev, options.proc, options.ignore_integrated)
 
 
 def _positive(text: str) -> int:
@@ -132,7 +137,7 @@ class Allocator:
         if options.vendor == "nvidia" and options.shares > 1:
             raise UsageError("--shares: cards of NVIDIA are handed out whole")
         self._folder: Path = options.kubelet / "device-plugins"
-        self._vendor = create_vendor(options.vendor, Places(options.sys, options.dev, options.proc))
+        self._vendor = create_vendor(options.vendor, _places(options))
         self._inventory = Inventory(self._vendor.cards)
         self._kubelet = PodResources(options.kubelet / "pod-resources" / "kubelet.sock")
         client = self._client() if self._vendor.has_plans else None

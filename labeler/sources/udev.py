@@ -19,6 +19,7 @@ import pyudev
 
 from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 from labeler.models import VENDORS, model_name, vendor_name
+from labeler.pci import INTEGRATED, bus_problem
 from labeler.sources import Context, OptionError, Options, check_options
 
 log: Final = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
 _TILE: Final = re.compile(r"tile[0-9]+")
 _GT: Final = re.compile(r"gt[0-9]+")
 _RENDER: Final = re.compile(r"renderD[0-9]+")
-_INTEGRATED: Final = re.compile(r"[0-9a-f]{4,}:00:[0-9a-f]{2}\.[0-9]")
 _POLL_SECONDS: Final = 0.5
 _SETTLE_SECONDS: Final = 1.0
 _DISPLAY_CLASS: Final = b"0x03"
@@ -145,7 +145,7 @@ class UdevSource:
         if vendor_id not in VENDORS and not _has(Path(pci.sys_path) / "drm", _RENDER):
             return None
         device_id = _hex_id(pci, "device")
-        integrated = vendor_name(vendor_id) == "intel" and bool(_INTEGRATED.fullmatch(pci.sys_name))
+        integrated = vendor_name(vendor_id) == "intel" and bool(INTEGRATED.fullmatch(pci.sys_name))
         if integrated and self._ignore_integrated:
             return None
         tiles = max(1, _count(Path(device.sys_path) / "gt", _GT) + _count(Path(pci.sys_path), _TILE))
@@ -205,7 +205,7 @@ def _without_card(pci: Any) -> Gpu:
 def _why_skipped(device: Any, pci: Any) -> str:
     if device.device_node is None:
         return "it has no device node, so no container could open it"
-    return _virtual_functions(pci)
+    return _virtual_functions(pci) or bus_problem(Path(pci.sys_path))
 
 
 def _virtual_functions(pci: Any) -> str:

@@ -10,11 +10,11 @@ from labeler.allocator.choose import (
     by_name,
     check_devices,
     confirmed_shares,
+    default_devices,
     devices_of,
     planned_devices,
     planned_shares,
     promised,
-    spread,
 )
 from labeler.allocator.identify import Kind
 from labeler.allocator.values import LocalCard, LocalContainer, LocalPod, Refusal, card_of
@@ -213,7 +213,7 @@ def test_a_default_takes_all_cards_once_before_any_twice(
 ) -> None:
     must = data.draw(st.sets(st.sampled_from(sorted(available)), max_size=2))
     size = max(size, len(must))
-    found = spread(available, must, size, {})
+    found = default_devices(available, must, size, {})
     assert len(set(found)) == len(found) == min(size, len(available))
     assert must <= set(found) <= available
     chosen, have = Counter(map(card_of, found)), Counter(map(card_of, available))
@@ -224,12 +224,22 @@ def test_a_default_takes_all_cards_once_before_any_twice(
             assert more <= 1 or chosen[other] == have[other] or chosen[card] == forced[card]
 
 
+def test_defaults_fill_cards_from_the_highest_number_down_as_plans_do_from_the_lowest_up() -> None:
+    free = {f"card{number}-{share}" for number in (2, 9, 10) for share in range(2)}
+    order = []
+    while free:
+        (device,) = default_devices(free, [], 1, {})
+        free.remove(device)
+        order.append(device)
+    assert order == ["card10-0", "card10-1", "card9-0", "card9-1", "card2-0", "card2-1"]
+
+
 def test_a_default_keeps_off_cards_that_are_promised() -> None:
     waiting = planned("card0,card1|card0", 2, 1)
     counted = promised([waiting], {waiting.key: {}}, cards(0, 1, 2), I915)
     assert counted == {"card0": 2, "card1": 1}
     available = [f"card{number}-{share}" for number in range(3) for share in range(2)]
-    assert spread(available, [], 1, counted) == ["card2-0"]
+    assert default_devices(available, [], 1, counted) == ["card2-0"]
 
 
 def test_what_is_served_is_no_longer_promised() -> None:

@@ -62,6 +62,13 @@ def test_what_is_no_card_for_containers_is_left_out(
     assert intel.cards() == ()
 
 
+def test_a_gpu_of_the_processor_can_be_left_out_as_the_labeler_can(intel: Intel, tmp_path: Path) -> None:
+    plug(tmp_path, MachineCard(0, tiles=1, bus=0))
+    assert [card.number for card in intel.cards()] == [0, 1]
+    without = Intel(Places(tmp_path / "sys", tmp_path / "dev", ignore_integrated=True))
+    assert [card.number for card in without.cards()] == [1]
+
+
 def test_an_unreadable_card_hides_no_other(intel: Intel, tmp_path: Path) -> None:
     plug(tmp_path, MachineCard(2, tiles=1, bus=2))
     (pci(tmp_path) / "vendor").unlink()

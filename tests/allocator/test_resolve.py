@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from labeler.allocator.choose import spread
+from labeler.allocator.choose import default_devices
 from labeler.allocator.listing import ListingError
 from labeler.allocator.resolve import DEFAULT, OLDEST, PLANNED, Grant, Patience, Resolver
 from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod, Refusal
@@ -54,7 +54,7 @@ class World:
 
     def prefer(self, size: int = 1, **more: bool) -> tuple[list[str], Grant]:
         def default(taken: Mapping[str, int]) -> list[str]:
-            return spread(FREE, [], size, taken)
+            return default_devices(FREE, [], size, taken)
 
         return self.resolver(**more).prefer(I915, size, FREE, [], CARDS, default)
 
@@ -102,7 +102,9 @@ def test_a_pod_without_annotation_gets_a_default_after_a_while_and_is_told_once(
     world.pods = lambda _: (pod("p"), pod("planned", "card0", count=2))
     resolver = world.resolver()
     for _ in range(2):
-        _, grant = resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: spread(FREE, [], 1, taken))
+        _, grant = resolver.prefer(
+            I915, 1, FREE, [], CARDS, lambda taken: default_devices(FREE, [], 1, taken)
+        )
         assert grant.how == DEFAULT
     assert Patience().for_plan <= world.slept < 2 * Patience().for_plan
     assert world.told == [("p", "CardsByDefault")]

@@ -21,7 +21,10 @@ WRAPPER: Final = shutil.which("umockdev-wrapper")
 
 @dataclass(frozen=True)
 class Card:
-    """One card of a machine. address: its PCI ancestors; None in attributes leaves a file out."""
+    """One card of a machine.
+
+    address: its PCI ancestors; None in attributes leaves a file out. binary: files of the PCI device, in hex.
+    """
 
     number: int
     vendor: str = "0x8086"
@@ -33,6 +36,7 @@ class Card:
     pci: dict[str, str | None] = field(default_factory=dict)
     drm: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
+    binary: dict[str, str] = field(default_factory=dict)
     device_node: bool = True
     render_node: bool = False
     drm_card: bool = True
@@ -66,6 +70,7 @@ class Card:
         ]
         lines += [f"E: {key}={value}" for key, value in self.properties.items()]
         lines += [f"A: {key}={value}\\n" for key, value in attributes.items() if value is not None]
+        lines += [f"H: {key}={value}" for key, value in self.binary.items()]
         if not self.drm_card:
             return "\n".join(lines) + "\n"
         lines += ["", *self._drm_device(f"card{self.number}", drm)]

@@ -196,6 +196,13 @@ def test_a_card_without_a_device_node_is_left_out_with_a_warning() -> None:
         assert "card0 is left out: it has no device node" in machine.complaints
 
 
+def test_a_card_that_has_fallen_off_the_bus_is_left_out_as_the_allocator_leaves_it_out() -> None:
+    dead = Card(0, binary={"config": "FF" * 64})
+    with Machine(dead, Card(1, binary={"config": "8680A056" + "00" * 60})) as machine:
+        assert intel(machine.labels())["gpu-numbers"] == "1"
+        assert "card0 is left out: it does not answer on its bus" in machine.complaints
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -13,11 +13,15 @@ KNOWN: Final = ("intel", "nvidia")
 
 @dataclass(frozen=True)
 class Places:
-    """Where the node's folders are seen from here; a container may see them elsewhere."""
+    """Where the node's folders are seen from here; a container may see them elsewhere.
+
+    ignore_integrated: leave out Intel GPUs that are part of the processor, as the labeler's option does.
+    """
 
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
     proc: Path = Path("/proc")
+    ignore_integrated: bool = False
 
 
 class Vendor(Protocol):

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from labeler.allocator import cdi
-from labeler.allocator.choose import spread
+from labeler.allocator.choose import default_devices
 from labeler.allocator.masks import environment
 from labeler.allocator.values import Edits, LocalCard, LocalContainer
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
+from labeler.pci import INTEGRATED, bus_problem
 
 log: Final = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ class Intel:
         size: int,
         taken: Mapping[str, int],
     ) -> list[str]:
-        """Spread over the cards."""
-        return spread(available, must_include, size, taken)
+        """Different cards, from the highest number down."""
+        return default_devices(available, must_include, size, taken)
 
     def edits(
         self,
@@ -104,6 +105,8 @@ class Intel:
         functions = device / "sriov_numvfs"
         if resource is None or (functions.exists() and _read(functions) != "0"):
             return None
+        if self._places.ignore_integrated and INTEGRATED.fullmatch(device.resolve().name):
+            return None
         names = sorted(each.name for each in (device / "drm").iterdir() if _NODE.fullmatch(each.name))
         address = device.resolve().name
         by_path = [
@@ -128,24 +131,11 @@ class Intel:
                     return f"{name} is no device file"
             except OSError as error:
                 return f"its device file {name} cannot be looked at: {error.strerror}"
-        return _bus_problem(device)
+        return bus_problem(device)
 
     def _seen(self, path: str) -> Path:
         """Where this process sees a path below the node's /dev."""
         return self._places.dev / path.removeprefix("/dev/")
-
-
-def _bus_problem(device: Path) -> str:
-    """A card that has fallen off the bus reads as ones; one that sleeps is not woken to be asked."""
-    state, config = device / "power" / "runtime_status", device / "config"
-    try:
-        if not config.exists() or (state.exists() and _read(state) == "suspended"):
-            return ""
-        with config.open("rb") as file:
-            head = file.read(4)
-    except OSError as error:
-        return f"its configuration cannot be read: {error.strerror}"
-    return "it does not answer on its bus" if head == b"\xff" * 4 else ""
 
 
 def _read(path: Path) -> str:
