@@ -9,7 +9,8 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.workloads.test_workloads import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.kube.objects import Pod
-from webhook.workloads.shape import Awaited, Part, PodTemplate, awaited, is_extended
+from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.workloads.shape import MOST_PODS, Awaited, Part, PodTemplate, awaited, is_extended
 
 GPU = "nvidia.com/gpu"
 
@@ -155,3 +156,77 @@ def test_a_pod_that_asks_for_another_model_gets_nothing_of_it() -> None:
 )
 def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: bool) -> None:
     assert is_extended(resource) == expected
+
+
+# --- numbers that are meant to hurt ------------------------------------------------------------------
+
+MANY = 2**31 - 1
+LABELS = {
+    "jobset.sigs.k8s.io/job-global-index": "0",
+    "batch.kubernetes.io/job-completion-index": "0",
+}
+
+
+def jobs(replicas: int, parallelism: int) -> dict[str, Any]:
+    made = [replicated("a", 1, 1), replicated("b", replicas, parallelism)]
+    return {"replicatedJobs": made, "startupPolicy": IN_ORDER}
+
+
+GIANTS = [
+    (SET, {"replicas": MANY, "template": template()}),
+    (SET, {"replicas": MOST_PODS + 1, "ordinals": {"start": MANY}, "template": template()}),
+    (LWS, {"leaderWorkerTemplate": {"size": MANY}, "startupPolicy": "LeaderReady"}),
+    (JOBSET, jobs(MANY, 1)),
+    (JOBSET, jobs(1, MANY)),
+    (JOBSET, jobs(MANY, MANY)),
+    (
+        MPI,
+        {
+            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": MANY}},
+            "launcherCreationPolicy": "WaitForWorkersReady",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "spec"), GIANTS)
+def test_an_owner_of_endless_pods_is_not_spelt_out(name: str, spec: dict[str, Any]) -> None:
+    owner = read(name, spec, {}, {})
+    shape = BY_NAME[name].shape(owner)
+    assert len(shape) <= MOST_PODS
+    assert sum(len(part.groups) for part in shape) <= MOST_PODS + 1
+
+
+@pytest.mark.parametrize(("count", "is_planned"), [(MOST_PODS - 1, True), (MOST_PODS, False), (MANY, False)])
+def test_a_gang_of_too_many_pods_is_planned_by_those_that_are_there(count: int, is_planned: bool) -> None:
+    shape = (part("leader", 0, 0, 1), part("workers", 1, 1, count))
+    found = awaited(shape, [member(0, 0)])
+    assert len(found.later) == (count if is_planned else 0)
+    assert found.stage_is_whole is is_planned
+
+
+def test_a_pass_plans_a_bounded_number_of_pods_that_are_yet_to_be_made() -> None:
+    def jobset(name: str, count: int) -> OwnerSays:
+        return OwnerSays(count + 1, True, (part("leader", 0, 0, 1), part("workers", 1, 1, count)))
+
+    counts = {"small": 10} | {f"large-{number}": MOST_PODS - 1 for number in range(6)}
+    pods = [
+        decode(
+            pod_json(
+                name,
+                **template()["spec"],
+                metadata={"labels": {**LABELS, "jobset.sigs.k8s.io/jobset-name": name}},
+            )
+        )
+        for name in counts
+    ]
+    gangs = gather(pods, [], lambda key: jobset(key.name, counts[key.name]))
+    planned = {gang.key.name: len(gang.later) for gang in gangs}
+    assert planned["small"] == 10
+    assert 3 * (MOST_PODS - 1) <= sum(planned.values()) <= 20_000
+    told = [
+        gang.key.name
+        for gang in gangs
+        if any("too many are yet to be made" in each for each in gang.problems)
+    ]
+    assert sorted(told) == sorted(name for name, later in planned.items() if not later)

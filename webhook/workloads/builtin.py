@@ -10,7 +10,7 @@ from webhook.kube.objects import Condition, Metadata
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, Rank
-from webhook.workloads.shape import Part, PodTemplate, Shape
+from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape
 
 
 class Owner(Struct, frozen=True):
@@ -145,7 +145,7 @@ def stateful_set_is_staged(owner: StatefulSet) -> bool:
 
 def stateful_set_shape(owner: StatefulSet) -> Shape:
     """Where each pod waits for the one before it, each is a stage."""
-    if not stateful_set_is_staged(owner):
+    if not stateful_set_is_staged(owner) or (stateful_set_size(owner) or 0) > MOST_PODS:
         return ()
     start = owner.spec.ordinals.start if owner.spec.ordinals else 0
     name, template = owner.metadata.name, owner.spec.template

@@ -5,7 +5,7 @@ import msgspec
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.builtin import JobSpec, Owner, at_once
-from webhook.workloads.shape import Part, PodTemplate, Shape
+from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape
 
 
 class _Annotated(Struct, frozen=True):
@@ -89,6 +89,8 @@ def job_set_shape(owner: JobSet) -> Shape:
     """
     jobs = owner.spec.replicated_jobs
     if not job_set_is_staged(owner) or _is_exclusive(owner):
+        return ()
+    if sum(1 if each.replicas is None else max(0, each.replicas) for each in jobs) > MOST_PODS:
         return ()
     policy = owner.spec.startup_policy
     in_order = policy is not None and policy.startup_policy_order == "InOrder"

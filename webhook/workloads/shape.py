@@ -6,6 +6,7 @@ have it). So a gang can be planned by what it will be while its first pods alone
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,6 +14,10 @@ from labeler.contract import keys
 from webhook.kube.objects import Metadata, Pod, PodSpec
 from webhook.kube.struct import Struct
 from webhook.workloads.ranks import Rank, own_rank
+
+MOST_PODS: Final = 5000
+"""Pods of a gang up to which it is planned by what it will be: numbers in owners are whatever their authors
+write, and each pod that is yet to be made costs time and memory in every pass."""
 
 
 class PodTemplate(Struct, frozen=True):
@@ -36,13 +41,23 @@ class Part:
     groups: tuple[Rank, ...] = ((),)
 
     @property
+    def count(self) -> int:
+        """How many pods."""
+        return max(0, self.indices.stop - self.indices.start) * len(self.groups)
+
+    @property
     def ranks(self) -> Iterator[Rank]:
         """The rank of each pod, as its controller will write it."""
         return ((*group, index) for group in self.groups for index in self.indices)
 
 
 Shape = tuple[Part, ...]
-"""All pods of a gang; () where a controller makes all of them at once, or does not tell."""
+"""All pods of a gang; () where a controller makes all of them at once, does not tell, or makes too many."""
+
+
+def pod_count(shape: Shape) -> int:
+    """How many pods a gang has in all."""
+    return sum(part.count for part in shape)
 
 
 @dataclass(frozen=True)
@@ -58,24 +73,30 @@ class Awaited:
 
 
 def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
-    """What the controller still makes when these pods of its gang are there.
+    """What the controller still makes when these pods of its gang are there; nothing beyond MOST_PODS.
 
     Of earlier stages nothing is awaited: those pods have run, and may have ended. Pods that ask for no
     extended resource, or are opted out, are no concern of ours.
     """
+    if not shape or pod_count(shape) > MOST_PODS:
+        return Awaited()
     there = {rank: pod for pod in pods if (rank := own_rank(pod)) is not None}
-    ours = [part for part in shape if _is_ours(part.template)]
+    templates = {id(part.template): part.template for part in shape}
+    served = {number for number, template in templates.items() if _is_ours(template)}
+    ours = [part for part in shape if id(part.template) in served]
     begun = [part for part in ours if any(rank in there for rank in part.ranks)]
     if not begun:
         return Awaited()
     newest = max(begun, key=lambda part: part.stage)
     whole = all(rank in there for part in ours if part.stage == newest.stage for rank in part.ranks)
     first = next(there[rank] for rank in newest.ranks if rank in there)
+    coming = [part for part in ours if part.stage > newest.stage]
+    made = {
+        id(template): _spec_as_made(template, newest.template, first)
+        for template in {id(part.template): part.template for part in coming}.values()
+    }
     later = tuple(
-        (rank, _as_made(part, rank, newest.template, first))
-        for part in ours
-        if part.stage > newest.stage
-        for rank in part.ranks
+        (rank, _as_made(part, rank, made[id(part.template)], first)) for part in coming for rank in part.ranks
     )
     return Awaited(whole, later)
 
@@ -95,12 +116,11 @@ def _extended(spec: PodSpec) -> frozenset[str]:
     return frozenset(name for each in asked for name in {**each.limits, **each.requests} if is_extended(name))
 
 
-def _as_made(part: Part, rank: Rank, like: PodTemplate, first: Pod) -> Pod:
-    """A pod of a part as it will stand in the API server; like, first: a template, and a pod made of it.
+def _spec_as_made(template: PodTemplate, like: PodTemplate, first: Pod) -> PodSpec:
+    """Of a pod of this template as it will stand in the API server; like, first: another, and a pod of that.
 
     What admission has added to that pod it will add to one that asks for the same resources and model.
     """
-    template = part.template
     spec = replace(template.spec, priority=first.spec.priority)
     if _extended(spec) == _extended(like.spec) and _model(template) == _model(like):
         selector = {k: v for k, v in first.spec.node_selector.items() if k not in like.spec.node_selector}
@@ -110,13 +130,17 @@ def _as_made(part: Part, rank: Rank, like: PodTemplate, first: Pod) -> Pod:
             node_selector={**selector, **spec.node_selector},
             tolerations=[*spec.tolerations, *added],
         )
+    return spec
+
+
+def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
     name = "-".join(map(str, (part.name, *rank)))
     metadata = Metadata(
         name=name,
         namespace=first.metadata.namespace,
         uid=f"later/{name}",
-        labels=template.metadata.labels,
-        annotations=template.metadata.annotations,
+        labels=part.template.metadata.labels,
+        annotations=part.template.metadata.annotations,
     )
     return Pod(metadata=metadata, spec=spec)
 

@@ -1,7 +1,7 @@
 """The gangs: their pods, in which order these stand, how many they will be, and what they wish. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from labeler.contract import keys
@@ -16,7 +16,7 @@ from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, ranks_by_uid
-from webhook.workloads.shape import Shape, awaited
+from webhook.workloads.shape import MOST_PODS, Shape, awaited, pod_count
 
 _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""
@@ -24,11 +24,15 @@ _QUOTED: Final = 40
 _PROBLEMS: Final = 5
 """Problems of one gang, and values that contradict each other, that are told."""
 
+_MOST_LATER: Final = 20_000
+"""Pods yet to be made that are planned in a pass, of all gangs together."""
+
 
 @dataclass(frozen=True)
 class OwnerSays:
     """What a gang's controller says: how many pods it makes, which, and whether some come later.
 
+    is_cut: its shape is left out, as it has too many pods to be planned before they are made.
     hindered: tells when it said last that it cannot make a pod, and why; "" where it has not. Asked of
     gangs that lack pods alone.
     """
@@ -38,6 +42,7 @@ class OwnerSays:
     shape: Shape = ()
     minimum: int | None = None
     hindered: Callable[[], tuple[str, str]] = lambda: ("", "")
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,23 @@ def gather(
         members = by_key.get(key_of(pod, gang_labels))
         if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
-    gangs = [_gang(key, *members, ask_owner(key)) for key, members in by_key.items()]
+    owners = _bounded({key: ask_owner(key) for key in by_key})
+    gangs = [_gang(key, *members, owners[key]) for key, members in by_key.items()]
     return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
+
+
+def _bounded(owners: dict[GangKey, OwnerSays]) -> dict[GangKey, OwnerSays]:
+    """The same, where the gangs that will have the most pods are planned by those alone that are there.
+
+    Owners are made by anybody: one of many pods, or many of some, must not hold up a pass.
+    """
+    counts = {key: count for key, owner in owners.items() if (count := pod_count(owner.shape))}
+    left = _MOST_LATER
+    for key in sorted(counts, key=lambda each: (counts[each], each)):
+        left -= counts[key]
+        if left < 0 or counts[key] > MOST_PODS:
+            owners[key] = replace(owners[key], shape=(), is_cut=True)
+    return owners
 
 
 def _asks_for_devices(pod: Pod) -> bool:
@@ -135,6 +155,8 @@ def _gang(
     owner: OwnerSays,
 ) -> PodGang:
     problems = unmodelled.notes([*gated, *released], exclusive_over)
+    if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS):
+        problems.append("its pods are planned as they come: too many are yet to be made to plan all of them")
     pods = [*gated, *released]
     missing = awaited(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)

@@ -248,7 +248,8 @@ _KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
 
 
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:
+    """What a gang may depend on; its shape only follows from the rest."""
     if owner is None:
         return None
     size, minimum = workload.size(owner), workload.minimum(owner)
-    return owner.metadata.uid, size, minimum, workload.is_staged(owner), workload.shape(owner)
+    return owner.metadata.uid, size, minimum, workload.is_staged(owner), getattr(owner, "spec", None)
