@@ -1,5 +1,6 @@
 """A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -79,15 +80,18 @@ class Placing:
         view = self.view()
         return gather(view.gated, view.others, lambda _: OwnerSays())
 
-    def one(self, blocked: frozenset[str] = frozenset()) -> Orders:
-        """One pass; what is around has changed since the one before."""
+    def one(self, blocked: frozenset[str] = frozenset(), without: Collection[str] = ()) -> Orders:
+        """One pass; what is around has changed since the one before.
+
+        without: gangs that are not asked about.
+        """
         view = self.view()
         gangs = gather(view.gated, view.others, lambda _: OwnerSays())
         self.version += 1
         self.placer.remember(gangs, view)
         turns = Turns(view, Expectations(self.clock))
         ground = Ground(view, self.snapshotter.snapshot(view), turns, blocked, self.version)
-        return self.placer.place(gangs, ground)
+        return self.placer.place([gang for gang in gangs if gang.key.name not in without], ground)
 
 
 def places(orders: Orders) -> dict[str, str]:

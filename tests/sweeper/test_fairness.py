@@ -123,3 +123,35 @@ def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_is_told_so() 
     assert places(orders) == {"b": "n0"}
     (verdict,) = orders.verdicts
     assert verdict.reason.startswith("its scheduler 'nobody' is none to which pods are released")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "held"),
+    [
+        ({}, True),
+        ({"schedulingGates": [{"name": "gke.io/topology-aware-auto-x"}, {"name": "mine"}]}, False),
+        ({"schedulerName": "nobody"}, False),
+        ({"metadata": {"annotations": {"topogate.io/required-topology": "galaxy"}}}, False),
+    ],
+    ids=["as it was", "another gate", "another scheduler", "a wish that nobody can keep"],
+)
+def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(stopped: dict[str, Any], held: bool) -> None:
+    case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY), Settings(reserve_share=1.0))
+    case.one()
+    metadata = {**OLD["metadata"], **stopped.get("metadata", {})}
+    metadata["annotations"] = {"topogate.io/gang": "big", "topogate.io/gang-size": "8"} | metadata.get(
+        "annotations", {}
+    )
+    changed = gpu_pod("big-0", **{**stopped, "metadata": metadata})
+    case.cluster.pods[0] = changed
+    case.one()
+    assert bool(case.placer.reservations.nodes) is held
+
+
+def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way() -> None:
+    """As one whose author changes its model while it waits: that is told, and the gang left out."""
+    case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("s")), Settings(reserve_share=1.0))
+    assert not places(case.one())
+    assert case.placer.reservations.nodes
+    assert places(case.one(without=("big",))) == {"s": "n0"}
+    assert not case.placer.reservations.nodes

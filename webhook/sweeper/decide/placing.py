@@ -88,6 +88,7 @@ class Placer:
     def place(self, gangs: Sequence[PodGang], ground: Ground) -> Orders:
         """New plans, and of each gang without one why that is so."""
         rank = {gang.key: number for number, gang in enumerate(gangs)}
+        self.reservations.keep_only(rank.keys(), self.kept_nodes.nodes)
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
         due = []
         for gang in gangs:
@@ -147,20 +148,17 @@ class Placer:
         if holders := held_by_others(waiting, self._settings.gate_prefix):
             # A place taken now would stand empty, and be missing to those that may run.
             reason = f"held by the gate {', '.join(holders)}; placed when that is gone"
-            now.waits(gang, reason, Cause.OTHER_GATE)
-            return False
+            return self._stops(gang, reason, Cause.OTHER_GATE, now)
         if strange := {scheduler_of(pod) for pod in waiting} - self._settings.schedulers:
             served = ", ".join(sorted(self._settings.schedulers))
             reason = f"its scheduler {min(strange)!r} is none to which pods are released: {served}"
-            now.waits(gang, reason, Cause.OTHER_SCHEDULER)
-            return False
+            return self._stops(gang, reason, Cause.OTHER_SCHEDULER, now)
         paused = self._avoided.paused_seconds(gang.key)
         if paused > 0:
             now.later(paused)
             return False
         if gang.hindrance and not self._settings.go_on_with_fewer:
-            now.waits(gang, "it waits for its other pods", Cause.HINDERED)
-            return False
+            return self._stops(gang, "it waits for its other pods", Cause.HINDERED, now)
         remaining = self._completion.seconds(gang)
         if remaining > 0:
             now.later(remaining)
@@ -169,11 +167,17 @@ class Placer:
             return False
         return True
 
+    def _stops(self, gang: PodGang, reason: str, cause: Cause, now: Round) -> bool:
+        """What becomes free would not help it, so it holds nothing."""
+        self.reservations.give_up(gang.key)
+        now.waits(gang, reason, cause)
+        return False
+
     def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> None:
         try:
             placed = self._find(gang, waiting, now)
         except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-            now.waits(gang, str(error), Cause.WISH)
+            self._stops(gang, str(error), Cause.WISH, now)
         except Exception:  # one bad gang never stops the others
             logger.exception("gang_failed gang=%s", gang.key)
             now.waits(gang, OWN_ERROR, Cause.DEFECT)

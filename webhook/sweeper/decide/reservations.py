@@ -74,12 +74,17 @@ class Reservations:
     def before(
         self, rank: Mapping[GangKey, int], gang: PodGang, waiting: Iterable[Pod]
     ) -> dict[GangKey, Held]:
-        """What gangs hold that come before this one, and where its waiting pods may not go for that."""
+        """What gangs hold that come before this one, and where its waiting pods may not go for that.
+
+        rank: of the gangs that are asked about; others are before nobody.
+        """
         if not self._held:
             return {}
         ends = self._clock() + longest_run(waiting)
         own = rank[gang.key]
-        return {key: held for key, held in self._held.items() if rank[key] < own and ends > held.until}
+        return {
+            key: held for key, held in self._held.items() if rank.get(key, own) < own and ends > held.until
+        }
 
     def drop(self, key: GangKey) -> None:
         """The gang has found its place: what it held is in use, or was not needed."""
@@ -93,6 +98,11 @@ class Reservations:
         for key, held in list(self._held.items()):
             if key not in living or now >= held.until:
                 self._let_go(key)
+
+    def give_up(self, key: GangKey) -> None:
+        """The gang cannot be placed as it is now, whatever becomes free."""
+        if key in self._held:
+            self._let_go(key)
 
     def _let_go(self, key: GangKey) -> None:
         """What was held in vain rests for as long as it was held."""
