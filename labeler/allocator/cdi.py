@@ -39,8 +39,17 @@ def describe(cards: Iterable[LocalCard]) -> str:
     return json.dumps({"cdiVersion": _VERSION, "kind": KIND, "devices": devices}, indent=1) + "\n"
 
 
-def write(folder: Path, cards: Iterable[LocalCard]) -> None:
-    """Replace the file as a whole, if it is to change. Raises OSError."""
+def keep(folder: Path, cards: Iterable[LocalCard]) -> str:
+    """Write the file if it is to change; returns why it cannot be written, "" if it stands there."""
+    try:
+        _write(folder, cards)
+    except OSError as error:
+        return f"the cards cannot be described in {folder}: {error.strerror}; mount it as a writable hostPath"
+    return ""
+
+
+def _write(folder: Path, cards: Iterable[LocalCard]) -> None:
+    """Replace the file as a whole."""
     target = folder / "topogate-gpu.json"
     text = describe(cards)
     if target.is_file() and target.read_text() == text:

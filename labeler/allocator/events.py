@@ -90,7 +90,10 @@ def event(pod: LocalPod, reason: str, text: str, node: str, now: float) -> dict[
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{pod.name[:230]}.{secrets.token_hex(8)}", "namespace": pod.namespace},
+        "metadata": {
+            "name": f"{pod.name[:230].rstrip('-.')}.{secrets.token_hex(8)}",
+            "namespace": pod.namespace,
+        },
         "involvedObject": {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -182,16 +182,17 @@ class Allocator:
                     thread.join()
 
     def _tend(self, threads: Sequence[threading.Thread], health: Health) -> None:
-        """What is done every second while the threads work. Raises OSError."""
-        observe_at = 0.0
+        """What is done every second while the threads work."""
+        observe_at, problem = 0.0, ""
         while not self.stop.wait(1):
             if self._options.cdi and self._vendor.describes_cdi:
-                cdi.write(self._options.cdi, self._inventory.cards().values())
+                problem = cdi.keep(self._options.cdi, self._inventory.cards().values())
             if self._resolver is not None and time.monotonic() >= observe_at:
                 self._resolver.observe()
                 observe_at = time.monotonic() + OBSERVE_SECONDS
             if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
-                health.beat("; ".join(filter(None, (each.problem for each in self._registrations))))
+                problems = (problem, *(each.problem for each in self._registrations))
+                health.beat("; ".join(filter(None, problems)))
 
     def _lock(self, health: Health) -> IO[str] | None:
         """The node's lock, waited for; None if told to stop before."""

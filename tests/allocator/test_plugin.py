@@ -214,7 +214,7 @@ def test_where_cdi_is_asked_for_a_card_is_named_and_its_files_are_left_to_the_ru
 
 
 def test_the_cdi_file_describes_each_card(tmp_path: Path) -> None:
-    cdi.write(tmp_path, [card(1, links=(LINK,))])
+    assert cdi.keep(tmp_path, [card(1, links=(LINK,))]) == ""
     (file,) = tmp_path.iterdir()
     (device,) = json.loads(file.read_text())["devices"]
     assert device["name"] == "card1"
@@ -229,3 +229,9 @@ def test_a_monitor_sees_every_healthy_card_and_takes_none() -> None:
     assert [(device.ID, device.health) for device in plugin.devices()] == [("all", "Healthy")]
     assert plugin.allocate(["all"]).nodes == card(0).nodes
     assert not plugin.options().get_preferred_allocation_available
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    problem = cdi.keep(tmp_path / "file" / "cdi", [card(1)])
+    assert f"the cards cannot be described in {tmp_path / 'file' / 'cdi'}" in problem
