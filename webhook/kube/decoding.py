@@ -12,6 +12,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.client import ApiError
+from webhook.kube.depth import shallow
 from webhook.kube.objects import ListMetadata, Metadata, ObjectList
 from webhook.kube.struct import Struct
 
@@ -29,6 +30,7 @@ class HasMetadata(Protocol):
 
 
 T = TypeVar("T", bound=HasMetadata)
+D = TypeVar("D")
 Read = tuple[T | None, str, str]
 """An object, its key, and why there is none."""
 
@@ -65,9 +67,9 @@ class Reader(Generic[T]):
 
     def event(self, line: bytes) -> Event:
         """One line of a watch. Raises ExpiredError or ApiError as an ERROR event says, DecodeError."""
-        event = self._event_decoder.decode(line)
+        event = decoded(self._event_decoder, line)
         if event.type == "ERROR":
-            status = self._envelope_decoder.decode(event.object)
+            status = decoded(self._envelope_decoder, event.object)
             if status.code == _GONE:
                 raise ExpiredError
             raise ApiError(status.code, status.reason, f"watch of {self._path}: {status.message}")
@@ -76,29 +78,37 @@ class Reader(Generic[T]):
     def object(self, raw: msgspec.Raw) -> Read[T]:
         """One object. Raises DecodeError where there is not even a name."""
         try:
-            item = self._object_decoder.decode(raw)
+            item = decoded(self._object_decoder, raw)
             return item, key_of(item), ""
         except msgspec.ValidationError as error:
-            key = key_of(self._envelope_decoder.decode(raw))
+            key = key_of(decoded(self._envelope_decoder, raw))
             logger.error("undecodable path=%s object=%s error=%r", self._path, key, str(error))
             return None, key, str(error)
 
     def page(self, body: bytes) -> tuple[Iterator[Read[T]], ListMetadata]:
         """One page of a list. Raises DecodeError."""
         try:
-            page = self._list_decoder.decode(body)
+            page = decoded(self._list_decoder, body)
             return ((item, key_of(item), "") for item in page.items), page.metadata
         except msgspec.ValidationError:  # one of them: which?
-            raw = self._raw_list_decoder.decode(body)
+            raw = decoded(self._raw_list_decoder, body)
             return (self.object(each) for each in raw.items), raw.metadata
 
     def version(self, raw: msgspec.Raw) -> str:
         """The resourceVersion of a bookmark or of an object that cannot be read."""
-        return self._envelope_decoder.decode(raw).metadata.resource_version
+        return decoded(self._envelope_decoder, raw).metadata.resource_version
 
     def is_end_of_list(self, raw: msgspec.Raw) -> bool:
         """Whether a bookmark marks the end of a list that came as a stream (KEP-3157)."""
-        return keys.INITIAL_EVENTS_END in self._envelope_decoder.decode(raw).metadata.annotations
+        return keys.INITIAL_EVENTS_END in decoded(self._envelope_decoder, raw).metadata.annotations
+
+
+def decoded(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw) -> D:
+    """What a document says, without its lowest levels where it has too many. Raises DecodeError."""
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        return decoder.decode(shallow(bytes(text)))
 
 
 def key_of(item: HasMetadata) -> str:

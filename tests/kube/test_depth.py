@@ -1,0 +1,65 @@
+"""An object that is nested deeper than a decoder's stack hides no other, and loses but its lowest levels."""
+
+import json
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.kube.decoding import Reader
+from webhook.kube.depth import shallow
+from webhook.tasks.objects import Task
+
+DEEPEST: Final = 9_900
+"""About what the API server takes."""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+def odd(levels: int, *, mappings: bool = True) -> bytes:
+    """A GPUTask whose template has so many levels."""
+    opening, closing = (b'{"a":', b"}") if mappings else (b"[", b"]")
+    deep = opening * levels + b"1" + closing * levels
+    return b'{"metadata":{"name":"odd","namespace":"t"},"spec":{"template":{"spec":' + deep + b"}}}"
+
+
+def cut(value: Any, levels: int) -> Any:
+    """The claim, by recursion."""
+    if not isinstance(value, list | dict):
+        return value
+    if levels == 0:
+        return None
+    if isinstance(value, list):
+        return [cut(each, levels - 1) for each in value]
+    return {key: cut(each, levels - 1) for key, each in value.items()}
+
+
+@given(JSON, st.integers(0, 5), st.booleans())
+def test_what_is_below_the_levels_is_null_and_the_rest_as_it_was(
+    value: Any, levels: int, is_ascii: bool
+) -> None:
+    text = json.dumps(value, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    assert json.loads(shallow(text, levels)) == cut(value, levels)
+
+
+@pytest.mark.parametrize("mappings", [True, False])
+@pytest.mark.parametrize("levels", [900, 997, 1000, DEEPEST])
+def test_an_object_of_very_many_levels_hides_no_other_in_a_list(levels: int, mappings: bool) -> None:
+    good = b'{"metadata":{"name":"good","namespace":"t"},"spec":{"gpu":"h100"}}'
+    body = b'{"metadata":{},"items":[' + odd(levels, mappings=mappings) + b"," + good + b"]}"
+    items, _ = Reader("/gputasks", Task).page(body)
+    assert [key for _, key, _ in items] == ["t/odd", "t/good"]
+
+
+@pytest.mark.parametrize("levels", [900, 995, 997, 998, 1000, DEEPEST])
+def test_an_object_of_very_many_levels_ends_no_watch(levels: int) -> None:
+    reader = Reader("/gputasks", Task)
+    event = reader.event(b'{"type":"ADDED","object":' + odd(levels) + b"}")
+    item, key, why = reader.object(event.object)
+    assert (key, why, reader.version(event.object)) == ("t/odd", "", "")
+    assert item is not None
+    assert msgspec.json.encode(item)
