@@ -9,13 +9,24 @@ from typing import Any, Final
 
 import msgspec
 
+from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.decoding import decoded
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.tasks import objects, status
 from webhook.tasks.objects import FAILED, GROUP_VERSION, KIND, Task, TaskJob, TaskStatus
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.status import ACCEPTED
-from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, ObservedTask, TaskStep, next_step
+from webhook.tasks.step import (
+    CHANGE,
+    CREATE,
+    DELETE,
+    EXPIRE,
+    ObservedTask,
+    TaskStep,
+    fault_of_job_there,
+    next_step,
+)
 from webhook.tasks.wanted import TaskRules
 
 ACTION: Final = "RunTask"
@@ -34,11 +45,15 @@ _job_decoder: Final = msgspec.json.Decoder(TaskJob)
 
 @dataclass(frozen=True)
 class _Refusal:
-    """Why the API server did not take a Job, how often in a row, and until when (monotonic) none is tried."""
+    """Why a task's Job could not be made, how often in a row, and until when (monotonic) none is tried.
+
+    fault: the sentence for the status. reason: in one word.
+    """
 
     uid: str
     generation: int
-    message: str
+    fault: str
+    reason: str
     count: int
     until: float
 
@@ -148,7 +163,9 @@ class Controller:
                 return
             if error.is_transient or error.status == 404:
                 raise
-            self._note_refusal(task, error)
+            # A quota, a policy, a wrong template.
+            message = error.message.partition(": ")[2] or error.message  # without the request
+            self._note_refusal(task, f"the API server refuses its Job: {message}", "JobRefused")
             return
         self._refusals.pop(task.key, None)
         self._held[task.key] = time.monotonic() + _HOLD_SECONDS
@@ -156,23 +173,23 @@ class Controller:
         self._say(task, "Started", f"Job {task.metadata.name} was made", warning=False)
 
     def _look_at_the_job_there(self, task: Task) -> None:
-        """A Job of that name is there which the copy does not show: another's, or too new."""
+        """A Job of that name is there which the copy does not show: too new, or one it will never show."""
         body = self._api.request("GET", objects.jobs_path(task.metadata.namespace, task.metadata.name))
-        step = next_step(
-            self._cache.observed(task, _job_decoder.decode(body)), self._rules(), datetime.now(UTC)
-        )
-        if step.status != task.status and self._leads():
-            self._write_status(task, step.status)
-        self._queue.add(task.key, 5.0)  # a Job that is not ours brings no event
+        job = _job_decoder.decode(body)
+        if keys.TASK_LABEL in job.metadata.labels:
+            self._held[task.key] = time.monotonic() + _HOLD_SECONDS
+            self._queue.add(task.key, _HOLD_SECONDS)
+            return
+        fault, reason = fault_of_job_there(task, job)
+        self._note_refusal(task, fault, reason)
 
-    def _note_refusal(self, task: Task, error: ApiError) -> None:
-        """The API server will not have such a Job (quota, a policy, a wrong template): say so, try again."""
+    def _note_refusal(self, task: Task, fault: str, reason: str) -> None:
+        """There can be no such Job now: say so, and try again, each time later."""
         before = self._refusals.get(task.key)
         count = before.count + 1 if before is not None and before.concerns(task) else 1
         wait = min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(count, 10))
         metadata = task.metadata
-        message = error.message.partition(": ")[2] or error.message  # without the request
-        refusal = _Refusal(metadata.uid, metadata.generation, message, count, time.monotonic() + wait)
+        refusal = _Refusal(metadata.uid, metadata.generation, fault, reason, count, time.monotonic() + wait)
         self._refusals[task.key] = refusal
         self._queue.add(task.key, wait)
         said = _refused(task, refusal)
@@ -208,7 +225,7 @@ class Controller:
             },
             content_type=MERGE_PATCH,
         )
-        written = self._written[task.key] = _task_decoder.decode(answer)
+        written = self._written[task.key] = decoded(_task_decoder, answer)
         self._tell_changes(task, written)
         return written
 
@@ -233,5 +250,5 @@ class Controller:
 
 
 def _refused(task: Task, refusal: _Refusal) -> TaskStatus:
-    fault = f"the API server refuses its Job: {refusal.message}"
-    return status.pending(task, fault, status.StatusContext(datetime.now(UTC), fault, "JobRefused"))
+    now = status.StatusContext(datetime.now(UTC), refusal.fault, refusal.reason)
+    return status.pending(task, refusal.fault, now)

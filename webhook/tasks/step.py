@@ -18,6 +18,7 @@ from webhook.tasks import status
 from webhook.tasks.objects import KIND, Task, TaskJob, TaskPod, TaskStatus
 from webhook.tasks.status import StatusContext
 from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
+from webhook.text import quote
 
 CREATE: Final = "create"
 DELETE: Final = "delete"
@@ -82,6 +83,10 @@ def _judged(task: Task, rules: TaskRules, time: datetime) -> tuple[StatusContext
         return StatusContext(time), job_wanted(task, rules)
     except RefusedError as error:
         return StatusContext(time, str(error), error.reason), None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        # A shape that nobody thought of is its author's to hear of, not a step that fails for ever.
+        fault = f"no Job can be made of its template ({type(error).__name__}: {quote(str(error), 100)})"
+        return StatusContext(time, fault, "TemplateRefused"), None
 
 
 def _after_the_end(task: Task, time: datetime) -> TaskStep:
@@ -107,14 +112,25 @@ def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusCon
     return TaskStep(CREATE, "it has no Job", status.pending(seen.task, "its Job is being made", now), body)
 
 
+def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, str]:
+    """What is wrong with a Job that has a task's name and cannot be worked with, and the same in one word."""
+    name = job.metadata.name
+    if _is_of(task, job):
+        return (
+            f"Job {name} has lost its label {keys.TASK_LABEL}: put it back, or delete the Job",
+            "JobUnlabelled",
+        )
+    fault = f"Job {name} is there already and not of this task: delete it, or give the task another name"
+    return fault, "JobNameTaken"
+
+
 def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskStep:
     owner = job.metadata.controller
     if job.metadata.deletion_timestamp or (owner and owner.kind == KIND and owner.name == task.metadata.name):
         said = status.pending(task, "the Job of an earlier task of this name ends first", now)
         return TaskStep("", "an earlier task's Job is there", said)
-    name = job.metadata.name
-    fault = f"Job {name} is there already and not of this task: delete it, or give the task another name"
-    taken = StatusContext(now.time, now.fault or fault, now.fault_reason or "JobNameTaken")
+    fault, reason = fault_of_job_there(task, job)
+    taken = StatusContext(now.time, now.fault or fault, now.fault_reason or reason)
     return TaskStep("", "its name is taken", status.pending(task, taken.fault, taken))
 
 

@@ -1,0 +1,119 @@
+"""What the controller asks of the API server while a Job cannot be made: little, and less with time."""
+
+import json
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.tasks.builders import rules
+from webhook.kube.client import ApiError
+from webhook.tasks import controller as module
+from webhook.tasks.controller import Controller
+from webhook.tasks.objects import Task
+from webhook.tasks.observe import Queue
+from webhook.tasks.step import ObservedTask
+
+OURS: Final = [{"kind": "GPUTask", "name": "train", "uid": "uid-1", "controller": True}]
+FOREIGN: Final[dict[str, Any]] = {"metadata": {"name": "train", "namespace": "team", "uid": "other"}}
+UNLABELLED: Final[dict[str, Any]] = {"metadata": {**FOREIGN["metadata"], "ownerReferences": OURS}}
+EARLIER: Final[dict[str, Any]] = {
+    "metadata": {**FOREIGN["metadata"], "ownerReferences": [{**OURS[0], "uid": "uid-0"}]}
+}
+TOO_NEW: Final[dict[str, Any]] = {
+    "metadata": {**UNLABELLED["metadata"], "labels": {keys.TASK_LABEL: "train"}}
+}
+
+
+class Clock:
+    """Time that passes when it is asked to, for the controller and for its queue."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Played:
+    """An API server with one task, and one Job of its name that no copy shows. Its watch is at once."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job, self.calls, self.told = job, Counter[str](), Counter[str]()
+        metadata = {"name": "train", "namespace": "team", "uid": "uid-1", "generation": 1}
+        self.task: dict[str, Any] = {
+            "metadata": {**metadata, "resourceVersion": "1"},
+            "spec": {},
+            "status": {},
+        }
+        self.tasks, self.jobs, self.queue = (
+            {"team/train": msgspec.convert(self.task, Task)},
+            dict[str, Any](),
+            Queue(),
+        )
+
+    def observed(self, task: Task) -> ObservedTask:
+        return ObservedTask(task)
+
+    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+        self.calls[method] += 1
+        if method == "POST":
+            raise ApiError(409, "AlreadyExists", "jobs train already exists")
+        if method == "GET":
+            return json.dumps(self.job).encode()
+        merged = {**self.task["status"], **body["status"]}
+        status = {name: value for name, value in merged.items() if value is not None}
+        if status != self.task["status"]:
+            version = str(int(self.task["metadata"]["resourceVersion"]) + 1)
+            metadata = {**self.task["metadata"], "resourceVersion": version}
+            self.task = {**self.task, "metadata": metadata, "status": status}
+            self.tasks["team/train"] = msgspec.convert(self.task, Task)
+            self.queue.add("team/train")
+        return json.dumps(self.task).encode()
+
+    def event(self, about: Any, reason: str, *_: Any, **__: Any) -> None:
+        self.told[reason] += 1
+
+
+def worked_for(played: Played, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr("webhook.tasks.observe.time", clock)
+    made = Controller(played, played, played.queue, rules, played)  # type: ignore[arg-type]
+    played.queue.add("team/train")
+    end = clock.now + seconds
+    while clock.now < end:
+        key = played.queue.take(0.0)
+        if key is not None:
+            made.step(key)
+        clock.now += 0.005  # a round trip
+
+
+@pytest.mark.parametrize(
+    "job", [FOREIGN, UNLABELLED, EARLIER, TOO_NEW], ids=["foreign", "unlabelled", "earlier", "new"]
+)
+def test_a_job_there_that_no_copy_shows_costs_few_requests(
+    job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(job)
+    worked_for(played, monkeypatch, 10.0)
+    assert sum(played.calls.values()) < 20
+    assert sum(played.told.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("job", "reason", "words"),
+    [
+        (FOREIGN, "JobNameTaken", "Job train is there already and not of this task"),
+        (UNLABELLED, "JobUnlabelled", f"Job train has lost its label {keys.TASK_LABEL}: put it back"),
+    ],
+)
+def test_the_status_says_so_all_the_while(
+    job: dict[str, Any], reason: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(job)
+    worked_for(played, monkeypatch, 100.0)
+    assert words in played.task["status"]["reason"]
+    assert played.told == {reason: 1}
+    assert played.task["metadata"]["resourceVersion"] == "3"  # being made; it cannot be
