@@ -1,6 +1,8 @@
 """Nothing that reaches out of its pod comes through a template, and nothing in one breaks the controller."""
 
 import contextlib
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tasks.builders import rules, task
-from webhook.tasks.template import CONTAINER, POD, first_fault
+from webhook.tasks.template import (
+    APPARMOR,
+    CONTAINER,
+    CONTAINER_SECURITY,
+    POD,
+    POD_SECURITY,
+    VOLUMES,
+    first_fault,
+)
 from webhook.tasks.wanted import RefusedError, job_wanted
 
 CONTAINERS = [{"name": "c", "image": "i"}]
@@ -58,6 +68,7 @@ def test_what_reaches_out_of_the_pod_is_refused_with_its_place(spec: dict[str, A
         ({"securityContext": {"procMount": "Unmasked"}}, "sets procMount"),
         ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "capabilities adds SYS_ADMIN"),
         ({"securityContext": {"capabilities": {"add": "SYS_ADMIN"}}}, "capabilities adds ?"),
+        ({"securityContext": {"capabilities": {"add": [{"a": 1}]}}}, "capabilities adds {'a': 1}"),
         ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile"),
         (
             {"ports": [{"containerPort": 1, "hostPort": 22}]},
@@ -75,6 +86,38 @@ def test_what_reaches_out_of_a_container_is_refused_with_its_place(
     container: dict[str, Any], words: str
 ) -> None:
     assert words in fault_of({}, **container)
+
+
+@pytest.mark.parametrize("profile", ["unconfined", "", None, "runtime/other"])
+def test_an_annotation_gives_no_other_apparmor_profile(profile: Any) -> None:
+    annotations = {f"{APPARMOR}c": profile}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": CONTAINERS}}
+    assert f"{APPARMOR}c is neither runtime/default nor localhost/" in first_fault(template)
+
+
+@pytest.mark.parametrize("profile", ["runtime/default", "localhost/mine"])
+def test_the_apparmor_profiles_of_the_baseline_are_let_through(profile: str) -> None:
+    annotations = {f"{APPARMOR}c": profile}
+    assert not first_fault({"metadata": {"annotations": annotations}, "spec": {"containers": CONTAINERS}})
+
+
+@pytest.mark.parametrize("levels", [60, 900, 100_000])
+@pytest.mark.parametrize(
+    "wrap", [lambda inner: [inner], lambda inner: {"a": inner}], ids=["lists", "mappings"]
+)
+def test_a_template_of_very_many_levels_is_refused_with_a_sentence(
+    levels: int, wrap: Callable[[Any], Any]
+) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = wrap(deep)
+    assert "levels deep" in fault_of({"affinity": deep})
+
+
+def test_an_environment_whose_names_are_no_texts_breaks_nothing() -> None:
+    for name in ({"a": 1}, ["a"]):
+        template = {"spec": {"containers": [{**CONTAINERS[0], "env": [{"name": name}]}]}}
+        assert job_wanted(task({"template": template}), rules())["kind"] == "Job"
 
 
 def test_what_a_training_job_needs_is_let_through() -> None:
@@ -97,12 +140,38 @@ def test_what_a_training_job_needs_is_let_through() -> None:
     assert fault_of(spec, **container) == ""
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
+# Words that mean something somewhere are put wherever JSON may have a key or a text.
+WORDS = sorted(
+    {*POD, *CONTAINER, *VOLUMES, *CONTAINER_SECURITY, *POD_SECURITY, "metadata", "spec", "labels"}
+    | {
+        "annotations",
+        "add",
+        "type",
+        "host",
+        "httpGet",
+        "name",
+        "value",
+        "limits",
+        "requests",
+        "containerPort",
+    }
+    | {f"{APPARMOR}c", "nvidia.com/gpu", "SYS_ADMIN", "CHOWN", "hostPort"}
 )
-SOME_CONTAINER = st.dictionaries(st.sampled_from(sorted(CONTAINER)), JSON, max_size=4)
+TEXT = st.sampled_from(WORDS) | st.text(max_size=5)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+ODD_CONTEXT = st.fixed_dictionaries(
+    {}, optional={"capabilities": st.fixed_dictionaries({"add": JSON}) | JSON}
+)
+ODD_ENV = st.lists(st.fixed_dictionaries({"name": JSON}, optional={"value": JSON}), max_size=3)
+SOME_CONTAINER = st.dictionaries(
+    st.sampled_from(sorted(CONTAINER)), JSON, max_size=4
+) | st.fixed_dictionaries(
+    {}, optional={"env": ODD_ENV, "securityContext": ODD_CONTEXT, "resources": JSON, "ports": JSON}
+)
 SOME_SPEC = st.dictionaries(st.sampled_from(sorted(POD)), JSON, max_size=4)
 SOME_TEMPLATE = st.builds(
     lambda metadata, spec, containers: {"metadata": metadata, "spec": {**spec, "containers": containers}},
@@ -112,8 +181,11 @@ SOME_TEMPLATE = st.builds(
 )
 
 
-@settings(max_examples=400)
-@given(SOME_TEMPLATE | st.dictionaries(st.sampled_from(["metadata", "spec"]), JSON))
-def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(template: dict[str, Any]) -> None:
+@settings(max_examples=250, deadline=None)
+@given(SOME_TEMPLATE | st.dictionaries(st.sampled_from(["metadata", "spec"]), JSON), st.sampled_from([1, 2]))
+def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(
+    template: dict[str, Any], workers: int
+) -> None:
     with contextlib.suppress(RefusedError):
-        assert job_wanted(task({"template": template}), rules())["kind"] == "Job"
+        made = job_wanted(task({"template": template, "workers": workers}), rules())
+        assert (made["kind"], bool(json.dumps(made))) == ("Job", True)

@@ -55,6 +55,11 @@ CAPABILITIES: Final = frozenset(
 RESOURCES: Final = frozenset({"claims", "limits", "requests"})
 PROFILES: Final = ("RuntimeDefault", "Localhost")
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+APPARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
+"""Annotations by which the API server sets a container's AppArmor profile."""
+_APPARMOR_PROFILES: Final = ("runtime/default", "localhost/")
+_MOST_LEVELS: Final = 50
+"""A pod template has a dozen. What copies, compares and writes it as JSON recurses."""
 
 _INSTEAD: Final = "; a GPUTask may not, write a Job for that"
 
@@ -64,6 +69,8 @@ def first_fault(template: Mapping[str, Any]) -> str:
 
     Where it is "", the parts that a Job is made with have the shapes of a pod template.
     """
+    if _is_deeper(template, _MOST_LEVELS):
+        return f"template is nested more than {_MOST_LEVELS} levels deep: that is no pod template"
     return next(_faults(template), "")
 
 
@@ -73,6 +80,10 @@ def _faults(template: Mapping[str, Any]) -> Iterator[str]:
     yield from _unknown(metadata, METADATA, "template.metadata")
     for field in ("labels", "annotations"):
         yield from _no_texts((metadata or {}).get(field), f"template.metadata.{field}")
+    for key, value in ((metadata or {}).get("annotations") or {}).items():
+        if key.startswith(APPARMOR) and not str(value).startswith(_APPARMOR_PROFILES):
+            where = f"template.metadata.annotations: {key[:100]}"
+            yield f"{where} is neither runtime/default nor localhost/...{_INSTEAD}"
     if not isinstance(spec, dict):
         yield "template.spec is missing: it must have containers, as a pod's spec"
         return
@@ -90,6 +101,15 @@ def _faults(template: Mapping[str, Any]) -> Iterator[str]:
     yield from _no_list(spec.get("volumes"), "template.spec.volumes")
     for where, volume in _mappings(spec.get("volumes"), "template.spec.volumes"):
         yield from _unknown(volume, VOLUMES, where)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested deeper than so many levels; without recursion."""
+    level = [value]
+    for _ in range(levels):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        level = [each for item in inner for each in (item.values() if isinstance(item, dict) else item)]
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def _container(container: dict[str, Any], where: str) -> Iterator[str]:
@@ -111,7 +131,7 @@ def _container(container: dict[str, Any], where: str) -> Iterator[str]:
         capabilities = security.get("capabilities") or {}
         added = capabilities.get("add") or [] if isinstance(capabilities, dict) else ["?"]
         for name in added if isinstance(added, list) else ["?"]:
-            if name not in CAPABILITIES:
+            if not isinstance(name, str) or name not in CAPABILITIES:
                 yield f"{where}.securityContext.capabilities adds {str(name)[:40]}{_INSTEAD}"
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         yield from _handler(container.get(field), f"{where}.{field}")

@@ -29,7 +29,7 @@ def equip(spec: dict[str, Any], resources: Resources, name: str, workers: int) -
         spec["subdomain"] = spec.get("subdomain") or name
         told[LEADER_VARIABLE] = f"{name}-0.{spec['subdomain']}"
     env = first.get("env") or []
-    known = {each.get("name") for each in env}
+    known = [each.get("name") for each in env]  # of what the author wrote, which may be no text
     more = [{"name": key, "value": value} for key, value in told.items() if key not in known]
     if more:
         first["env"] = [*env, *more]
