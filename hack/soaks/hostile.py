@@ -131,7 +131,8 @@ class Drawing:
         odd = ("0", "-1", "1e9", "9" * 30, "٣", " 2", "1000000", "2", "")
         names = (
             *marks.GANG_SIZE_KEYS, keys.GANG_MIN_SIZE_ANNOTATION, keys.SLICE_SIZE_ANNOTATION,
-            marks.JOB_INDEX_KEY, marks.JOB_INDEX_FAILURES_ANNOTATION, "job-completion-index",
+            keys.SPREAD_TOPOLOGY_ANNOTATION, marks.JOB_INDEX_KEY, marks.JOB_INDEX_FAILURES_ANNOTATION,
+            "job-completion-index",
         )  # fmt: skip
         said = {name: self._random.choice(odd) for name in names if self._random.random() < 0.4}
         said[keys.GANG_ANNOTATION] = f"odd-{self._number % 5}"

@@ -24,6 +24,9 @@ SLICE_SIZE_ANNOTATION: Final = "topogate.io/slice-size"
 """Each so many consecutive ranks in one domain of the level that the annotation before names. Of topology
 wishes only those under our own names count: pods that carry Kueue's are placed by Kueue."""
 
+SPREAD_TOPOLOGY_ANNOTATION: Final = "topogate.io/spread-topology"
+"""The level over whose domains pods are spread: evenly, or at most so many in each (":" and a number)."""
+
 WISH_ANNOTATIONS: Final = frozenset(
     {
         GPU_MODEL_ANNOTATION,
@@ -35,6 +38,7 @@ WISH_ANNOTATIONS: Final = frozenset(
         PREFERRED_TOPOLOGY_ANNOTATION,
         SLICE_TOPOLOGY_ANNOTATION,
         SLICE_SIZE_ANNOTATION,
+        SPREAD_TOPOLOGY_ANNOTATION,
     }
 )
 """What a user may wish of topogate; a pod with one of them asks to be served, with or without GPUs."""

@@ -129,6 +129,33 @@ WARNED = {
         sliced(topology="block", size="4", required="host"),
         [f"block lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} host"],
     ),
+    "spread over no level": (
+        pod(annotations={keys.SPREAD_TOPOLOGY_ANNOTATION: "rack:2"}),
+        [f'{keys.SPREAD_TOPOLOGY_ANNOTATION}: no level "rack"; known'],
+    ),
+    "spread without a number": (
+        pod(annotations={keys.SPREAD_TOPOLOGY_ANNOTATION: "block:"}),
+        [f'{keys.SPREAD_TOPOLOGY_ANNOTATION}: after the colon "" is no positive whole number'],
+    ),
+    "spread of slices": (
+        pod(
+            annotations={
+                keys.SPREAD_TOPOLOGY_ANNOTATION: "block",
+                keys.SLICE_TOPOLOGY_ANNOTATION: "host",
+                keys.SLICE_SIZE_ANNOTATION: "2",
+            }
+        ),
+        [f"{keys.SPREAD_TOPOLOGY_ANNOTATION} excludes {keys.SLICE_TOPOLOGY_ANNOTATION}"],
+    ),
+    "spread within one domain": (
+        pod(
+            annotations={
+                keys.SPREAD_TOPOLOGY_ANNOTATION: "block:2",
+                keys.REQUIRED_TOPOLOGY_ANNOTATION: "block",
+            }
+        ),
+        [f"block is not below {keys.REQUIRED_TOPOLOGY_ANNOTATION} block"],
+    ),
     "opt-out misspelt": (pod(annotations={keys.INJECT_ANNOTATION: "no"}), ['to opt out write "false"']),
     "gas-allow empty": (pod(annotations={"gas-allow": ""}), ['gas-allow: "" is no card']),
     "gas-deny with a blank": (

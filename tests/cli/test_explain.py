@@ -118,6 +118,18 @@ def test_a_wish_for_slices_that_alone_prevents_it_is_named() -> None:
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would fit now, on 2 blocks" in text
 
 
+def test_a_wish_to_be_spread_is_told_and_named_where_it_alone_prevents_it() -> None:
+    wish = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block:1"}}
+    text = said(cluster(job_pods(3, **wish), parallelism=3))
+    assert (
+        "Spread: at most 1 in each domain of level block, counting 0 pods that have a node already." in text
+    )
+    assert "3 pods, at most 1 in a block: the cluster has room for 2 of 3" in text
+    assert f"without {keys.SPREAD_TOPOLOGY_ANNOTATION}=block:1 it would fit now, on 2 blocks" in text
+    wish = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}}
+    assert "Spread: evenly over the domains of level block" in said(cluster(job_pods(2, **wish), 2))
+
+
 def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
     assert "would not fit even into an empty cluster" in said(cluster(job_pods(5), parallelism=5))
 

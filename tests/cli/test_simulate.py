@@ -97,6 +97,14 @@ def test_slices_are_kept_as_the_sweeper_keeps_them(
     assert [placed["node"] for placed in found] == ["a", "a", "b", "b"]
 
 
+def test_a_wish_to_be_spread_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = cluster(node("a", "b0", 8), node("b", "b1", 8))
+    wish = {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}
+    assert simulated(tmp_path, nodes, job(2, **wish), "--output", "json") == 0
+    found = json.loads(capsys.readouterr().out)["placed"]
+    assert [placed["node"] for placed in found] == ["a", "b"]
+
+
 def test_a_slice_without_a_size_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wish = {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}
     assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2, **wish)) == 2

@@ -53,6 +53,7 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
     if any(key.startswith(_OURS) for key in pod.annotations):
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
+        found += _spread(pod.annotations, policy)
     if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
         return found
     asking = [
@@ -136,3 +137,21 @@ def _slices(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
     top, levels = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), policy.topology_levels
     if level in levels and top in levels and levels.index(level) < levels.index(top):
         yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} {level} lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
+
+
+def _spread(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
+    """Pods evenly over the domains of a level, or at most so many in each."""
+    key = keys.SPREAD_TOPOLOGY_ANNOTATION
+    value = annotations.get(key)
+    if value is None:
+        return
+    level, colon, most = value.partition(":")
+    if level not in policy.topology_levels and level not in _LEVEL_KEYS:
+        yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
+    if colon and not _POSITIVE.fullmatch(most):
+        yield f"{key}: after the colon {quote(most)} is no positive whole number"
+    if keys.SLICE_TOPOLOGY_ANNOTATION in annotations:
+        yield f"{key} excludes {keys.SLICE_TOPOLOGY_ANNOTATION}"
+    top, levels = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), policy.topology_levels
+    if level in levels and top in levels and levels.index(level) <= levels.index(top):
+        yield f"{key} {level} is not below {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"

@@ -7,7 +7,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, place, victims
+from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.exclusive import asks
@@ -122,6 +122,8 @@ def _said(
     if answer is None or asked is None:
         yield f"Now: it cannot be placed: {now.problem}."
         return
+    if asked.spread is not None:
+        yield _spread(asked, asked.spread)
     if not isinstance(answer, NoFit):
         yield f"Now: it fits, on {answer.spread}; the sweeper is about to, or waits for more pods."
         return
@@ -134,6 +136,13 @@ def _said(
     yield from help_there_is or ["What would help: more nodes of the kind that it asks for."]
 
 
+def _spread(asked: Gang, wish: Spread) -> str:
+    """The wish to be spread, and beside how many."""
+    how = "evenly over the domains" if wish.most is None else f"at most {wish.most} in each domain"
+    there = len(asked.anchors) + len(wish.peers)
+    return f"Spread: {how} of level {wish.level}, counting {there} pods that have a node already."
+
+
 def _what_would_help(
     asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options, named: Callable[[str], str]
 ) -> Iterator[str]:
@@ -144,6 +153,9 @@ def _what_would_help(
     if asked.slices:
         wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={asked.slices[0].level}"
         wishes.append((wish, replace(asked, slices=())))
+    if asked.spread is not None and asked.spread.most is not None:
+        wish = f"{keys.SPREAD_TOPOLOGY_ANNOTATION}={asked.spread.level}:{asked.spread.most}"
+        wishes.append((wish, replace(asked, spread=None)))
     for wish, without in wishes:
         relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):

@@ -12,7 +12,7 @@ from webhook.kube import objects
 from webhook.placement import Gang, Member, PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.scheduling.nodes import node_of
-from webhook.sweeper.observe.gangs import slices_of
+from webhook.sweeper.observe.topology_wishes import slices_of, spread_of
 
 
 def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
@@ -99,4 +99,5 @@ def gang_of(name: str, pods: list[Waiting], rules: conflicts.Conflicts) -> Gang:
         slices=slices_of(
             annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION), annotations.get(keys.SLICE_SIZE_ANNOTATION)
         ),
+        spread=spread_of(annotations.get(keys.SPREAD_TOPOLOGY_ANNOTATION)),
     )

@@ -22,6 +22,7 @@ from webhook.placement.model import (
     PodClass,
     Slice,
     Slots,
+    Spread,
     Topology,
     Usage,
     vector,
@@ -32,6 +33,6 @@ from webhook.placement.snapshot import Snapshot
 __all__ = [
     "Anchor", "Assignment", "Budget", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest",
     "NoFit", "NodeInfo", "Objective", "Options", "Placed", "PlacementError", "PodClass",
-    "Requirement", "Rules", "Slice", "Slots", "Snapshot", "Taint", "Term", "Toleration", "Topology",
+    "Requirement", "Rules", "Slice", "Slots", "Snapshot", "Spread", "Taint", "Term", "Toleration", "Topology",
     "Usage", "check", "place", "vector",
 ]  # fmt: skip

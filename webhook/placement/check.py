@@ -1,5 +1,6 @@
 """Whether an assignment keeps every rule, worked out simply and apart from the solver."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from webhook.placement import capacity
@@ -24,6 +25,7 @@ def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
         problems += faults_on(snapshot.nodes[name], residents, members)
     problems += _required(known, gang, snapshot)
     problems += _slices(known, members, gang, snapshot)
+    problems += _spread(known, members, gang, snapshot)
     return problems
 
 
@@ -168,6 +170,47 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
         for number, domains in sorted(where.items()):
             if len(domains) > 1:
                 yield f"slice {number} of {part.size} is in {len(domains)} domains of level {part.level}"
+
+
+def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
+    """At most so many in each domain; or else no pod that could move to a domain with two fewer."""
+    wish = gang.spread
+    if wish is None:
+        return
+    level = snapshot.topology.level(wish.level)
+    nodes = [placed.node for placed in known]
+    others = (*(anchor.node for anchor in gang.anchors), *wish.peers)
+    all_ = [*nodes, *(name for name in others if name in snapshot.nodes)]
+    held = Counter(_domain(snapshot, name, level) for name in all_)
+    if wish.most is not None:
+        mine = {_domain(snapshot, name, level) for name in nodes}
+        yield from (
+            f"{held[domain]} pods are in {'/'.join(domain[1:])}, at most {wish.most} may be"
+            for domain in sorted(mine)
+            if held[domain] > wish.most
+        )
+        return
+    highest = {p.member: held[_domain(snapshot, p.node, level)] for p in known}
+    worst = max(known, key=lambda p: highest[p.member], default=None)
+    if worst is None:
+        return
+    required = None if gang.required_level is None else snapshot.topology.level(gang.required_level)
+    on_node = Counter(nodes)
+    for name, state in snapshot.nodes.items():
+        if name in gang.excluded_nodes or (state.path is None and level < len(snapshot.topology.level_names)):
+            continue
+        if required is not None and _domain(snapshot, name, required) != _domain(
+            snapshot, worst.node, required
+        ):
+            continue
+        pod_class = members[worst.member].pod_class
+        if held[_domain(snapshot, name, level)] > highest[worst.member] - 2:
+            continue
+        if capacity.reason_against_node(pod_class, state):
+            continue
+        if capacity.room(pod_class, state).pods > on_node[name]:
+            yield f"{worst.member} on {worst.node} would be spread more evenly on {name}"
+            return
 
 
 def _leads(member: Member) -> bool:

@@ -4,11 +4,12 @@ from collections import Counter
 from dataclasses import replace
 
 from webhook.placement import capacity
+from webhook.placement.alike import spread
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.question import Question, is_in, is_usable
-from webhook.placement.snapshot import NodeState, Snapshot
+from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Vertex, domains_at
 from webhook.placement.unlike.frontier import FrontierSearch
@@ -51,10 +52,12 @@ def _cause(question: Question, state: NodeState, budget: Budget) -> str:
     """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
     if state.name in question.excluded:
         return "excluded"
-    if state.path is None and question.required is not None and question.required < question.levels:
+    if state.path is None and question.labelled_only:
         return "no topology labels"
     if not is_in(question.inside, state, question.levels):
         return "outside the domain of the gang's placed pods"
+    if question.spread is not None and question.spread.is_full(key_of(state, question.levels)):
+        return "its domain has as many of them as it may"
     if any(class_room(question, number, state, budget) for number in range(len(question.classes))):
         return ""
     return _class_cause(question, question.reference, state)
@@ -166,7 +169,9 @@ def _nearest(question: Question, snapshot: Snapshot, root: Vertex, budget: Budge
             if vertex.bottom < level:
                 stack += reversed(vertex.children)
                 continue
-            if alike:
+            if question.spread is not None:
+                room = min(spread.room(question, vertex), question.counts[0])
+            elif alike:
                 room = min(vertex.room, question.counts[0])
             else:
                 room = max(sum(map(min, state, question.counts)) for state in search.frontier(vertex))
@@ -187,6 +192,8 @@ def _nearness(gang: Gang, question: Question, root: Vertex, nearest: Nearest | N
     if not proven:
         steps = min(question.options.budget, question.options.bound)
         return f"none was found within {steps} search steps, which does not prove that there is none"
+    if root.room and gang.spread is not None and nearest is not None and not nearest.room:
+        return f"no {gang.spread.level} with room may take one more"
     if not root.children or (nearest is not None and not nearest.room):
         return "no node has room for any of them"
     if nearest is None:
@@ -201,6 +208,10 @@ def _sentence(
 ) -> str:
     wanted = len(gang.members)
     where = f" in one {gang.required_level}" if gang.required_level else ""
+    if gang.spread is not None and gang.spread.most is not None:
+        where += f", at most {gang.spread.most} in a {gang.spread.level}"
+        if question.spread is not None and question.spread.there:
+            where += f" beside the {sum(question.spread.there.values())} that are placed"
     head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
     alone = _alone(question)
     if alone and proven:

@@ -174,6 +174,18 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """The domains of a level share the pods: at most `most` in each, or (None) as evenly as room allows.
+
+    peers: nodes of pods that count too, beside the gang's anchors, once for each pod.
+    """
+
+    level: str
+    most: int | None = None
+    peers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Pods that are placed together or not at all. Levels by name; see Topology.level."""
 
@@ -184,6 +196,7 @@ class Gang:
     slices: tuple[Slice, ...] = ()
     anchors: tuple[Anchor, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
+    spread: Spread | None = None
 
 
 class Mode(StrEnum):
@@ -241,7 +254,7 @@ class Objective:
     (in pods of the gang's most frequent class, before placing) of the domains used. headroom_penalty:
     100 minus the headroom score (see headroom.Score), added over the nodes used. Domains that anchors use
     cost nothing. Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom
-    penalty.
+    penalty. Where a gang is spread evenly, the sum of the squares of what the domains hold comes before all.
     """
 
     domains: tuple[int, ...]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.placement import mixed
-from webhook.placement.alike import knapsack, least_free, most_headroom
+from webhook.placement.alike import knapsack, least_free, most_headroom, spread
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
@@ -84,7 +84,7 @@ def _near_neighbours(
     at which there is one; None where there is none.
     """
     ranked = any(member.rank is not None for member in gang.members)
-    if not ranked or gang.slices or len(gang.members) > NEIGHBOURS:
+    if not ranked or gang.slices or gang.spread or len(gang.members) > NEIGHBOURS:
         return None
     if question.options.mode is not Mode.BEST_FIT or all(anchor.rank is None for anchor in gang.anchors):
         return None
@@ -110,6 +110,8 @@ def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
     if len(question.counts) > 1 or question.slices:
         found = _unlike(question, tree.root, budget)
+    elif question.spread is not None:
+        found = spread.solve(question, tree.root, budget.part(budget.left // 2))
     elif question.options.mode is Mode.LEAST_FREE:
         found = least_free.solve(question, tree.root)
     elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them

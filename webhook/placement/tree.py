@@ -142,8 +142,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
         domain is None or _overlaps(domain, block.key) for domain in question.confined
     ):
         return None, True
-    labelled_only = question.required is not None and question.required < question.levels
-    if labelled_only and block.states[0].path is None:
+    if question.labelled_only and block.states[0].path is None:
         return None, True
     plain = (
         not question.confined

@@ -62,7 +62,7 @@ class Knapsack:
         """The nodes that hold the gang at least cost, or None when it does not fit."""
         domains = [
             covering
-            for base, vertex in self._roots(root, 0)
+            for base, vertex in self.roots(root, 0)
             if vertex.room >= self.wanted
             for covering in self._covering(vertex, base)
         ]
@@ -97,13 +97,13 @@ class Knapsack:
             return pick
         return state, min(room, self.wanted), own + (self.wanted**2 << self.costs.square)
 
-    def _roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
+    def roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
         """The domains of the required level, or the cluster, each with the cost of using those around it."""
         if self.question.required is None or vertex.bottom >= self.question.required:
             yield base, vertex
             return
         for child in vertex.children:
-            yield from self._roots(child, base + vertex.own)
+            yield from self.roots(child, base + vertex.own)
 
     def _covering(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex | Pick]]:
         """The covering domains in a domain, each with the cost of using it and what is around it, and single

@@ -13,6 +13,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Topology
 from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.replicas import beside_replicas
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.view import View
@@ -40,9 +41,12 @@ class Ask:
 def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology) -> Iterator[Ask]:
     """The questions for a gang, of which the first with an answer counts: one, unless its label is no level.
 
+    Each knows where other replicas of its owner are, see beside_replicas.
+
     plans: made in this pass. Labels that are no level of ours are tried domain by domain, small ones first;
     of very many the largest. There is one question at least.
     """
+    gang = beside_replicas(gang, view, plans)
     rule = next(filter(None, map(_rule, gang.pods)), None)
     if rule is None:
         yield Ask(gang)

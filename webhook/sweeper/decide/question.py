@@ -39,7 +39,7 @@ class GangQuestion:
         gang = self.gang
         ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
         kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
-        wishes = gang.required_level, gang.preferred_level, gang.slices
+        wishes = gang.required_level, gang.preferred_level, gang.slices, gang.spread
         return kinds, ranks, wishes, gang.anchors, gang.excluded_nodes
 
 
@@ -76,6 +76,7 @@ def question(
         preferred_level=gang.preferred_level,
         anchors=anchors,
         excluded_nodes=avoid,
+        spread=gang.spread,
     )
     return GangQuestion(slices.asked_for(asked, gang), by_name)
 

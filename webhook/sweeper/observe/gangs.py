@@ -8,11 +8,12 @@ from labeler.contract import keys
 from webhook.kube.annotated import NEEDED_WHOLE, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
-from webhook.placement import PlacementError, Slice
+from webhook.placement import PlacementError, Slice, Spread
 from webhook.scheduling import unmodelled
 from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import exclusive_over, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
+from webhook.sweeper.observe.topology_wishes import slices_of, spread_of
 from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, ranks_by_uid
@@ -67,6 +68,7 @@ class PodGang:
     required_level: str | None = None
     preferred_level: str | None = None
     slices: tuple[Slice, ...] = ()
+    spread: Spread | None = None
     problems: tuple[str, ...] = ()
     fault: str = ""
     later: tuple[Pod, ...] = ()
@@ -163,6 +165,8 @@ def _gang(
     ranks = ranks_by_uid(gated, released, problems, missing.later)
     all_pods = [*pods, *later]
     slices, fault = _slices(all_pods, ranks, problems)
+    spread, spread_fault = _spread(all_pods, problems)
+    fault = fault or spread_fault
     fault = next(filter(None, map(_too_long, gated)), fault)
 
     def order(pod: Pod) -> tuple[int, str, str]:
@@ -187,6 +191,7 @@ def _gang(
         required_level=_common(all_pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
         preferred_level=_common(all_pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
         slices=slices,
+        spread=spread,
         problems=_few(problems),
         fault=printable(fault),
         later=later,
@@ -233,28 +238,6 @@ def _minimum(pods: list[Pod], size: int | None, owner: OwnerSays, problems: list
     return least if least is None or size is None else min(least, size)
 
 
-def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:
-    """The slices that the values of the two annotations ask for, () where neither is there.
-
-    Raises PlacementError for one without the other, and for a size that is none. Unlike a gang's size, which
-    others tell as well, a wish for closeness that cannot be read is not passed over: the gang waits, as with
-    a level that does not exist.
-    """
-    if level is None and size is None:
-        return ()
-    if level is None:
-        raise PlacementError(
-            f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level"
-        )
-    if size is None:
-        raise PlacementError(
-            f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
-        )
-    if not COUNT.fullmatch(size) or not int(size):
-        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
-    return (Slice(level, int(size)),)
-
-
 def _slices(pods: list[Pod], ranks: Mapping[str, int], problems: list[str]) -> tuple[tuple[Slice, ...], str]:
     """Slices, and what is wrong with them."""
     level = _common(pods, keys.SLICE_TOPOLOGY_ANNOTATION, problems)
@@ -266,6 +249,14 @@ def _slices(pods: list[Pod], ranks: Mapping[str, int], problems: list[str]) -> t
     if slices and not ranks:
         problems.append(f"the pods have no ranks: any {slices[0].size} of them make a slice")
     return slices, ""
+
+
+def _spread(pods: list[Pod], problems: list[str]) -> tuple[Spread | None, str]:
+    """The wish to be spread, and what is wrong with it."""
+    try:
+        return spread_of(_common(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems)), ""
+    except PlacementError as error:
+        return None, str(error)
 
 
 def _common(pods: list[Pod], annotation: str, problems: list[str]) -> str | None:

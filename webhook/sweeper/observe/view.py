@@ -75,6 +75,18 @@ class View:
         return identity(pod) in self.named
 
     @cached_property
+    def spread_replicas(self) -> Mapping[GangKey, Sequence[Pod]]:
+        """By who made them, the pods that are gangs of their own, wish to be spread, and are to stay."""
+        found: dict[GangKey, list[Pod]] = {}
+        for pod in (*self.gated, *self.others):
+            if keys.SPREAD_TOPOLOGY_ANNOTATION not in pod.metadata.annotations:
+                continue
+            gang = self.gang_of(pod)
+            if gang.kind == "Pod" and not pod.metadata.deletion_timestamp:
+                found.setdefault(maker_of(pod, gang), []).append(pod)
+        return found
+
+    @cached_property
     def lasting(self) -> frozenset[str]:
         """Names of pods that no gang may count on to go: of DaemonSets and nodes, which come again where they
         are, and those in protected namespaces.

@@ -1,0 +1,236 @@
+"""Pods that are spread over the domains of a level, against trying every distribution."""
+
+import random
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.placement.brute import Instance, domain, rooms
+from tests.placement.small import gang_of, placed, pod_class, snapshot_of, taken
+from tests.placement.test_optimum import random_nodes
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    Budget,
+    Gang,
+    Member,
+    Mode,
+    NoFit,
+    Objective,
+    Options,
+    PlacementError,
+    Slice,
+    Snapshot,
+    Spread,
+    Usage,
+    check,
+    place,
+)
+
+LEVELS = ("block", "subblock", "host", "node")
+THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
+
+
+def squares(gang: Gang, snapshot: Snapshot, on: dict[str, int]) -> int:
+    """The sum of the squares of what the domains of the level hold, beyond what they hold already."""
+    assert gang.spread is not None
+    level = snapshot.topology.level(gang.spread.level)
+    before: dict[tuple[str, ...], int] = {}
+    for name in (*(anchor.node for anchor in gang.anchors), *gang.spread.peers):
+        key = domain(snapshot.nodes[name], level)
+        before[key] = before.get(key, 0) + 1
+    after = dict(before)
+    for name, count in on.items():
+        key = domain(snapshot.nodes[name], level)
+        after[key] = after.get(key, 0) + count
+    if gang.spread.most is not None:
+        grown = (key for key, count in after.items() if count > before.get(key, 0))
+        return 1 << 40 if any(after[key] > gang.spread.most for key in grown) else 0
+    return sum(count**2 for count in after.values()) - sum(count**2 for count in before.values())
+
+
+def distributions(gang: Gang, snapshot: Snapshot) -> Iterator[dict[str, int]]:
+    """Every way to lay the pods onto nodes that may take them, but for the spread."""
+    instance = Instance(gang, snapshot)
+    assert gang.spread is not None
+    labelled = snapshot.topology.level(gang.spread.level) < 3
+    states = [s for s in instance.states if s.path is not None or not labelled]
+    kind, wanted = instance.kinds[0]
+    for amounts in product(*(range(min(wanted, rooms(kind, state)) + 1) for state in states)):
+        if sum(amounts) != wanted:
+            continue
+        on = {state.name: count for state, count in zip(states, amounts, strict=True) if count}
+        if instance.level is not None:
+            used = [*(snapshot.nodes[name] for name in on), *instance.anchors]
+            if len({domain(state, instance.level) for state in used}) > 1:
+                continue
+        yield on
+
+
+def best(gang: Gang, snapshot: Snapshot) -> tuple[int, Objective] | None:
+    instance = Instance(gang, snapshot)
+    assert gang.spread is not None
+    if snapshot.topology.level(gang.spread.level) < 3:  # the others are of no use
+        instance.states = [state for state in instance.states if state.path is not None]
+        instance.room = [{} for _ in range(4)]
+        for state in instance.states:
+            for at, room in enumerate(instance.room):
+                key = domain(state, at)
+                room[key] = room.get(key, 0) + rooms(instance.reference, state)
+    found = [
+        (value, instance.value(tuple(snapshot.nodes[name] for name in on)))
+        for on in distributions(gang, snapshot)
+        if (value := squares(gang, snapshot, on)) < 1 << 40
+    ]
+    return min(found, default=None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_spread_pods_get_the_optimum(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(20):
+        nodes = random_nodes(dice, 6, 2)
+        names = [each.name for each in nodes]
+        snapshot = Snapshot.build(
+            nodes, [(name, Usage({"pods": 1})) for name in names if dice.random() < 0.2]
+        )
+        level = dice.randrange(4)
+        wish = Spread(
+            LEVELS[level],
+            dice.choice((None, None, 1, 2, 3)),
+            tuple(dice.choice(names) for _ in range(dice.choice((0, 0, 1, 3)))),
+        )
+        gang = gang_of(
+            dice.randint(1, 6),
+            required_level=dice.choice((None, None, *LEVELS[:level])),
+            anchors=tuple(Anchor(dice.choice(names)) for _ in range(dice.choice((0, 0, 0, 2)))),
+            excluded_nodes=frozenset(dice.sample(names, dice.choice((0, 0, 1)))),
+            spread=wish,
+        )
+        expected, found = best(gang, snapshot), place(gang, snapshot)
+        if isinstance(found, NoFit):
+            assert expected is None, f"missed {expected}: {found.sentence}"
+            assert found.proven
+            continue
+        assert check(found, gang, snapshot) == []
+        assert (squares(gang, snapshot, taken(found.nodes)), found.objective) == expected
+        assert found.proven
+
+
+def spread_over(level: str, most: int | None = None, count: int = 4, **rules: Any) -> Gang:
+    return gang_of(count, spread=Spread(level, most), **rules)
+
+
+def by_block(gang: Gang, options: Options | None = None) -> dict[str, int]:
+    """Pods in each block of THREE."""
+    found: dict[str, int] = {}
+    for name, count in taken(placed(gang, snapshot_of(THREE), options).nodes).items():
+        found[name[0]] = found.get(name[0], 0) + count
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gang", "expected"),
+    [
+        (gang_of(4), {"b": 4}),
+        (spread_over("block"), {"a": 2, "b": 1, "c": 1}),
+        (spread_over("block", count=8), {"a": 3, "b": 3, "c": 2}),
+        (spread_over("block", count=14), {"a": 8, "b": 4, "c": 2}),
+        (spread_over("block", 2), {"a": 2, "b": 2}),
+        (spread_over("block", 3, count=5), {"a": 2, "b": 3}),
+        (spread_over("block", 4), {"b": 4}),
+    ],
+    ids=["no wish", "evenly", "a full block", "all full", "a cap", "a cap over a full block", "a cap of all"],
+)
+def test_blocks_share_the_pods(gang: Gang, expected: dict[str, int]) -> None:
+    assert by_block(gang) == expected
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_mode_spreads(mode: Mode) -> None:
+    assert sorted(by_block(spread_over("block", count=6), Options(mode)).values()) == [2, 2, 2]
+
+
+def test_what_is_there_counts_whether_of_the_gang_or_a_peer() -> None:
+    snapshot = snapshot_of(THREE)
+    beside = gang_of(2, spread=Spread("block", None, ("b1", "b1")), anchors=(Anchor("a1"),))
+    assert {name[0] for name in placed(beside, snapshot).nodes.values()} == {"a", "c"}
+    alone = gang_of(1, spread=Spread("block", 1, ("b1", "c1", "gone")))
+    assert {name[0] for name in placed(alone, snapshot).nodes.values()} == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("gang", "sentence"),
+    [
+        (
+            spread_over("block", 1),
+            "Gang g needs room for 4 pods, at most 1 in a block: the cluster has room for 3 of 4. "
+            "None of 5 nodes is excluded.",
+        ),
+        (
+            gang_of(1, spread=Spread("block", 1, ("a1", "b1", "c1"))),
+            "Gang g needs room for 1 pod, at most 1 in a block beside the 3 that are placed: no block with "
+            "room may take one more. Of 5 nodes, excluded: its domain has as many of them as it may: 5.",
+        ),
+        (
+            spread_over("subblock", 2, required_level="block"),
+            "Gang g needs room for 4 pods in one block, at most 2 in a subblock: "
+            "block b0 has room for 2 of 4. None of 5 nodes is excluded.",
+        ),
+    ],
+    ids=["too few", "all full", "in one block"],
+)
+def test_a_cap_that_leaves_no_room_is_named(gang: Gang, sentence: str) -> None:
+    found = place(gang, snapshot_of(THREE))
+    assert isinstance(found, NoFit)
+    assert (found.sentence, found.proven) == (sentence, True)
+
+
+@pytest.mark.parametrize(
+    ("gang", "complaint"),
+    [
+        (spread_over("rack"), "topology level 'rack' is unknown"),
+        (spread_over("block", 0), "at most 0 pods a domain; 1 is the least"),
+        (spread_over("block", required_level="block"), "block, is not below the required block"),
+        (spread_over("block", slices=(Slice("host", 2),)), "slices are not spread"),
+        (
+            Gang(
+                "g",
+                (Member("a", 0, pod_class()), Member("b", 1, pod_class(2))),
+                spread=Spread("block"),
+            ),
+            "only pods that are alike can be spread",
+        ),
+    ],
+    ids=["no level", "none", "required", "slices", "unlike"],
+)
+def test_a_wish_that_cannot_be_meant_is_an_error(gang: Gang, complaint: str) -> None:
+    with pytest.raises(PlacementError, match=complaint):
+        place(gang, snapshot_of(THREE))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_beyond_the_steps_a_spread_that_keeps_all_rules_is_told_as_not_proven(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = Snapshot.build(random_nodes(dice, 60, 60), [])
+    for wish in (Spread("subblock"), Spread("subblock", 3), Spread("node", 2), Spread("block")):
+        gang = gang_of(dice.randint(2, 20), spread=wish)
+        full, short = place(gang, snapshot), place(gang, snapshot, Options(bound=200))
+        assert type(full) is type(short)
+        if not isinstance(short, NoFit):
+            assert check(short, gang, snapshot) == []
+            assert not short.proven or short == full
+
+
+def test_a_thousand_pods_spread_over_blocks_keep_the_bound_of_steps() -> None:
+    tree = {f"b{b}": {f"s{s}": {f"n{b}-{s}-{h}": 8 for h in range(8)} for s in range(4)} for b in range(16)}
+    snapshot = snapshot_of(tree)
+    for wish in (Spread("block"), Spread("block", 63), Spread("subblock", 16), Spread("node", 2)):
+        budget = Budget(1_000_000)
+        gang = gang_of(1000, spread=wish)
+        found = place(gang, snapshot, budget=budget)
+        assert isinstance(found, Assignment)
+        assert check(found, gang, snapshot) == []
+        assert budget.spent < 2_000_000

@@ -1,0 +1,53 @@
+"""Topology wishes that have a grammar, as the core's values: slices, and pods that are to be spread. Pure.
+
+Unlike a gang's size, which others tell as well, a wish for closeness or distance that cannot be read is not
+passed over: the gang waits, as with a level that does not exist.
+"""
+
+import re
+from typing import Final
+
+from labeler.contract import keys
+from webhook.placement import PlacementError, Slice, Spread
+from webhook.workloads.ranks import COUNT
+
+_QUOTED: Final = 40
+"""Characters of an author's text that a sentence repeats."""
+
+_SPREAD: Final = re.compile(r"([^\s:]+)(?::([1-9][0-9]{0,8}))?", re.ASCII)
+
+
+def spread_of(value: str | None) -> Spread | None:
+    """The spread that the annotation's value asks for: a level, or a level, ":" and the most pods a domain.
+
+    None where there is no wish. Raises PlacementError for a value that is none.
+    """
+    if value is None:
+        return None
+    read = _SPREAD.fullmatch(value)
+    if read is None:
+        raise PlacementError(
+            f"{keys.SPREAD_TOPOLOGY_ANNOTATION}: {value[:_QUOTED]!r} is neither a level, as block, nor "
+            "a level and the most pods in a domain of it, as block:2"
+        )
+    return Spread(read[1], int(read[2]) if read[2] else None)
+
+
+def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:
+    """The slices that the values of the two annotations ask for, () where neither is there.
+
+    Raises PlacementError for one without the other, and for a size that is none.
+    """
+    if level is None and size is None:
+        return ()
+    if level is None:
+        raise PlacementError(
+            f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level"
+        )
+    if size is None:
+        raise PlacementError(
+            f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
+        )
+    if not COUNT.fullmatch(size) or not int(size):
+        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
+    return (Slice(level, int(size)),)
