@@ -125,6 +125,18 @@ WARNED = {
         sliced(topology="host", size="4", gang="9"),
         [f"{keys.GANG_SIZE_ANNOTATION} 9 is no multiple of {keys.SLICE_SIZE_ANNOTATION} 4"],
     ),
+    "slices in slices of which one has no level": (
+        sliced(topology="block,rack", size="4,2"),
+        [f'{keys.SLICE_TOPOLOGY_ANNOTATION}: no level "rack"; known'],
+    ),
+    "slices in slices of which one has no size": (
+        sliced(topology="block,host", size="4"),
+        [f"{keys.SLICE_SIZE_ANNOTATION} need one size for each level"],
+    ),
+    "slices in slices that do not divide": (
+        sliced(topology="block,host", size="4,3"),
+        [f"{keys.SLICE_SIZE_ANNOTATION} 4,3: each size is a multiple of the next"],
+    ),
     "slices above the required level": (
         sliced(topology="block", size="4", required="host"),
         [f"block lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} host"],

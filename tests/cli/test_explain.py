@@ -118,6 +118,15 @@ def test_a_wish_for_slices_that_alone_prevents_it_is_named() -> None:
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would fit now, on 2 blocks" in text
 
 
+def test_of_slices_in_slices_the_inner_ones_are_named_where_they_alone_prevent_it() -> None:
+    values = {keys.SLICE_TOPOLOGY_ANNOTATION: "block,host", keys.SLICE_SIZE_ANNOTATION: "4,2"}
+    text = said(cluster(job_pods(4, annotations=values), parallelism=4))
+    assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would" not in text
+    assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=block,host it would fit now, on 2 blocks" in text
+    values |= {keys.SLICE_SIZE_ANNOTATION: "2,1", keys.SLICE_TOPOLOGY_ANNOTATION: "block,host"}
+    assert "Now: it fits" in said(cluster(job_pods(4, annotations=values), parallelism=4))
+
+
 def test_a_wish_to_be_spread_is_told_and_named_where_it_alone_prevents_it() -> None:
     wish = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block:1"}}
     text = said(cluster(job_pods(3, **wish), parallelism=3))

@@ -111,6 +111,12 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
         ({LEVEL: "subblock", SIZE: "9" * 500}, f"{SIZE}: '{'9' * 40}' is no positive integer"),
         ({LEVEL: "subblock", SIZE: "9" * 5000}, f"annotation {SIZE} of pod p0 is longer than topogate reads"),
         ({LEVEL: "rack", SIZE: "2"}, "topology level 'rack' is unknown"),
+        ({LEVEL: "subblock,host", SIZE: "4"}, "names 2 levels and .* 1 sizes; write one size for each level"),
+        ({LEVEL: "subblock", SIZE: "4,2"}, "names 1 levels and .* 2 sizes"),
+        ({LEVEL: "subblock,host", SIZE: "4,"}, f"{SIZE}: '' is no positive integer"),
+        ({LEVEL: "subblock,host", SIZE: "2,4"}, "slices of 2 in a subblock do not divide into slices of 4"),
+        ({LEVEL: "host,subblock", SIZE: "4,2"}, "slices of 2 do not divide into slices of 4"),
+        ({LEVEL: "subblock,", SIZE: "4,2"}, "topology level '' is unknown"),
         ({LEVEL: "subblock", SIZE: "3"}, "4 pods do not divide into slices of 3"),
         (
             {**PAIRS, keys.REQUIRED_TOPOLOGY_ANNOTATION: "host"},
@@ -125,6 +131,12 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
         "long",
         "too long",
         "no such level",
+        "one size short",
+        "one level short",
+        "an empty size",
+        "larger inside",
+        "finer around",
+        "an empty level",
         "no multiple",
         "above",
     ],
@@ -147,6 +159,42 @@ def test_pods_without_ranks_make_slices_of_any() -> None:
     assert gang.problems == ("the pods have no ranks: any 2 of them make a slice",)
     found = subblocks(placed(gang, cluster(a1=3, b1=3)))
     assert sorted(found.values()) == ["a", "a", "b", "b"]
+
+
+NESTED = {LEVEL: "subblock,host", SIZE: "4,2"}
+
+
+def test_slices_in_slices_share_a_domain_each() -> None:
+    found = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=3))
+    assert isinstance(found, dict)
+    assert [found[f"p{rank}"] for rank in range(8)] == ["a1", "a1", "a2", "a2", "b1", "b1", "b2", "b2"]
+
+
+def test_a_leader_stands_beside_slices_in_slices() -> None:
+    pods = [worker(0, NESTED, cpu="3"), *(worker(rank, NESTED) for rank in range(1, 5))]
+    found = placed(gang_of(*pods), cluster(a1=2, a2=2, b1=3))
+    assert found == {"p0": "b1", "p1": "a1", "p2": "a1", "p3": "a2", "p4": "a2"}
+
+
+def test_the_layer_in_which_slices_in_slices_are_short_is_named() -> None:
+    sentence = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=1))
+    assert (
+        "in slices of 4 per subblock, 2 per host; room for 1 of 2 in a subblock; 3 of 4 in a host" in sentence
+    )
+
+
+@pytest.mark.parametrize(("lost", "home"), [(0, "a1"), (3, "a2"), (5, "b1")])
+def test_a_replaced_pod_returns_to_its_innermost_slice(lost: int, home: str) -> None:
+    seats = dict(enumerate(("a1", "a1", "a2", "a2", "b1", "b1", "b2", "b2")))
+    del seats[lost]
+    nodes = cluster(a1=2, a2=2, b1=2, b2=2, a3=2, c1=1)
+    assert placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), nodes, seats) == {f"p{lost}": home}
+
+
+def test_an_inner_slice_that_is_lost_whole_goes_together_into_the_domain_of_the_outer_one() -> None:
+    gang = gang_of(*(worker(rank, NESTED) for rank in range(4)))
+    found = placed(gang, cluster(a1=2, a2=1, a3=1, a4=2, b1=2), {0: "a1", 1: "a1"})
+    assert found == {"p2": "a4", "p3": "a4"}
 
 
 # --- gangs that are there in part ------------------------------------------------------------------------
@@ -287,3 +335,45 @@ def test_a_gang_of_which_some_pods_run_or_have_finished_always_gets_an_answer(
             mates = [other for other in on if other >= led and (other - led) // size == (rank - led) // size]
             if mates and rank >= led and f"p{rank}" in found:
                 assert found[f"p{rank}"] == home
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    data=st.data(),
+    inner=st.integers(1, 3),
+    times=st.integers(2, 3),
+    slices=st.integers(1, 2),
+    led=st.booleans(),
+)
+def test_a_gang_in_slices_in_slices_of_which_some_run_or_have_finished_always_gets_an_answer(
+    data: st.DataObject, inner: int, times: int, slices: int, led: bool
+) -> None:
+    """And while no pod has finished, each pod that waits is with the mates of its slices that run."""
+    outer = inner * times
+    wish = {LEVEL: "subblock,host", SIZE: f"{outer},{inner}"}
+    pods = [worker(0, wish, cpu="3")] if led else []
+    pods += [worker(rank, wish) for rank in range(led, outer * slices + led)]
+    homes = {0: "d1"} if led else {}
+    for rank in range(outer * slices):
+        homes[rank + led] = "ab"[rank // outer] + "123"[rank % outer // inner]
+    ways = ("waits", "runs", "finished")
+    fates = {rank: data.draw(st.sampled_from(ways[:2] if led and not rank else ways)) for rank in homes}
+    there = [pod for pod, fate in zip(pods, fates.values(), strict=True) if fate != "finished"]
+    if not any(fate == "waits" for fate in fates.values()):
+        return
+    on = {rank: homes[rank] for rank, fate in fates.items() if fate == "runs"}
+    gang = gang_of(*there, size=len(there) + data.draw(st.integers(0, 1)), staged=not on)
+    rooms = {f"{subblock}{host}": 9 for subblock in "abc" for host in "123"}
+    found = placed(gang, cluster(**rooms, d1=4), on)
+    assert isinstance(found, dict), found
+    assert found.keys() == {f"p{rank}" for rank, fate in fates.items() if fate == "waits"}
+    if "finished" in fates.values() or (led and 0 not in on):
+        return
+    for rank in range(led, outer * slices + led):
+        if f"p{rank}" in found:
+            for size, length in ((outer, 1), (inner, 2)):
+                mates = [
+                    other for other in on if other >= led and (other - led) // size == (rank - led) // size
+                ]
+                if mates:
+                    assert found[f"p{rank}"][:length] == homes[rank][:length]

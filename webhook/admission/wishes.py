@@ -6,6 +6,7 @@ webhook.scheduling.gpu_wishes, which the sweeper goes by.
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 
 from labeler.contract import keys
@@ -22,6 +23,8 @@ MOST_WARNINGS: Final = 16
 
 _OURS: Final = "topogate.io/"
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_MOST_SLICES: Final = 8
+"""Layers of slices that are looked at."""
 _LEVEL_KEYS: Final = frozenset(
     ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
 )
@@ -108,34 +111,46 @@ def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _topology(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
-    for key in (
-        keys.REQUIRED_TOPOLOGY_ANNOTATION,
-        keys.PREFERRED_TOPOLOGY_ANNOTATION,
-        keys.SLICE_TOPOLOGY_ANNOTATION,
-    ):
+    for key in (keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION):
         level = annotations.get(key)
-        if level is not None and level not in policy.topology_levels and level not in _LEVEL_KEYS:
-            yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
+        if level is not None:
+            yield from _level(key, level, policy)
+    several = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
+    for level in several.split(",", _MOST_SLICES) if several is not None else ():
+        yield from _level(keys.SLICE_TOPOLOGY_ANNOTATION, level, policy)
+
+
+def _level(key: str, level: str, policy: Policy) -> Iterator[str]:
+    if level not in policy.topology_levels and level not in _LEVEL_KEYS:
+        yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
 
 
 def _slices(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
-    """Runs of consecutive ranks, each in one domain of a level: level and size come together."""
-    level = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
-    size = annotations.get(keys.SLICE_SIZE_ANNOTATION)
-    if level is not None and size is None:
+    """Runs of consecutive ranks, each in one domain of a level: as many sizes as levels, coarsest first."""
+    levels = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
+    sizes = annotations.get(keys.SLICE_SIZE_ANNOTATION)
+    if levels is not None and sizes is None:
         yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: the pods of a slice"
-    if size is None:
+    if sizes is None:
         return
-    if level is None:
+    if levels is None:
         yield f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level of a slice"
-    if not _POSITIVE.fullmatch(size):
-        yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(size)} is no positive whole number"
+    each = sizes.split(",", _MOST_SLICES)
+    wrong = [size for size in each if not _POSITIVE.fullmatch(size)]
+    if wrong:
+        yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(wrong[0])} is no positive whole number"
         return
-    gang = annotations.get(keys.GANG_SIZE_ANNOTATION, "")
+    if levels is not None and levels.count(",") != sizes.count(","):
+        both = f"{keys.SLICE_TOPOLOGY_ANNOTATION} and {keys.SLICE_SIZE_ANNOTATION}"
+        yield f"{both} need one size for each level"
+    if any(int(larger) % int(size) or larger == size for larger, size in pairwise(each)):
+        yield f"{keys.SLICE_SIZE_ANNOTATION} {sizes}: each size is a multiple of the next"
+    gang, size = annotations.get(keys.GANG_SIZE_ANNOTATION, ""), each[0]
     if _POSITIVE.fullmatch(gang) and int(gang) % int(size):
         yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is no multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
-    top, levels = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), policy.topology_levels
-    if level in levels and top in levels and levels.index(level) < levels.index(top):
+    top, names = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), policy.topology_levels
+    level = (levels or "").partition(",")[0]
+    if level in names and top in names and names.index(level) < names.index(top):
         yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} {level} lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
 
 
@@ -146,8 +161,7 @@ def _spread(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
     if value is None:
         return
     level, colon, most = value.partition(":")
-    if level not in policy.topology_levels and level not in _LEVEL_KEYS:
-        yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
+    yield from _level(key, level, policy)
     if colon and not _POSITIVE.fullmatch(most):
         yield f"{key}: after the colon {quote(most)} is no positive whole number"
     if keys.SLICE_TOPOLOGY_ANNOTATION in annotations:

@@ -151,8 +151,10 @@ def _what_would_help(
         wish = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
         wishes.append((wish, replace(asked, required_level=None)))
     if asked.slices:
-        wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={asked.slices[0].level}"
-        wishes.append((wish, replace(asked, slices=())))
+        for number in reversed(range(len(asked.slices))):  # of slices in slices first without the inner ones
+            levels = ",".join(each.level for each in asked.slices[number:])
+            wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={levels}"
+            wishes.append((wish, replace(asked, slices=asked.slices[:number])))
     if asked.spread is not None and asked.spread.most is not None:
         wish = f"{keys.SPREAD_TOPOLOGY_ANNOTATION}={asked.spread.level}:{asked.spread.most}"
         wishes.append((wish, replace(asked, spread=None)))

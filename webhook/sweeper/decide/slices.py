@@ -21,18 +21,19 @@ LEADS: Final = "LeaderWorkerSet"
 def asked_for(asked: Gang, gang: PodGang) -> Gang:
     """`asked` (the gang's waiting pods and its anchors, with their ranks) with the slices that can be kept.
 
-    What is left of one slice alone still shares a domain. Otherwise a rest that makes no whole slices goes
-    without: the core then keeps it near the placed pods of the nearest ranks. A gang that is all there and
-    does not divide is left to the core, which says so.
+    Of slices in slices the inner ones are given up first. What is left of one slice alone still shares a
+    domain. Otherwise a rest that makes no whole slices goes without: the core then keeps it near the placed
+    pods of the nearest ranks. A gang that is all there and does not divide is left to the core, which
+    says so.
     """
     if not gang.slices or not asked.members:
         return asked
-    (wish,) = gang.slices
+    wish = gang.slices[0]
     counted = _counted_from(asked, _first_worker(gang) or _like_leaders(gang, wish.size))
     placed = {anchor.rank // wish.size for anchor in counted.anchors if anchor.rank is not None}
     loose = [each for each in counted.members if _slice_of(each, wish.size) not in placed]
     if _makes_whole_slices(loose, wish.size, is_new=not asked.anchors):
-        return replace(counted, slices=gang.slices)
+        return replace(counted, slices=_kept(counted, gang.slices))
     numbers = {_slice_of(each, wish.size) for each in loose}
     if len(loose) == len(counted.members) and len(numbers) == 1 and None not in numbers:
         alike = max(Counter(each.pod_class for each in loose).values())
@@ -41,6 +42,32 @@ def asked_for(asked: Gang, gang: PodGang) -> Gang:
     if not asked.anchors and not gang.staged and len(gang.pods) >= (gang.size or 0):
         return replace(counted, slices=gang.slices)
     return asked
+
+
+def _kept(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    """Of slices in slices, of which the outermost can be kept, those that can be: each with all around it.
+
+    A slice with a placed pod takes back its own; of one that has none all must be there, if a slice around it
+    has some.
+    """
+    for number, part in enumerate(slices[1:], 1):
+        around = slices[number - 1]
+        begun = {
+            (each.size, anchor.rank // each.size)
+            for each in (around, part)
+            for anchor in counted.anchors
+            if anchor.rank is not None and anchor.rank >= 0
+        }
+        waiting = Counter(
+            member.rank // part.size
+            for member in counted.members
+            if member.rank is not None
+            and member.rank >= 0
+            and (around.size, member.rank // around.size) in begun
+        )
+        if any(count != part.size for at, count in waiting.items() if (part.size, at) not in begun):
+            return slices[:number]
+    return slices
 
 
 def _first_worker(gang: PodGang) -> int:

@@ -51,10 +51,10 @@ class PodGang:
     """A gang as it is now: its gated pods and those that have been let go, both in the order of rank.
 
     size is the number of pods that are expected, None where nobody says; staged gangs do not get all of
-    them before some run; ranks maps a pod's uid to its rank where every pod has one; slices has one entry at
-    most; problems are sentences for the user; fault says why the gang cannot be placed as it is written, ""
-    if it can. later: pods of a staged gang that are made once its present ones run, as they will be;
-    stage_is_whole: no more pods come before these run. minimum: how many are enough to run, the others
+    them before some run; ranks maps a pod's uid to its rank where every pod has one; slices: the
+    largest first; problems are sentences for the user; fault says why the gang cannot be placed as it is
+    written, "" if it can. later: pods of a staged gang that are made once its present ones run, as they will
+    be; stage_is_whole: no more pods come before these run. minimum: how many are enough to run, the others
     joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
     missing, "" where it does not say so.
     """

@@ -5,6 +5,7 @@ passed over: the gang waits, as with a level that does not exist.
 """
 
 import re
+from itertools import pairwise, starmap
 from typing import Final
 
 from labeler.contract import keys
@@ -33,21 +34,37 @@ def spread_of(value: str | None) -> Spread | None:
     return Spread(read[1], int(read[2]) if read[2] else None)
 
 
-def slices_of(level: str | None, size: str | None) -> tuple[Slice, ...]:
+def slices_of(levels: str | None, sizes: str | None) -> tuple[Slice, ...]:
     """The slices that the values of the two annotations ask for, () where neither is there.
 
-    Raises PlacementError for one without the other, and for a size that is none.
+    Of slices in slices both name several, coarsest first, with commas between: "block,host" and "16,4".
+    Raises PlacementError for one without the other, for a size that is none, and where they do not match.
     """
-    if level is None and size is None:
+    if levels is None and sizes is None:
         return ()
-    if level is None:
+    if levels is None:
         raise PlacementError(
             f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level"
         )
-    if size is None:
+    if sizes is None:
         raise PlacementError(
             f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
         )
-    if not COUNT.fullmatch(size) or not int(size):
-        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
-    return (Slice(level, int(size)),)
+    found = []
+    for size in sizes.split(","):
+        if not COUNT.fullmatch(size) or not int(size):
+            raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
+        found.append(int(size))
+    names = levels.split(",")
+    if len(names) != len(found):
+        raise PlacementError(
+            f"{keys.SLICE_TOPOLOGY_ANNOTATION} names {len(names)} levels and {keys.SLICE_SIZE_ANNOTATION} "
+            f"{len(found)} sizes; write one size for each level, coarsest first, as block,host and 16,4"
+        )
+    for (above, larger), (below, smaller) in pairwise(zip(names, found, strict=True)):
+        if larger % smaller or larger == smaller:
+            raise PlacementError(
+                f"{keys.SLICE_SIZE_ANNOTATION}: slices of {larger} in a {above[:_QUOTED]} do not divide into "
+                f"slices of {smaller} in a {below[:_QUOTED]}"
+            )
+    return tuple(starmap(Slice, zip(names, found, strict=True)))
