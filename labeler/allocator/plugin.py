@@ -26,8 +26,11 @@ log: Final = logging.getLogger(__name__)
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-BELIEVED_SECONDS: Final = 10.0
-"""How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds."""
+BELIEVED_SECONDS: Final = 1.0
+"""How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds.
+
+Later it is found out anew: the pod may have gone before its Allocate, and another have got the same devices.
+"""
 _HEARTBEAT_SECONDS: Final = 3600.0
 
 

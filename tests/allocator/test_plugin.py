@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from labeler.allocator import cdi
+from labeler.allocator import cdi, plugin
 from labeler.allocator.devices import Inventory
 from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.plugin import CardsPlugin
@@ -123,6 +123,22 @@ def test_a_new_card_is_listed(kubelet: Kubelet, site: Site) -> None:
     site.cards.append(card(7))
     site.inventory.look()
     assert kubelet.wait_for_devices(2)["card7-1"] == "Healthy"
+
+
+@pytest.mark.parametrize("why", ["believed", "used", "another kubelet", "too old"])
+def test_a_preferred_answer_is_believed_once_by_the_same_kubelet_and_briefly(
+    site: Site, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    site.prefer("card1-0")
+    if why == "used":
+        site.allocate("card1-0")
+    if why == "another kubelet":
+        site.plugin.forget()
+    if why == "too old":
+        monkeypatch.setattr(plugin, "BELIEVED_SECONDS", 0.0)
+    asked = site.asked
+    site.allocate("card1-0")
+    assert (site.asked > asked) == (why != "believed")
 
 
 def test_a_container_gets_files_paths_and_mask_of_its_card(site: Site) -> None:
