@@ -17,6 +17,7 @@ READ_SECONDS: Final = 15.0
 TOKEN_SECONDS: Final = 60.0
 """How long a token read from its file is believed: the kubelet replaces bound tokens before they end."""
 
+_PIECE: Final = 64 * 1024
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _USER_AGENT: Final = "topogate-labeler"
 
@@ -73,7 +74,7 @@ class ApiClient:
         body: bytes | None,
         headers: Mapping[str, str],
         most_bytes: int | None = None,
-    ) -> bytes:
+    ) -> bytes | bytearray:
         """Send a request for a path (with its query); returns the answer's body.
 
         Raises NodeApiError, and AnswerTooLargeError for an answer of more than most_bytes.
@@ -89,14 +90,16 @@ class ApiClient:
             return response.data
         return self._read(f"{method} {self._server}{path}", response, most_bytes)
 
-    def _read(self, what: str, response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
+    def _read(self, what: str, response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytearray:
+        data = bytearray()
         try:
-            data = response.read(most_bytes + 1)
+            for piece in response.stream(_PIECE):  # read() at once holds everything twice
+                data += piece
+                if len(data) > most_bytes:
+                    response.close()  # the connection as well: the rest is on its way
+                    raise AnswerTooLargeError(0, f"{what}: the answer has more than {most_bytes} bytes")
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise NodeApiError(0, f"{what}: the answer broke off: {error}") from error
-        if len(data) > most_bytes:
-            response.close()  # the connection as well: the rest is on its way
-            raise AnswerTooLargeError(0, f"{what}: the answer has more than {most_bytes} bytes")
         response.release_conn()
         return data
 
@@ -168,11 +171,13 @@ class NodeApi:
             {"Accept": _METADATA_ONLY, "Content-Type": "application/merge-patch+json"},
         )
 
-    def _call(self, method: str, suffix: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    def _call(
+        self, method: str, suffix: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> bytes | bytearray:
         return self._client.call(method, self._path + suffix, body, headers)
 
 
-def _object(answer: bytes, url: str) -> Mapping[str, Any]:
+def _object(answer: bytes | bytearray, url: str) -> Mapping[str, Any]:
     try:
         found = json.loads(answer)
     except ValueError as error:

@@ -18,11 +18,11 @@ from labeler.api import AnswerTooLargeError, ApiClient, NodeApiError
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 
-LARGEST_ANSWER: Final = 16 * 1024 * 1024
+LARGEST_ANSWER: Final = 10 * 1024 * 1024
 """Bytes of one answer. A usual node's pods are 1 MB in all; beyond this they are read in pages."""
 
-_PAGE: Final = 8
-"""Pods of a page: the API server takes none of more than 1.5 MB in etcd, some 2 MB in JSON."""
+_PAGES: Final = (128, 16, 1)
+"""Pods of a page, the next where one is too large: a pod has 1.5 MB in etcd at most, 9 MB in escaped JSON."""
 
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -95,11 +95,22 @@ class NodePods:
         try:
             return self._page("")[0]
         except AnswerTooLargeError:  # anybody's pods, which must not cost this program its memory
-            pods, rest = self._page(f"&limit={_PAGE}")
-            while rest:
-                more, rest = self._page(f"&limit={_PAGE}&continue={quote(rest, safe='')}")
-                pods += more
-            return pods
+            return self._by_pages()
+
+    def _by_pages(self) -> tuple[LocalPod, ...]:
+        pods: tuple[LocalPod, ...] = ()
+        rest, sizes = "", list(_PAGES)
+        while True:
+            try:
+                more, rest = self._page(f"&limit={sizes[0]}&continue={quote(rest, safe='')}")
+            except AnswerTooLargeError:
+                if len(sizes) == 1:
+                    raise
+                del sizes[0]
+                continue
+            pods += more
+            if not rest:
+                return pods
 
     def _page(self, query: str) -> tuple[tuple[LocalPod, ...], str]:
         """The pods of one answer, and where the next goes on ("" for nowhere)."""
@@ -112,7 +123,7 @@ class NodePods:
         return tuple(_pod(item) for item in found.items), found.metadata.continue_
 
 
-def decode_pods(answer: bytes) -> tuple[LocalPod, ...]:
+def decode_pods(answer: bytes | bytearray) -> tuple[LocalPod, ...]:
     """A PodList in JSON as values. Raises msgspec.MsgspecError."""
     return tuple(_pod(item) for item in _decoder.decode(answer).items)
 
