@@ -1,5 +1,6 @@
 """GPUTasks and their three PriorityClasses as they have always been written, on a cluster whose nodes tell
-their model by the label falldio.com/gpu: applied unchanged, with topogate at work."""
+their model by the label falldio.com/gpu, and their GPUs by the resource of that name or by NVIDIA's: applied
+unchanged, with topogate at work."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -10,8 +11,10 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from hack.local.nodes import SimulatedNode
 from tests.installation import installed_for
+from tests.support import clean
 from webhook.tasks import objects
 
+RESOURCE: Final = "falldio.com/gpu"
 CLASSES: Final = """
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -42,16 +45,25 @@ spec:
 """
 
 
-@pytest.fixture(scope="module")
-def installed(module_cluster: Cluster) -> Iterator[Installation]:
+@pytest.fixture(
+    scope="module",
+    params=[("falldio", "nvidia.com/gpu"), ("falldio-resource", RESOURCE)],
+    ids=lambda each: each[0],
+)
+def installed(module_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Installation]:
     """Two nodes of eight GPUs, one of that model, which an operator labelled by hand."""
+    component, resource = request.param
     models = {"other": "a100", "right": "rtx4090"}
     nodes = {name: SimulatedNode(name, ("b", "s", name), False, 8) for name in models}
-    with installed_for(module_cluster, list(nodes.values()), ("falldio",)) as installation:
+    with installed_for(module_cluster, list(nodes.values()), (component,)) as installation:
         for name, node in nodes.items():
-            labels = {"falldio.com/gpu": models[name]}
-            module_cluster.api().request("POST", "/api/v1/nodes", body=node.manifest(labels))
+            body = node.manifest({"falldio.com/gpu": models[name]})
+            for amounts in (body["status"]["capacity"], body["status"]["allocatable"]):
+                amounts.pop("nvidia.com/gpu", None)
+                amounts[resource] = "8"
+            module_cluster.api().request("POST", "/api/v1/nodes", body=body)
         yield installation
+    clean(module_cluster)
 
 
 class Team:
