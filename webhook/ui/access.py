@@ -1,8 +1,9 @@
 """Who may open the page: the one person on this laptop, or viewers that the API server knows.
 
 On a laptop the address carries a secret made at the start, so that neither other users of the machine nor
-pages of other sites can read along, and the Host header must name loopback. In a cluster each viewer has a
-token.
+pages of other sites can read along, and the Host header must name loopback. The browser keeps it in a cookie,
+and cookies know no ports: whoever else serves a page on this laptop's loopback, and gets the person to open
+it, is sent the secret. In a cluster each viewer has a token.
 """
 
 import hmac
@@ -20,6 +21,8 @@ from webhook.ui.redact import EVERYTHING, Rights
 from webhook.ui.rights import Gatekeeper, Viewer
 
 COOKIE: Final = "topogate-ui"
+"""On a laptop with the port behind it, so that one page there does not log the other out."""
+
 SESSION_SECONDS: Final = 8 * 3600.0
 MOST_SESSIONS: Final = 1_000
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -75,14 +78,14 @@ class LaptopAccess:
         if request.path == "/" and given is not None:
             answer = redirect("/")
             if hmac.compare_digest(given.encode(), self.secret.encode()):
-                answer.set_cookie(COOKIE, self.secret, httponly=True, samesite="Strict")
+                answer.set_cookie(_own_cookie(), self.secret, httponly=True, samesite="Strict")
             assert isinstance(answer, Response)
             return answer
         return None
 
     def viewer(self) -> Viewer:
         """The person, if the request carries the secret."""
-        if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), self.secret.encode()):
+        if not hmac.compare_digest(request.cookies.get(_own_cookie(), "").encode(), self.secret.encode()):
             raise NoViewerError("Open the address that `topogate ui` printed: it carries the secret.")
         return self._viewer
 
@@ -93,6 +96,15 @@ class LaptopAccess:
     def login(self, token: str) -> Response:
         """There is nothing to log in to."""
         return Response("On a laptop there is no login.", 404, content_type="text/plain")
+
+
+def _own_cookie() -> str:
+    port = (
+        request.host.partition(":")[2]
+        if not request.host.startswith("[")
+        else request.host.partition("]:")[2]
+    )
+    return f"{COOKIE}-{port}" if port else COOKIE
 
 
 @dataclass(frozen=True)
