@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -13,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
-from tests.support import install_definitions
+from tests.support import create_namespace, delete_namespace, install_definitions
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
 FLAGS = (
@@ -34,20 +33,28 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def eight_nodes(cluster: Cluster) -> Cluster:
+@pytest.fixture(scope="module")
+def eight_nodes(module_cluster: Cluster) -> Cluster:
     """Two blocks of two subblocks of two nodes, and the Placement resource."""
-    install_definitions(cluster)
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2)))
-    return cluster
+    install_definitions(module_cluster)
+    nodes.register(module_cluster.api(), nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2)))
+    return module_cluster
 
 
 @pytest.fixture
-def address(eight_nodes: Cluster, tmp_path: Path) -> Iterator[str]:
+def namespace(eight_nodes: Cluster) -> Iterator[str]:
+    """A namespace of the test's own; afterwards the nodes are free again."""
+    name = create_namespace(eight_nodes)
+    yield name
+    delete_namespace(eight_nodes, name)
+
+
+@pytest.fixture(scope="module")
+def address(eight_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `topogate ui` serves the page of this cluster."""
     command = [sys.executable, "-m", "webhook.cli.main", "ui", "--port", str(free_port())]
     command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
-    log = (tmp_path / "ui.log").open("w")
+    log = (tmp_path_factory.mktemp("ui") / "log").open("w")
     with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
@@ -56,8 +63,8 @@ def address(eight_nodes: Cluster, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The page, open; anything that the browser complains of fails the test."""
+def page(browser: Browser, address: str, namespace: str) -> Iterator[Page]:
+    """The page, open until the test ends; anything that the browser complains of fails the test."""
     context = browser.new_context(viewport={"width": 1300, "height": 1000})
     page = context.new_page()
     complaints: list[str] = []

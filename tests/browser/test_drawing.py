@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 from werkzeug.serving import make_server
 
+from hack.local import nodes
 from hack.local.controlplane import free_port
 from tests.ui.scenes import (
     COUNTING,
@@ -24,7 +26,10 @@ from tests.ui.scenes import (
     waiting_job,
 )
 from tests.ui.test_picture import holding
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.ui.access import CurrentViewer, LaptopAccess
 from webhook.ui.app import create_app
 from webhook.ui.live import Live, Scene
@@ -183,3 +188,28 @@ def test_axe_finds_nothing_where_every_state_is_drawn(browser: Browser, scheme: 
         expect(page.page.locator("#gang .sentence").first).to_be_visible()
         found = Axe().run(page.page)
         assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_block_of_more_nodes_than_one_answer_holds_is_opened_by_its_parts(browser: Browser) -> None:
+    grid = nodes.grid(nodes.Shape(nodes=5_200, blocks=1, subblocks=26))
+    made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in grid}
+
+    def scene(*pods: Pod) -> Scene:
+        return scene_of(ClusterReading(pods, made, {}, lambda _: OwnerSays()))
+
+    with served(browser, scene()) as it:
+        it.page.get_by_role("button", name="Show 200 nodes").nth(1).click()
+        expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "free")
+        assert it.page.locator("[data-node]").count() == 200
+        it.live.put(scene(bound_pod("late", "node-b0-s1-h00", 8)))
+        expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "used", timeout=20_000)
+        expect(it.page.locator("#summary")).to_contain_text("8 of 41600 GPUs used")
+
+
+def test_what_could_be_read_is_drawn_though_a_part_was_refused(browser: Browser) -> None:
+    first = scene_of(cluster_of([]))
+    with served(browser, first) as it:
+        it.page.route("**/api/nodes?*", lambda route: route.fulfill(status=503, json={"error": "not now"}))
+        it.live.put(scene_of(cluster_of([bound_pod("late", FIRST, 8)])))
+        expect(it.page.locator("#summary")).to_contain_text("8 of 64 GPUs used", timeout=20_000)
+        expect(it.page.locator("#problem")).to_have_text("not now")

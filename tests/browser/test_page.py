@@ -12,7 +12,6 @@ from playwright.sync_api import Page, expect
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import create_namespace
 from webhook.kube.client import Api
 from webhook.text import printable
 
@@ -60,6 +59,8 @@ def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_
     command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert any("room for 4 of 5" in line for line in told)
+    row = page.locator(f'tr[data-gang^="{namespace}/"]')
+    expect(row).to_contain_text("at best 2 blocks, 3 subblocks", timeout=20_000)
     page.get_by_role("button", name=f"{namespace}/Gang/wide").click(timeout=20_000)
     # The page may have been drawn while the gang's pods were still being made: it comes to the same words.
     expect(page.locator("#gang .sentence")).to_have_text(told, timeout=20_000)
@@ -146,8 +147,7 @@ def test_everything_is_reached_by_keyboard(page: Page, eight_nodes: Cluster, nam
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(page: Page, eight_nodes: Cluster, scheme: Any) -> None:
-    namespace = create_namespace(eight_nodes)
+def test_axe_finds_nothing(page: Page, eight_nodes: Cluster, namespace: str, scheme: Any) -> None:
     create(eight_nodes.api(), namespace, pod("a", "node-b0-s0-h00"))
     gang(eight_nodes.api(), namespace, "axe", 9)
     page.emulate_media(color_scheme=scheme)

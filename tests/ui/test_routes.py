@@ -1,6 +1,6 @@
 """The page's answers, from a fixed scene."""
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -9,7 +9,11 @@ from flask.testing import FlaskClient
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
 from webhook.inquiry.explanation import explain
 from webhook.sweeper.settings import Settings
+from webhook.ui import pages
 from webhook.ui.access import COOKIE, LaptopAccess
+from webhook.ui.detail import detail
+from webhook.ui.gangs import GangRow
+from webhook.ui.kept import Kept
 
 FIRST = "node-b0-s0-h00"
 JOB = """
@@ -64,7 +68,56 @@ def test_nodes_come_one_domain_at_a_time(page: FlaskClient) -> None:
 
 
 def test_a_domain_whose_name_begins_like_another_does_not_bring_its_nodes(page: FlaskClient) -> None:
-    assert page.get("/api/nodes?domain=1/b").json == {"version": 1, "nodes": []}
+    assert page.get("/api/nodes?domain=1/b").json == {"version": 1, "nodes": [], "left": 0}
+
+
+def test_what_is_more_than_one_answer_holds_is_left_out_and_counted(
+    page: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_NODES", 3)
+    body: Any = page.get("/api/nodes?domain=1/b1").json
+    assert (len(body["nodes"]), body["left"]) == (3, 1)
+
+
+def test_of_the_history_only_what_is_newer_is_sent_to_who_has_the_rest(page: FlaskClient) -> None:
+    (first,) = cast(Any, page.get("/api/history").json)["samples"]
+    assert cast(Any, page.get(f"/api/history?since={first['at']}").json)["samples"] == []
+    assert cast(Any, page.get(f"/api/history?since={first['at'] - 1}").json)["samples"] == [first]
+    assert page.get("/api/history?since=yesterday").status_code == 400
+
+
+def test_many_who_look_at_one_gang_cost_as_much_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(row: GangRow, *more: Any) -> Any:
+        asked.append(row.id)
+        return detail(row, *more)
+
+    monkeypatch.setattr(pages, "detail", counted)
+    page = page_of(scene_of(cluster_of(waiting_job(2))))
+    gang = only_gang(page)
+    assert page.get(f"/api/gang?id={gang}").data == page.get(f"/api/gang?id={gang}").data
+    assert asked == [gang]
+
+
+def test_two_pages_on_one_laptop_do_not_log_each_other_out() -> None:
+    scene = scene_of(cluster_of([]))
+    first, second = (page_of(scene, LaptopAccess("me", secret)) for secret in ("one", "two"))
+    jar: dict[str, str] = {}
+    for page, secret, port in ((first, "one", 8090), (second, "two", 8091)):
+        answer = page.get(f"/?secret={secret}", base_url=f"http://127.0.0.1:{port}")
+        name, _, value = answer.headers["Set-Cookie"].partition(";")[0].partition("=")
+        jar[name] = value
+    sent = {"Cookie": "; ".join(f"{name}={value}" for name, value in jar.items())}
+    for page, port in ((first, 8090), (second, 8091)):
+        assert page.get("/api/picture", base_url=f"http://127.0.0.1:{port}", headers=sent).status_code == 200
+
+
+def test_only_the_latest_answers_are_kept() -> None:
+    kept: Kept[int, str] = Kept(2)
+    for number in range(3):
+        kept.put(number, str(number))
+    assert [kept.get(number) for number in range(3)] == [None, "1", "2"]
 
 
 def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:

@@ -15,10 +15,11 @@ from webhook.sweeper.decide.question import question
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.access import Access, CurrentViewer
-from webhook.ui.detail import detail, events_of, find
+from webhook.ui.detail import Detail, detail, events_of, find
 from webhook.ui.gangs import GangRow
+from webhook.ui.kept import Kept
 from webhook.ui.live import Live, Scene
-from webhook.ui.redact import gangs_for, node_for
+from webhook.ui.redact import Rights, gangs_for, node_for
 
 MOST_STREAMS: Final = 64
 """Viewers that are told of changes at once; more are asked to come later."""
@@ -28,6 +29,9 @@ STREAM_SECONDS: Final = 15.0
 
 MOST_NODES: Final = 5_000
 """Of one answer; a larger domain is opened by its parts."""
+
+MOST_DETAILS: Final = 64
+"""Gangs in full that are kept, so that many who look at one cost as much as one."""
 
 TURN_SECONDS: Final = 10.0
 """How long a question to the core waits for the one before it."""
@@ -55,6 +59,7 @@ class Pages:
         self._of = dependencies
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         self._thinking = threading.Lock()
+        self._details: Kept[tuple[int, str, Rights], Detail] = Kept(MOST_DETAILS)
 
     def readyz(self) -> Response:
         """Ready once the cluster has been read; says which collection is missing."""
@@ -89,7 +94,7 @@ class Pages:
         )
 
     def nodes(self) -> Response:
-        """The nodes below one domain, at most MOST_NODES; all nodes without one."""
+        """The nodes below one domain, of all without one: at most MOST_NODES, and how many are left out."""
         scene, seen = self._seen()
         if not seen.rights.nodes:
             return as_json({"error": "You may not list nodes; the map shows domains alone."}, 403)
@@ -99,9 +104,13 @@ class Pages:
             for tile in scene.picture.nodes.values()
             if not below or tile.domain == below or tile.domain.startswith(below + "/")
         ]
-        if len(tiles) > MOST_NODES:
-            raise InputError(f"{len(tiles)} nodes are more than one answer holds; open a smaller domain")
-        return as_json({"version": scene.version, "nodes": [node_for(tile, seen.rights) for tile in tiles]})
+        return as_json(
+            {
+                "version": scene.version,
+                "nodes": [node_for(tile, seen.rights) for tile in tiles[:MOST_NODES]],
+                "left": max(0, len(tiles) - MOST_NODES),
+            }
+        )
 
     def gang(self) -> Response:
         """One gang in full. 404 also for one that the viewer may not see."""
@@ -111,16 +120,24 @@ class Pages:
             return as_json(
                 {"error": "There is no such gang, or you may not list the pods of its namespace."}, 404
             )
-        with self._alone():
-            found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
+        asked = (scene.version, row.id, seen.rights)
+        found = self._details.get(asked)
+        if found is None:
+            with self._alone():
+                found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
+            self._details.put(asked, found)
         if seen.may_see_events(row.namespace):
             found = msgspec.structs.replace(found, events=events_of(self._of.api, row))
         return as_json(found)
 
     def history(self) -> Response:
-        """The samples of the last hours: sums only, which every viewer may see."""
+        """The samples of the last hours, or those after a time: sums only, which every viewer may see."""
         self._seen()
-        return as_json({"samples": self._of.live.history.samples()})
+        try:
+            since = float(request.args.get("since", "0"))
+        except ValueError:
+            raise InputError("since is no number of seconds") from None
+        return as_json({"samples": [each for each in self._of.live.history.samples() if each.at > since]})
 
     def changes(self) -> Response:
         """Server-sent events: the number of each new version, from the first picture on."""

@@ -18,7 +18,7 @@ async function asked(path, options) {
 export const picture = () => asked("/api/picture");
 export const nodes = (domain) => asked(`/api/nodes?domain=${encodeURIComponent(domain)}`);
 export const gang = (id) => asked(`/api/gang?id=${encodeURIComponent(id)}`);
-export const history = () => asked("/api/history");
+export const history = (since) => asked(`/api/history?since=${since}`);
 export const whatIf = (question) =>
   asked("/api/what-if", {
     method: "POST",

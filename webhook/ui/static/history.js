@@ -1,18 +1,34 @@
 // The last hours as curves: GPUs in use by model, what waits and how long, fragmentation.
+import * as api from "./api.js";
 import { byId, el } from "./dom.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 
 const COLOURS = ["--used", "--waiting", "--chosen", "--what-if", "--link", "--soft"];
 const HEIGHT = 180;
+const EVERY_SECONDS = 10; // how often there is a new sample
+const MOST = 6 * 360; // samples of six hours
 const charts = new Map();
+let samples = [];
+let isNew = false;
 const width = () => Math.max(240, Math.min(640, byId("charts").clientWidth));
 
 new ResizeObserver(() => {
   for (const { chart } of charts.values()) chart.setSize({ width: width(), height: HEIGHT });
 }).observe(byId("charts"));
 
-/** Draw all curves from the samples. */
-export function drawHistory(samples) {
+/** Read the samples that are newer than those that are here, once there can be any. at: of the picture. */
+export async function readHistory(at) {
+  const last = samples.at(-1)?.at ?? 0;
+  if (at - last < EVERY_SECONDS) return;
+  const more = (await api.history(last)).samples.filter((each) => each.at > (samples.at(-1)?.at ?? 0));
+  samples = [...samples, ...more].slice(-MOST);
+  isNew = more.length > 0;
+}
+
+/** Draw all curves, if there is anything new. */
+export function drawHistory() {
+  if (!isNew) return;
+  isNew = false;
   const at = samples.map((each) => each.at);
   const models = [...new Set(samples.flatMap((each) => Object.keys(each.gpus)))].sort();
   curve("GPUs in use", at, models.map((name) => [name || "GPU", samples.map((each) => each.used[name] ?? 0)]));

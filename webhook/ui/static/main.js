@@ -2,27 +2,30 @@
 import * as api from "./api.js";
 import { byId } from "./dom.js";
 import { drawGang, drawGangs } from "./gangs.js";
-import { drawHistory } from "./history.js";
+import { drawHistory, readHistory } from "./history.js";
 import { SMALL, drawMap, drawNodes } from "./map.js";
 import { drawWhatIf, wireWhatIf } from "./what_if.js";
 
 const state = {
-  picture: null, nodes: new Map(), open: new Set(), gang: "", near: "", find: "", model: "",
+  picture: null, nodes: new Map(), left: new Map(), open: new Set(), gang: "", near: "", find: "", model: "",
   chosen: new Map(), whatIf: new Map(),
 };
 
 async function refresh() {
   state.picture = await api.picture();
-  await readNodes();
-  if (state.gang) await readGang();
+  // What could be read is drawn, though a part of it was refused.
+  const parts = [readNodes(), state.gang ? readGang() : null, readHistory(state.picture.at)];
+  const failed = (await Promise.allSettled(parts)).filter((each) => each.status === "rejected");
   draw();
-  drawHistory((await api.history()).samples);
+  drawHistory();
+  if (failed.length) throw failed[0].reason;
 }
 
 async function readNodes() {
   const wanted = state.picture.nodes <= SMALL ? [""] : [...state.open];
   const answers = await Promise.all(wanted.map((domain) => api.nodes(domain).catch(quiet)));
   state.nodes = new Map(answers.flatMap((answer) => answer?.nodes ?? []).map((tile) => [tile.name, tile]));
+  state.left = new Map(wanted.map((domain, number) => [domain, answers[number]?.left ?? 0]));
 }
 
 /** A viewer who may not list nodes still sees domains; any other refusal is told. */

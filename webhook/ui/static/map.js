@@ -3,6 +3,7 @@
 import { byId, choices, el, redraw, svg } from "./dom.js";
 
 export const SMALL = 2000; // nodes that are shown without being asked for
+const LARGE = 5000; // nodes that one answer holds: what has more is opened by its parts
 const TILE = 20;
 const GAP = 4;
 
@@ -19,14 +20,18 @@ export function drawMap(state, { open, show }) {
   drawFound(state);
 }
 
-function block(top, context) {
+function block(domain, context) {
   const { state, children, open } = context;
-  const isOpen = state.open.has(top.id) || state.picture.nodes <= SMALL;
-  const head = el("h3", {}, title(top, context));
-  const parts = isOpen
-    ? rowsOf(top, children).map((row) => subblock(row, context))
-    : [bar(top), el("button", { type: "button", "data-focus": `open ${top.id}`, onclick: () => open(top.id) }, `Show ${sum(top.nodes)} nodes`)];
-  return el("div", { class: near(state, top), "data-domain": top.id }, head, ...parts);
+  const head = domain.level === 0 ? el("h3", {}, title(domain, context)) : el("div", {}, title(domain, context));
+  const below = children.get(domain.id) ?? [];
+  let parts;
+  if (state.open.has(domain.id) || state.picture.nodes <= SMALL) {
+    const left = state.left.get(domain.id) ?? 0;
+    parts = rowsOf(domain, children).map((row) => subblock(row, context, row !== domain));
+    if (left) parts.push(el("p", {}, `${left} more nodes are not drawn.`));
+  } else if (sum(domain.nodes) > LARGE && below.length) parts = [bar(domain), ...below.map((each) => block(each, context))];
+  else parts = [bar(domain), el("button", { type: "button", "data-focus": `open ${domain.id}`, onclick: () => open(domain.id) }, `Show ${sum(domain.nodes)} nodes`)];
+  return el("div", { class: near(state, domain), "data-domain": domain.id }, head, ...parts);
 }
 
 /** The domains whose nodes make one row: those above the lowest, or the domain itself. */
@@ -36,7 +41,7 @@ function rowsOf(top, children) {
   return hasGrandchildren ? below.flatMap((each) => rowsOf(each, children)) : below.length > 1 && below.some((each) => sum(each.nodes) > 1) ? below : [top];
 }
 
-function subblock(row, context) {
+function subblock(row, context, isNamed) {
   const { state } = context;
   const tiles = [...state.nodes.values()].filter((each) => each.domain === row.id || each.domain.startsWith(`${row.id}/`));
   const columns = Math.min(16, Math.max(1, tiles.length));
@@ -49,7 +54,7 @@ function subblock(row, context) {
     },
     ...tiles.map((tile, number) => node(tile, (number % columns) * (TILE + GAP) + GAP, Math.floor(number / columns) * (TILE + GAP) + GAP, state)),
   );
-  const head = row.level === 0 ? null : el("div", {}, title(row, context));
+  const head = isNamed ? el("div", {}, title(row, context)) : null;
   return el("div", { class: near(state, row), "data-domain": row.id }, head, drawing);
 }
 
