@@ -152,6 +152,12 @@ def test_a_jobs_state_has_the_words_of_a_task(status: dict[str, Any], state: str
     assert work(JOB, status=status).state == state
 
 
+@pytest.mark.parametrize("written", ["w", "gputask/w", "task/w"])
+def test_ps_takes_the_names_that_it_prints_and_those_that_others_take(written: str) -> None:
+    assert written in ps._names(work(TASK))
+    assert ps._names(work(JOB)) == {"w", "job/w", "jobs/w"}
+
+
 def test_a_jobs_gpus_are_counted_over_its_containers() -> None:
     limits = [{"nvidia.com/gpu": "2", "cpu": "8"}, {"nvidia.com/mig-1g.5gb": 1}, {"memory": "1Gi"}]
     containers = [{"resources": {"limits": each}} for each in limits]

@@ -14,6 +14,8 @@ DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-21T11:00:00Z"}
 COMPLETE = {
     "conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-11-21T11:59:00Z",
 }  # fmt: skip
+NOT_YET = [{"state": {"waiting": {"reason": "PodInitializing"}}}]
+CRASHES = [{"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}}]
 NO_IMAGE = [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
 FAILURE = {
     "conditions": [
@@ -169,6 +171,16 @@ def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
             1,
             [pod(node="n1", containerStatuses=NO_IMAGE)],
             None, PENDING, "pod train-0-x: ErrImagePull: no", id="no image",
+        ),
+        pytest.param(
+            1,
+            [pod(node="n1", initContainerStatuses=NO_IMAGE, containerStatuses=NOT_YET)],
+            None, PENDING, "pod train-0-x: ErrImagePull: no", id="no image of an init container",
+        ),
+        pytest.param(
+            2,
+            [pod(0, "Running", "n1"), pod(1, "Running", "n2", containerStatuses=CRASHES)],
+            None, RUNNING, "pod train-1-x: CrashLoopBackOff: back-off 10s", id="ends again and again",
         ),
         pytest.param(1, [pod(phase="Running", node="n1")], None, RUNNING, "", id="runs"),
         pytest.param(

@@ -18,7 +18,7 @@ _PLACEMENTS: Final = "/apis/topogate.io/v1alpha1"
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("ps", help="tasks and jobs with GPUs", description=__doc__)
-    parser.add_argument("name", nargs="*", metavar="NAME", help="these alone")
+    parser.add_argument("name", nargs="*", metavar="NAME", help="these alone: NAME, task/NAME or job/NAME")
     parser.add_argument("-a", "--all", action="store_true", help="also those that have ended")
     parser.add_argument("-w", "--watch", action="store_true", help="again whenever something changes")
     session.add_connection(parser, everywhere=True)
@@ -36,8 +36,8 @@ def _run(options: argparse.Namespace) -> int:
     shown: object = None
     while True:
         found = works.of(api, namespace)
-        chosen = [work for work in found if work.name in options.name] if options.name else found
-        missing = set(options.name) - {work.name for work in chosen}
+        chosen = [work for work in found if _names(work) & set(options.name)] if options.name else found
+        missing = set(options.name) - {name for work in chosen for name in _names(work)}
         if missing and not options.watch:
             raise session.SessionError(f"there is no task or job {', '.join(sorted(missing))}")
         if not options.all and not options.name:
@@ -50,6 +50,12 @@ def _run(options: argparse.Namespace) -> int:
         if not options.watch:
             return 0
         time.sleep(WATCH_SECONDS)
+
+
+def _names(work: Work) -> set[str]:
+    """How a user may write it; see works.find."""
+    kinds = [written for written, kind in works.KINDS.items() if kind == work.kind]
+    return {work.name, *(f"{kind}/{work.name}" for kind in kinds)}
 
 
 def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace: str | None) -> str:

@@ -203,6 +203,7 @@ class WorkerStatus(Struct, frozen=True):
     phase: str = ""
     start_time: str | None = None
     conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 

@@ -127,9 +127,10 @@ def _phase(
         return WAITING, reason
     if running:
         rest = workers - running - done
-        return RUNNING, f"{running} of {workers} workers run" if rest > 0 else ""
+        some = f"{running} of {workers} workers run" if rest > 0 else ""
+        return RUNNING, "; ".join(filter(None, (some, _why_not_up(ours))))
     if ours:
-        return PENDING, _why_starting(ours) or "its containers are being started"
+        return PENDING, _why_not_up(ours) or "its containers are being started"
     return PENDING, "its pods are being made" if not done else ""
 
 
@@ -147,9 +148,10 @@ def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None) -> str
     return next(said, "its pods wait for kube-scheduler")
 
 
-def _why_starting(pods: Iterable[TaskPod]) -> str:
+def _why_not_up(pods: Iterable[TaskPod]) -> str:
+    """What keeps a container from running, as an image that cannot be pulled or ends again and again."""
     for pod in pods:
-        for container in pod.status.container_statuses:
+        for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waits = container.state.waiting
             if waits is not None and waits.reason not in ("", "ContainerCreating", "PodInitializing"):
                 return f"pod {pod.metadata.name}: {waits.reason}: {waits.message}".rstrip(": ")
