@@ -1,75 +1,88 @@
-"""What the programs of topogate answer at /metrics when all is well."""
+"""A cluster in which every program of topogate is at work, and what they answer when all is well."""
 
-from types import SimpleNamespace
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from hack.local import nodes
+from hack.local.cluster import Cluster
 from labeler.allocator import metrics as allocator
 from labeler.contract import keys
-from tests.admission.alone import serving
+from tests.admission.harness import running, shipped_policy
+from tests.monitoring.live import ALLOCATOR, API_SERVER, SWEEPER, TASKS, WEBHOOK, program, scraped
 from tests.monitoring.scrapes import NOT_HERE, PROMTOOL, Series, State, read
-from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.process import _Live, _refresh
-from webhook.sweeper.settings import Settings
-from webhook.tasks.main import _Metrics as TaskMetrics
-
-API_SERVER = "apiserver"
-FAILS_OPEN = "apiserver_admission_webhook_fail_open_count"
+from tests.support import create_namespace, delete_namespace
+from tests.tasks.at_work import install
 
 
-class Copy:
-    """A copy of the cluster, as far as metrics look at one."""
+@dataclass(frozen=True)
+class AtWork:
+    """Programs that lead, each a process. calm: what all answer when all is well.
 
-    synced = True
-    owners = SimpleNamespace(refused={})
+    sweeper, tasks: addresses of their metrics; tasks_policy: the task controller's policy file.
+    """
 
-    def silences(self) -> dict[str, float]:
-        return {"pods": 1.0}
-
-    def unreadable(self) -> dict[str, int]:
-        return {"pods": 0}
-
-    def oldest_gated_seconds(self, _prefix: str) -> float:
-        return 5.0
+    cluster: Cluster
+    calm: State
+    sweeper: str
+    tasks: str
+    tasks_policy: Path
 
 
-def sweeper_series(*, leads: bool = True, knows: bool = True) -> tuple[Series, ...]:
-    """What a sweeper answers. knows: whether it has read the cluster."""
-    metrics = Metrics()
-    if leads and knows:
-        metrics.count_causes([Cause.NO_ROOM], Cause)
-        metrics.unplaced.value = 0
-    live: Any = _Live(Copy() if leads and knows else None)  # type: ignore[arg-type]
-    recorder: Any = SimpleNamespace(dropped=0)
-    _refresh(metrics, live, recorder, Settings(), lambda: leads)
-    return read(generate_latest(metrics.registry).decode())
+@pytest.fixture(scope="module")
+def at_work(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AtWork]:
+    """Webhook, sweeper and task controller, four GPU nodes, and a gated pod whose wish cannot be meant."""
+    if not PROMTOOL:
+        pytest.skip(NOT_HERE)
+    cluster = module_cluster
+    install(cluster)
+    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
+    namespace = create_namespace(cluster)
+    cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_with_an_odd_wish())
+    folder = tmp_path_factory.mktemp("at-work")
+    policy = folder / "tasks.yaml"
+    policy.write_text(shipped_policy())
+    with contextlib.ExitStack() as stack:
+        # Both begin before either is waited for.
+        sweeper, tasks = (
+            stack.enter_context(program(name, cluster.kubeconfig, "--no-leader-election", *more))
+            for name, more in ((SWEEPER, ("--settle", "0")), (TASKS, ("--policy", str(policy))))
+        )
+        webhook = stack.enter_context(running(folder, cluster))
+        calm = State(
+            {
+                WEBHOOK: read(webhook.get("/metrics")[1].decode()),
+                SWEEPER: scraped(cluster, sweeper, 'topogate_gangs_waiting{cause="wish"} 1'),
+                TASKS: scraped(cluster, tasks, "topogate_tasks_watch_silence_seconds{"),
+                ALLOCATOR: allocator_series(),
+                API_SERVER: (),
+            }
+        )
+        yield AtWork(cluster, calm, sweeper, tasks, policy)
+    delete_namespace(cluster, namespace)
 
 
-def tasks_series() -> tuple[Series, ...]:
-    """What the task controller that leads answers."""
+@pytest.fixture
+def calm(at_work: AtWork) -> State:
+    """All is well with all programs."""
+    return at_work.calm
 
-    class Informers:
-        tasks = SimpleNamespace(items=dict)
 
-        def silences(self) -> dict[str, float]:
-            return {"tasks": 1.0}
-
-        def unreadable(self) -> dict[str, int]:
-            return {"tasks": 0}
-
-    service: Any = SimpleNamespace(
-        leads=lambda: True, cache=Informers(), policy=SimpleNamespace(faults=()), steps=0
-    )
-    metrics = TaskMetrics(service)
-    metrics.refresh()
-    return read(generate_latest(metrics.registry).decode())
+def pod_with_an_odd_wish() -> dict[str, object]:
+    annotations = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    spec = {"containers": [container], "schedulingGates": [{"name": keys.GATE}]}
+    return {"metadata": {"name": "p", "annotations": annotations}, "spec": spec}
 
 
 def allocator_series() -> tuple[Series, ...]:
-    """What the allocator shows once it has given a container its cards, as planned."""
+    """What the allocator shows once it has given a container its cards as planned; from its registry, since
+    as a process it needs a kubelet and cards.
+    """
     resource = keys.I915
     allocator.ALLOCATIONS.labels(resource, "planned").inc()
     allocator.ALLOCATIONS.labels(resource, "refused").inc(0)
@@ -79,21 +92,3 @@ def allocator_series() -> tuple[Series, ...]:
     for each in (allocator.ALLOCATIONS, allocator.CONFLICT, allocator.REGISTERED):
         registry.register(each)
     return read(generate_latest(registry).decode())
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> State:
-    """All is well with all programs."""
-    if not PROMTOOL:
-        pytest.skip(NOT_HERE)
-    with serving(tmp_path_factory.mktemp("webhook")) as webhook:
-        of_webhook = read(webhook.get("/metrics")[1].decode())
-    return State(
-        {
-            "topogate-webhook": of_webhook,
-            "topogate-sweeper": sweeper_series(),
-            "topogate-tasks": tasks_series(),
-            "topogate-allocator": allocator_series(),
-            API_SERVER: (),
-        }
-    )

@@ -1,7 +1,8 @@
 """Each alert fires in the state that it is for, by Prometheus' own judgement, and none when all is well.
 
-The series are what our programs answer at /metrics: the webhook as a process, the others from the registries
-that they serve. Of states that take hours to come, their series get the values that they have then.
+The series are what our programs answer at /metrics, each a process at work on a real API server (but the
+allocator's), in the state in question. Of states that take hours or a rare fault to come, the answer of a
+healthy program gets the values that it has then.
 """
 
 import json
@@ -14,9 +15,22 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.local.cluster import Cluster
+from labeler.contract import keys
 from tests.admission.alone import serving
-from tests.admission.harness import HOSTS, Webhook
-from tests.monitoring.conftest import API_SERVER, FAILS_OPEN, sweeper_series
+from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, gpu_pod, manifest
+from tests.monitoring.conftest import AtWork
+from tests.monitoring.live import (
+    ALLOCATOR,
+    API_SERVER,
+    FAILS_OPEN,
+    SWEEPER,
+    TASKS,
+    WEBHOOK,
+    of_the_api_server,
+    program,
+    scraped,
+)
 from tests.monitoring.scrapes import (
     COMPONENT,
     NOT_HERE,
@@ -30,14 +44,13 @@ from tests.monitoring.scrapes import (
     read,
     rules,
 )
+from tests.support import create_namespace, delete_namespace
 from webhook.admission import certificates
 
 pytestmark = pytest.mark.skipif(not PROMTOOL, reason=NOT_HERE)
 
 NAMES = [alert["alert"] for alert in alerts()]
-SWEEPER, WEBHOOK, TASKS, ALLOCATOR = (
-    f"topogate-{name}" for name in ("sweeper", "webhook", "tasks", "allocator")
-)
+NEVER_OVER = "2099-01-01T00:00:00.000000Z"
 
 
 def alert(name: str) -> dict[str, Any]:
@@ -104,28 +117,117 @@ def test_a_webhook_that_does_not_answer_is_told_of(calm: State, tmp_path: Path) 
     assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None), tmp_path)
 
 
-@pytest.mark.parametrize("how", [{"growth": 1.0}, {"first": 97}], ids=["rises", "appears"])
-def test_pods_that_pass_without_the_webhook_are_told_of(
-    how: dict[str, Any], calm: State, tmp_path: Path
+def test_pods_that_pass_without_the_webhook_are_told_of(at_work: AtWork, tmp_path: Path) -> None:
+    """The API server itself counts them: its configuration points to a port where nobody listens."""
+    cluster = at_work.cluster
+    made = manifest("webhook-configuration.yaml")
+    (hook,) = made["webhooks"]
+    hook["clientConfig"] = {"url": "https://127.0.0.1:9/mutate"}
+    namespace = create_namespace(cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    cluster.api().request("POST", WEBHOOKS, body=made)
+
+    def counted() -> float:
+        # A dry run of a pod that nobody may have: the webhooks are asked all the same.
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        cluster.api().request("POST", pods, body=gpu_pod(), query={"dryRun": "All"})
+        return sum(each.value for each in of_the_api_server(cluster))
+
+    try:
+        cluster.wait_for("the API server to count", lambda: counted() > 0)
+        before = counted()
+        assert counted() == before + 1
+    finally:
+        cluster.api().request("DELETE", f"{WEBHOOKS}/{made['metadata']['name']}")
+        delete_namespace(cluster, namespace)
+    series = of_the_api_server(cluster)
+    for how in ({"growth": 1.0}, {"first": 97}):
+        rising = changed(series, FAILS_OPEN, series[0].value, **how)
+        assert_fires("TopogateWebhookFailsOpen", at_work.calm.but(API_SERVER, rising), tmp_path)
+
+
+def test_programs_of_which_only_others_lead_are_told_of(at_work: AtWork, tmp_path: Path) -> None:
+    cluster = at_work.cluster
+    namespace = create_namespace(cluster)
+    for name in (SWEEPER, TASKS):
+        spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": NEVER_OVER}
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        cluster.api().request("POST", path, body={"metadata": {"name": name}, "spec": spec})
+    own = ("--namespace", namespace)
+    policy = ("--policy", str(at_work.tasks_policy))
+    with (
+        program(SWEEPER, cluster.kubeconfig, *own) as sweeper,
+        program(TASKS, cluster.kubeconfig, *own, *policy) as tasks,
+    ):
+        sweeping = scraped(cluster, sweeper, "topogate_leader 0")
+        tasking = scraped(cluster, tasks, "topogate_tasks_leading 0")
+    delete_namespace(cluster, namespace)
+    assert_fires("TopogateNoLeader", at_work.calm.but(SWEEPER, sweeping), tmp_path)
+    assert_fires("TopogateNoLeader", at_work.calm.but(SWEEPER, None), tmp_path)
+    assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, tasking), tmp_path)
+    assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, None), tmp_path)
+
+
+def test_a_leader_that_may_read_nothing_or_not_every_owner_is_told_of(
+    at_work: AtWork, tmp_path: Path
 ) -> None:
-    """As the API server counts them."""
-    series = Series(FAILS_OPEN, (("name", "pods.topogate.io"), ("type", "admit")), 3)
-    rising = changed((series,), FAILS_OPEN, 3, **how)
-    assert_fires("TopogateWebhookFailsOpen", calm.but(API_SERVER, rising), tmp_path)
+    cluster, calm = at_work.cluster, at_work.calm
+    namespace = create_namespace(cluster)
+    token = cluster.api().json(
+        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", body={"spec": {}}
+    )["status"]["token"]
+    (tmp_path / "token").write_text(token)
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster.write_token_kubeconfig(kubeconfig, tmp_path / "token")
+    role = f"topogate-test-{namespace}"
+    try:
+        with program(SWEEPER, kubeconfig, "--no-leader-election") as sweeper:
+            nothing = scraped(cluster, sweeper, "topogate_leader 1")
+            _allow_all_but_jobs(cluster, role, namespace)
+            some = scraped(cluster, sweeper, 'topogate_refused_owners{resource="jobs.batch"} 1')
+    finally:
+        delete_namespace(cluster, namespace)
+    assert_fires("TopogateNotSynced", calm.but(SWEEPER, nothing), tmp_path)
+    assert_fires("TopogateOwnersRefused", calm.but(SWEEPER, some), tmp_path)
 
 
-def test_a_sweeper_that_only_stands_by_is_told_of(calm: State, tmp_path: Path) -> None:
-    assert_fires("TopogateNoLeader", calm.but(SWEEPER, sweeper_series(leads=False)), tmp_path)
-    assert_fires("TopogateNoLeader", calm.but(SWEEPER, None), tmp_path)
+def _allow_all_but_jobs(cluster: Cluster, role: str, namespace: str) -> None:
+    rules = [
+        {"apiGroups": [""], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": ["topogate.io", "apps", "policy"],
+            "resources": ["*"],
+            "verbs": ["get", "list", "watch"],
+        },
+    ]
+    api, group = cluster.api(), "/apis/rbac.authorization.k8s.io/v1"
+    api.request("POST", f"{group}/clusterroles", body={"metadata": {"name": role}, "rules": rules})
+    binding = {
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    api.request("POST", f"{group}/clusterrolebindings", body=binding)
 
 
-def test_a_leader_that_has_not_read_everything_is_told_of(calm: State, tmp_path: Path) -> None:
-    assert_fires("TopogateNotSynced", calm.but(SWEEPER, sweeper_series(knows=False)), tmp_path)
+def test_gpu_nodes_without_labels_are_told_of(at_work: AtWork, tmp_path: Path) -> None:
+    gpus = {"nvidia.com/gpu": "8"}
+    bare = {"metadata": {"name": "bare"}, "status": {"allocatable": gpus, "capacity": gpus}}
+    at_work.cluster.api().request("POST", "/api/v1/nodes", body=bare)
+    try:
+        series = scraped(at_work.cluster, at_work.sweeper, "topogate_unplaced_gpu_nodes 1")
+    finally:
+        at_work.cluster.api().request("DELETE", "/api/v1/nodes/bare")
+    assert_fires("TopogateLabelerAbsent", at_work.calm.but(SWEEPER, series), tmp_path)
 
 
-def test_gpu_nodes_without_labels_are_told_of(calm: State, tmp_path: Path) -> None:
-    unplaced = changed(calm.jobs[SWEEPER], "topogate_unplaced_gpu_nodes", 1)
-    assert_fires("TopogateLabelerAbsent", calm.but(SWEEPER, unplaced), tmp_path)
+def test_a_task_controller_with_a_bad_policy_is_told_of(at_work: AtWork, tmp_path: Path) -> None:
+    good = at_work.tasks_policy.read_text()
+    at_work.tasks_policy.write_text("nonsense: true\n")
+    try:
+        series = scraped(at_work.cluster, at_work.tasks, "topogate_tasks_policy_rejected 1")
+    finally:
+        at_work.tasks_policy.write_text(good)
+    assert_fires("TopogatePolicyRejected", at_work.calm.but(TASKS, series), tmp_path)
 
 
 def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> None:
@@ -145,9 +247,7 @@ def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> 
         ("TopogateUnreadableObjects", SWEEPER, "topogate_unreadable_objects", {"value": 1}),
         ("TopogateEventsDropped", SWEEPER, "topogate_events_dropped_total", {"value": 0, "growth": 1}),
         ("TopogateClassesSilent", WEBHOOK, "topogate_priority_classes_silence_seconds", {"value": 301}),
-        ("TopogateTasksNotLed", TASKS, "topogate_tasks_leading", {"value": 0}),
         ("TopogateTasksNotLed", TASKS, "topogate_tasks_watch_silence_seconds", {"value": 121}),
-        ("TopogatePolicyRejected", TASKS, "topogate_tasks_policy_rejected", {"value": 1}),
         (
             "TopogateAllocatorAmbiguous",
             ALLOCATOR,
@@ -167,13 +267,6 @@ def test_an_alert_fires_when_its_series_says_so(
     name: str, job: str, series: str, more: dict[str, Any], calm: State, tmp_path: Path
 ) -> None:
     assert_fires(name, calm.but(job, changed(calm.jobs[job], series, **more)), tmp_path)
-
-
-def test_kinds_of_workloads_that_may_not_be_read_are_told_of(calm: State, tmp_path: Path) -> None:
-    """While all can be read there is no such series."""
-    refused = Series("topogate_refused_owners", (("resource", "jobsets.jobset.x-k8s.io"),), 1)
-    state = calm.but(SWEEPER, (*calm.jobs[SWEEPER], refused))
-    assert_fires("TopogateOwnersRefused", state, tmp_path)
 
 
 def test_every_alert_is_fired_by_a_test() -> None:

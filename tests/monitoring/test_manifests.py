@@ -1,6 +1,7 @@
 """The component `monitoring` builds, and its monitors reach the ports that the programs have."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from hack.local.build import ROOT
-from hack.local.cluster import Cluster
+from hack.local.cluster import Cluster, ClusterError
 from tests.monitoring.scrapes import COMPONENT
 
 MONITORS = list(yaml.safe_load_all((COMPONENT / "podmonitors.yaml").read_text()))
@@ -40,6 +41,27 @@ def test_a_monitor_selects_one_program_and_a_port_that_it_has(monitor: dict[str,
     assert endpoint["port"] in ports(workload)
     job = next(each for each in endpoint["relabelings"] if each["targetLabel"] == "job")
     assert job["replacement"] == monitor["metadata"]["name"]
+
+
+@pytest.fixture
+def operator(cluster: Cluster, defined: list[str]) -> Cluster:
+    """An API server that knows the documented fields of the Prometheus operator's objects."""
+    text = (Path(__file__).parent / "definitions.yaml").read_text()
+    for each in yaml.safe_load_all(text):
+        defined.append(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{each['metadata']['name']}")
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    return cluster
+
+
+def test_the_api_server_takes_the_monitors_and_rules_under_strict_validation(operator: Cluster) -> None:
+    namespace = {"metadata": {"name": "topogate-system"}}
+    operator.api().request("POST", "/api/v1/namespaces", body=namespace)
+    for file in ("podmonitors.yaml", "rules.yaml"):
+        operator.kubectl("apply", "--validate=strict", "--dry-run=server", "-f", str(COMPONENT / file))
+        wrong = re.sub(r"\bspec:\n", "spec:\n  specs: {}\n", (COMPONENT / file).read_text(), count=1)
+        with pytest.raises(ClusterError, match="specs"):
+            operator.kubectl("apply", "--validate=strict", "--dry-run=server", "-f", "-", stdin=wrong)
 
 
 def test_the_component_builds_on_the_overlay(control_plane: Cluster, tmp_path: Path) -> None:
