@@ -181,6 +181,28 @@ def test_exec_hands_on_what_chooses_the_cluster_and_the_command(tmp_path: Path) 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["exec t -r 1 -- ls -l --", "exec -r 1 t -- ls -l --", "run -m h100 -- ls -l --", "run -- ls -l --"],
+)
+def test_what_stands_behind_two_dashes_is_the_command(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[argparse.Namespace] = []
+
+    def started(options: argparse.Namespace) -> int:
+        seen.append(options)
+        return 0
+
+    for module in (enter, run):
+        monkeypatch.setattr(module, "run", started)
+    assert main.main(words.split()) == 0
+    assert seen[0].words == ["ls", "-l", "--"]
+
+
+def test_two_dashes_where_no_command_is_wanted_end_the_options(tmp_path: Path) -> None:
+    assert main.main(["ps", "--kubeconfig", str(tmp_path / "none"), "--", "t"]) == 1
+    assert main.main(["logs", "--kubeconfig", str(tmp_path / "none"), "--", "t"]) == 1
+
+
 def test_without_a_kubeconfig_kubectl_reads_those_that_we_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", f"one{os.pathsep}two")
     options = argparse.Namespace(command="attach", kubeconfig=None, context=None, container=None)

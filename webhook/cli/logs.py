@@ -35,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from webhook.kube.client import ApiError
+
     api = session.connect(options, brief=True)
     work = works.find(api, session.namespace_of(options), options.name)
     if options.follow:
@@ -53,8 +55,14 @@ def _run(options: argparse.Namespace) -> int:
         if not (pod.get("status") or {}).get("containerStatuses"):
             complain(f"topogate logs: worker {rank} has not started")
             continue
+        try:
+            text = api.request("GET", _path(pod), query=_query(options), timeout_seconds=60)
+        except ApiError as error:
+            if error.status != 400:  # as of a container that is yet to start: the others have begun perhaps
+                raise
+            complain(f"topogate logs: worker {rank}: {session.sentence_of(error)}")
+            continue
         found = True
-        text = api.request("GET", _path(pod), query=_query(options), timeout_seconds=60)
         for line in text.decode(errors="replace").splitlines():
             print(_prefixed(rank, line, work.workers))
     return 0 if found else 1

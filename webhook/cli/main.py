@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "certs": "issue and rotate the certificates of the webhook",
     "completion": "print the completion of bash, zsh or fish",
 }
+_WITH_COMMAND: Final = ("run", "exec")
 _MODULES: Final = {"exec": "enter", "attach": "enter", "stop": "stopping", "restart": "stopping"}
 
 
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     module = importlib.import_module(_module(chosen)) if chosen in COMMANDS else None
     if module is not None:
         module.add_parser(subparsers)
-    options = parser.parse_args(words)
+    options = _parsed(parser, words) if chosen in _WITH_COMMAND else parser.parse_args(words)
     assert module is not None, "argparse ends the program where no command is known"
     try:
         return int(module.run(options))
@@ -56,6 +57,18 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, and nobody is left to tell
         return 0
+
+
+def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """The options of run and exec. What stands behind "--" is the command.
+
+    argparse would take no such command where an option stands between it and another argument, as in
+    `exec NAME --rank 1 -- ls`.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:end])
+    options.words = [*options.words, *words[end + 1 :]]
+    return options
 
 
 def _module(command: str) -> str:
