@@ -1,9 +1,10 @@
 """What the page costs: drawing the cluster, serving a viewer, and the time until a browser shows it.
 
-Synthetic nodes with 8 GPUs, a tenth of them used, without an API server. "first" is the drawing after the
-start, "again" one in which nothing has changed, both in CPU time; "viewer" the server's CPU time for a
-picture and the nodes of one block, "sent" its size; "shown" the time in a headless Chromium from the address
-to the first domain on the screen, left out where none is installed.
+Synthetic nodes with 8 GPUs, a tenth of them used, and a gang that waits, without an API server. "first" is
+the drawing after the start, "again" one in which nothing has changed, both in CPU time; "viewer" the server's
+CPU time for what a browser asks at each version: a picture, the nodes of one block, a gang of 64 pods that
+waits, and what is new of the history; "sent" its size; "shown" the time in a headless Chromium from the
+address to the first domain on the screen, left out where none is installed.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from werkzeug.serving import make_server
 from hack.local import nodes
 from hack.local.controlplane import free_port
 from tests.browser.conftest import CHROMIUM, FLAGS
-from tests.ui.scenes import COUNTING, SECRET, SETTINGS, NoEvents, StillLive, bound_pod
+from tests.ui.scenes import COUNTING, SECRET, SETTINGS, NoEvents, StillLive, bound_pod, waiting_job
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node
@@ -34,10 +35,11 @@ from webhook.ui.live import Artist, Live, Scene
 from webhook.ui.pages import PageDependencies
 
 BLOCK: Final = 500
+GANG: Final = 64
 
 
 def synthetic(count: int) -> ClusterReading:
-    """Nodes in blocks of BLOCK, a bound pod on every tenth."""
+    """Nodes in blocks of BLOCK, a bound pod on every tenth, and a gang that waits."""
     grid = nodes.grid(nodes.Shape(count, max(1, count // BLOCK), 10))
     made: dict[str, Node] = {}
     for node in grid:
@@ -45,7 +47,7 @@ def synthetic(count: int) -> ClusterReading:
         body["metadata"]["uid"] = node.name
         made[node.name] = msgspec.convert(body, Node)
     pods = tuple(bound_pod(f"p{number}", name) for number, name in enumerate(list(made)[::10]))
-    return ClusterReading(pods, made, {}, lambda _: OwnerSays())
+    return ClusterReading((*pods, *waiting_job(GANG)), made, {}, lambda _: OwnerSays(GANG))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -90,12 +92,14 @@ def measure(count: int, repeats: int) -> str:
     scene = artist.scene()
     client = app_of(scene).test_client()
     client.set_cookie(COOKIE, SECRET, domain="localhost")
-    domain = scene.picture.domains[0].id
-    size = len(client.get("/api/picture").data) + len(client.get(f"/api/nodes?domain={domain}").data)
+    domain, gang = scene.picture.domains[0].id, scene.gangs[0].id
+    paths = ["/api/picture", f"/api/nodes?domain={domain}", f"/api/gang?id={gang}"]
+    paths.append(f"/api/history?since={scene.at}")
+    size = sum(len(client.get(path).data) for path in paths)
 
     def look() -> None:
-        client.get("/api/picture")
-        client.get(f"/api/nodes?domain={domain}")
+        for path in paths:
+            client.get(path)
 
     viewer = statistics.median(seconds(look) for _ in range(repeats))
     browser = shown(scene)
