@@ -12,6 +12,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
+from webhook.kube.placements import Placement
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -94,6 +95,15 @@ def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
     text = said(cluster([pod]), "p")
     assert "Note: topogate does not model resource claims" in text
     assert "Note: topogate does not know on which nodes its volumes can be used (data)" in text
+
+
+def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> None:
+    status = {"state": "Waiting", "held": ["node-b0-s0-h00"], "heldUntil": "2026-01-01T00:30:00Z"}
+    body = {"metadata": {"namespace": "theirs", "name": "p"}, "spec": {"gang": "Job/big"}, "status": status}
+    there = dataclasses.replace(
+        cluster(job_pods(2)), placements={"theirs/p": msgspec.convert(body, Placement)}
+    )
+    assert "Nodes that other gangs hold: 1 for theirs/Job/big until 2026-01-01T00:30:00Z." in said(there)
 
 
 def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:

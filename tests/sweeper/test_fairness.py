@@ -1,5 +1,6 @@
 """What waiting gangs cost the others: a bounded time of each pass, and a bounded part of the cluster."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import placing
+from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.settings import Settings
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -107,6 +109,51 @@ def test_who_is_kept_out_is_told_by_whom_and_until_when() -> None:
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
     (said,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "s"]
     assert "held for gangs that have waited longer: 8 for ns/Gang/big until " in said
+
+
+def of(namespace: str, name: str, **more: Any) -> Any:
+    """A young pod of some namespace."""
+    return gpu_pod(
+        name, metadata={"creationTimestamp": "2026-01-02T00:00:00Z", "namespace": namespace}, **more
+    )
+
+
+def test_who_is_kept_out_by_another_namespace_is_told_so_without_names() -> None:
+    pods = [*waiting_gang("big", 8), BUSY, of("theirs", "s"), small("t")]
+    case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
+    said = {each.gang.key.name: each.reason for each in case.one().verdicts}
+    assert "waited longer: 8 for a gang of another namespace until " in said["s"]
+    assert "big" not in said["s"]
+    assert "waited longer: 8 for ns/Gang/big until " in said["t"], "though it asks the same"
+
+
+def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name() -> None:
+    until = datetime(2026, 1, 1, tzinfo=UTC)
+    held = {f"ns/Job/{name}": Held(frozenset(name), 0, 1, until) for name in "abcd"}
+    assert told(held, "n") == (
+        "nodes are held for gangs that have waited longer: "
+        + ", ".join(["1 for a gang of another namespace until 00:00 UTC"] * 3)
+        + " and 1 more gangs"
+    )
+
+
+def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
+    pods = []
+    for namespace, name in (("ns", "first"), ("theirs", "second")):
+        annotations = {"topogate.io/gang": name, "topogate.io/gang-size": "2"}
+        pods += [
+            gpu_pod(
+                f"{name}-{gpus}", gpus=gpus, metadata={"namespace": namespace, "annotations": annotations}
+            )
+            for gpus in (9, 10)
+        ]
+    said = {
+        each.gang.key.namespace: each.reason
+        for each in Placing(Nodes(2, *pods, gpus=8), Settings()).one().verdicts
+    }
+    assert "first-9" in said["ns"]
+    assert "second-9" in said["theirs"]
+    assert "first" not in said["theirs"]
 
 
 @pytest.mark.parametrize(("seconds", "fits"), [(99, True), (101, False), (None, False)])

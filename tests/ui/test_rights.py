@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from flask import Response
 from flask.testing import FlaskClient
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
+from webhook.kube.placements import Placement
 from webhook.ui.access import CurrentViewer
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
 from webhook.ui.rights import BELIEVED_SECONDS, Answers, Gatekeeper, Viewer
@@ -89,6 +91,16 @@ def test_the_explanation_of_a_gang_does_not_name_victims_of_others() -> None:
     text = page.get(f"/api/gang?id={gang}").text
     assert "it fits when 1 other pods end" in text
     assert "their" not in text.replace("their own", "")
+
+
+def test_a_gang_of_others_that_holds_nodes_has_no_name() -> None:
+    status = {"state": "Waiting", "held": [FIRST]}
+    body = {"metadata": {"namespace": "theirs"}, "spec": {"gang": "Job/their-job"}, "status": status}
+    pods = waiting_job(9, job="my-job", namespace="mine")
+    scene = scene_of(cluster_of(pods, {"theirs/p": msgspec.convert(body, Placement)}))
+    text = page_of(scene, Granted(MINE)).get(f"/api/gang?id={scene.gangs[0].id}").text
+    assert f"Nodes that other gangs hold: 1 for {HIDDEN}." in text
+    assert "their-" not in text
 
 
 def test_a_namespace_without_a_gang_is_asked_about_as_well() -> None:

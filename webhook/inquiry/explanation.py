@@ -19,7 +19,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 _NAMED: Final = 3
-"""Pods in a wrong place that are named."""
+"""Pods in a wrong place, and gangs that hold nodes, that are named."""
 
 
 class ExplainError(Exception):
@@ -75,6 +75,8 @@ def explain_gated(
     placement = view.placements.get(gang.key.placement_key)
     if placement is not None and placement.status.reason:
         yield f"Last try: {placement.status.reason}"
+    if holders := _holders(gang, view, named):
+        yield f"Nodes that other gangs hold: {holders}."
     if pod.metadata.uid in view.planned:
         yield f"It is planned on node {view.planned[pod.metadata.uid].node} and about to be released."
         return
@@ -89,6 +91,22 @@ def explain_gated(
     yield from _said(now, gang, snapshot, settings, named)
     if isinstance(now.answer, NoFit):
         yield from _misplaced(gang, view, snapshot, settings.options, named)
+
+
+def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
+    """Who holds how many nodes, with the names that the sweeper keeps from other namespaces."""
+    others = [
+        (named(f"{each.metadata.namespace}/{each.spec.gang}"), each)
+        for key, each in sorted(view.placements.items())
+        if each.holding and key != gang.key.placement_key
+    ]
+    found = [
+        f"{len(each.holding)} for {name}"
+        + (f" until {each.status.held_until}" if each.status.held_until else "")
+        for name, each in others[:_NAMED]
+    ]
+    more = f" and {len(others) - _NAMED} more gangs" if len(others) > _NAMED else ""
+    return ", ".join(found) + more
 
 
 @dataclass(frozen=True)

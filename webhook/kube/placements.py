@@ -84,6 +84,11 @@ class Placement(Struct, frozen=True):
     status: PlacementStatus = PlacementStatus()
 
     @property
+    def holding(self) -> list[str]:
+        """Nodes that are held for the gang: it has waited long, or pods of it are yet to be made."""
+        return self.status.held or ([] if self.is_complete else self.spec.kept)
+
+    @property
     def is_complete(self) -> bool:
         """Whether the gang has been bound as a whole since it last began anew.
 

@@ -144,9 +144,8 @@ def held_nodes(view: View) -> dict[str, Holder]:
     """Node -> for which gang it is held: one that has waited long, or whose later pods are yet to be made."""
     found: dict[str, Holder] = {}
     for placement in view.placements.values():
-        names = placement.status.held or (() if placement.is_complete else placement.spec.kept)
         holder = f"{placement.metadata.namespace}/{placement.spec.gang}", placement.status.held_until
-        found.update((name, holder) for name in names)
+        found.update((name, holder) for name in placement.holding)
     return found
 
 

@@ -25,7 +25,7 @@ from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, Reservations, told
-from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round
+from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round, Said, joined
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.decide.urgency import (
     held_by_others,
@@ -207,9 +207,10 @@ class Placer:
         view = now.view
         asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
-        if shape in now.no_fit:
-            name, sentence, cause = now.no_fit[shape]
-            now.waits(gang, sentence.replace(name, str(gang.key), 1), cause)
+        kept_out = told(holders, gang.key.namespace)
+        alike = now.no_fit.get(shape)
+        if alike is not None and (sentence := alike.told_of(gang.key)):
+            now.waits(gang, joined(sentence, kept_out), alike.cause)
             memory.no_fit = failure
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
@@ -234,14 +235,13 @@ class Placer:
         if not has_enough(gang, waiting):
             self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
-        parts = so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang), told(holders)
-        sentence = "; ".join(filter(None, parts))
+        sentence = joined(so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang))
         if now.budget.exhausted or not answer.proven:
             cause = Cause.UNDECIDED
         else:
             cause = Cause.HELD if holders else Cause.NO_ROOM
-        now.waits(gang, sentence, cause)
-        now.no_fit[shape] = asked.gang.name, sentence, cause
+        now.waits(gang, joined(sentence, kept_out), cause)
+        now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
         memory.no_fit = failure
         return None
 

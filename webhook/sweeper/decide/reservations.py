@@ -172,13 +172,24 @@ def most_nodes(view: View, settings: Settings) -> int:
     return max(1, int(usable * share)) if share > 0 else 0
 
 
-def told(holders: Mapping[str, Held]) -> str:
-    """A sentence for those who are kept out, "" if nobody holds anything."""
+def told(holders: Mapping[str, Held], namespace: str) -> str:
+    """A sentence for a namespace whose gang is kept out, "" if nobody holds anything.
+
+    holders: by "namespace/kind/name", of which those of other namespaces are not named: who may read that
+    namespace's Placements finds there which of its gangs holds which nodes.
+    """
     if not holders:
         return ""
-    shown = [f"{len(held.nodes)} for {key} until {held.ends:%H:%M} UTC" for key, held in holders.items()]
+    shown = [
+        f"{len(held.nodes)} for {_name(key, namespace)} until {held.ends:%H:%M} UTC"
+        for key, held in holders.items()
+    ]
     more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
     return f"nodes are held for gangs that have waited longer: {', '.join(shown[:_NAMED])}{more}"
+
+
+def _name(holder: str, namespace: str) -> str:
+    return holder if holder.startswith(f"{namespace}/") else "a gang of another namespace"
 
 
 def longest_run(waiting: Iterable[Pod]) -> float:

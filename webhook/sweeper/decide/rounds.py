@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
-from webhook.placement import Assignment, Budget, NoFit, Snapshot
+from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
 from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.turns import Turns
@@ -42,6 +43,27 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Said:
+    """What a gang was told that found no place, for those that ask the same."""
+
+    to: GangKey
+    asked: Gang
+    sentence: str
+    cause: Cause
+
+    def told_of(self, gang: GangKey) -> str:
+        """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""
+        if gang.namespace != self.to.namespace and self._names_pods:
+            return ""
+        return self.sentence.replace(self.asked.name, str(gang), 1)
+
+    @cached_property
+    def _names_pods(self) -> bool:
+        rest = self.sentence.replace(self.asked.name, "", 1)
+        return any(member.name in rest for member in self.asked.members)
+
+
+@dataclass(frozen=True)
 class Ground:
     """What gangs are placed on in one pass.
 
@@ -70,7 +92,7 @@ class Round:
     due_seconds: float
     assumed: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=lambda: Budget(0))
-    no_fit: dict[Hashable, tuple[str, str, Cause]] = field(default_factory=dict)
+    no_fit: dict[Hashable, Said] = field(default_factory=dict)
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -87,3 +109,8 @@ class Round:
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """The gang has no place, and why."""
         self.verdicts.append(Verdict(gang, reason, cause))
+
+
+def joined(*parts: str) -> str:
+    """A sentence of those that are not empty."""
+    return "; ".join(filter(None, parts))
