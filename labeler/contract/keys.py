@@ -64,8 +64,41 @@ GCE_TOPOLOGY: Final = (
 )
 """Written by GKE itself from 1.31 on."""
 
-TOPOLOGY_FAMILIES: Final = (GCE_TOPOLOGY, PRERELEASE_TOPOLOGY)
-"""A node belongs to the first family whose labels it has complete."""
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+NVLINK_CLIQUE: Final = "nvidia.com/gpu.clique"
+"""Written by NVIDIA's GPU feature discovery: the NVLink domain of a node."""
+
+TOPOGRAPH_TIERS: Final = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
+"""Written by topograph: switches, tier 0 is nearest the node."""
+TOPOGRAPH_ACCELERATOR: Final = "accelerator.topograph.run/domain"
+TOPOGRAPH_OLDER: Final = (
+    "network.topology.nvidia.com/spine",
+    "network.topology.nvidia.com/leaf",
+    "network.topology.nvidia.com/accelerator",
+)
+
+COREWEAVE_FABRIC: Final = ("backend.coreweave.cloud/fabric", "backend.coreweave.cloud/leafgroup")
+COREWEAVE_INFINIBAND: Final = ("ib.coreweave.cloud/superpod", "ib.coreweave.cloud/leafgroup")
+COREWEAVE_NVLINK: Final = "ds.coreweave.com/nvlink.domain"
+
+TOPOLOGY_FAMILIES: Final = (
+    GCE_TOPOLOGY,
+    PRERELEASE_TOPOLOGY,
+    (TOPOGRAPH_TIERS[0], NVLINK_CLIQUE, HOSTNAME_LABEL),
+    (TOPOGRAPH_TIERS[0], TOPOGRAPH_ACCELERATOR, HOSTNAME_LABEL),
+    (*TOPOGRAPH_TIERS, HOSTNAME_LABEL),
+    (COREWEAVE_FABRIC[0], COREWEAVE_NVLINK, HOSTNAME_LABEL),
+    (*COREWEAVE_FABRIC, HOSTNAME_LABEL),
+    (*COREWEAVE_INFINIBAND, HOSTNAME_LABEL),
+    (TOPOGRAPH_OLDER[0], TOPOGRAPH_OLDER[2], HOSTNAME_LABEL),
+    (*TOPOGRAPH_OLDER[:2], HOSTNAME_LABEL),
+    (ZONE_LABEL, NVLINK_CLIQUE, HOSTNAME_LABEL),
+    (ZONE_LABEL, HOSTNAME_LABEL, HOSTNAME_LABEL),
+)
+"""A node belongs to the first family whose labels it has complete. A level that a family lacks repeats the
+key of its next finer one, so that each domain of that one stands alone at it.
+"""
 
 LEVEL_NAMES: Final = ("block", "subblock", "host")
 """What people call the levels, coarsest first; the names that topology wishes use."""
@@ -149,7 +182,6 @@ TAS_PCI_GROUP: Final = "PCI_GROUP"
 
 # --- well-known keys of Kubernetes ----------------------------------------------------------------
 
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"

@@ -29,6 +29,7 @@ class Topology:
     """The label families that place a node, coarsest level first, and what people call their levels.
 
     A node uses the first family whose labels it has complete. Below the last level is always the node itself.
+    A level that a family lacks has the key of its next finer one.
     """
 
     families: tuple[tuple[str, ...], ...] = keys.TOPOLOGY_FAMILIES
@@ -46,6 +47,8 @@ class Topology:
     def path(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
         """A node's place: family number and level values, coarsest first; None without a full family."""
         for number, family in enumerate(self.families):
+            if not labels.get(family[0]):
+                continue  # most families of most nodes
             values = tuple(labels.get(key, "") for key in family)
             if all(values):
                 return (str(number), *values)
@@ -61,15 +64,18 @@ class Topology:
     def level(self, name: str) -> int:
         """Number of a level by its name or one of its label keys, 0 the coarsest; node is the last.
 
-        Raises PlacementError for a name that is none.
+        Raises PlacementError for a name that is none, or a key that is not of the same level in all families.
         """
         if name in self.level_names:
             return self.level_names.index(name)
         if name in ("node", keys.HOSTNAME_LABEL):
             return len(self.level_names)
-        for family in self.families:
-            if name in family:
-                return family.index(name)
+        found = {family.index(name) for family in self.families if name in family}
+        if len(found) == 1:
+            return found.pop()
+        if found:
+            meant = " and ".join(self.level_names[level] for level in sorted(found))
+            raise PlacementError(f"{name} is a key of several levels, {meant}: name the level instead")
         known = ", ".join((*self.level_names, "node"))
         raise PlacementError(f"topology level {name!r} is unknown; the levels here are {known}")
 

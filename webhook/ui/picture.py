@@ -6,14 +6,14 @@ of their resource, and are shown one by one inside their node.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot
+from webhook.placement import Snapshot, Topology
 from webhook.placement.names import natural
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpus import Counting
@@ -97,7 +97,7 @@ class DomainTile(Shown, frozen=True):
 
 
 class Picture(Shown, frozen=True):
-    """All of it. levels: names, coarsest first; families: the label family of each path's first part."""
+    """All of it. levels: names, coarsest first; families: see family_names; a path begins with the number."""
 
     levels: list[str]
     families: list[str]
@@ -118,12 +118,28 @@ def draw(view: View, snapshot: Snapshot, counting: Counting) -> Picture:
     topology = snapshot.topology
     return Picture(
         levels=list(topology.level_names),
-        families=[family[0].rpartition("/")[0] or family[0] for family in topology.families],
+        families=family_names(topology, {state.path[0] for state in snapshot.nodes.values() if state.path}),
         domains=sum_domains(tiles.values()),
         nodes=tiles,
         models=sorted({tile.model for tile in tiles.values() if tile.model}),
         unreadable=len(view.nodes) - len(snapshot.nodes),
     )
+
+
+def family_names(topology: Topology, used: Set[str]) -> list[str]:
+    """What to call each family, "" for those of no node: by the prefix of its keys, or by more where two
+    share that. used: numbers of the others, as paths begin with.
+    """
+    prefixes = [
+        family[0].rpartition("/")[0] or family[0] if str(number) in used else ""
+        for number, family in enumerate(topology.families)
+    ]
+    return [
+        prefix
+        if prefixes.count(prefix) == 1 or not prefix
+        else f"{prefix}, {family[min(1, len(family) - 1)]}"
+        for prefix, family in zip(prefixes, topology.families, strict=True)
+    ]
 
 
 def _pods_by_node(view: View) -> dict[str, list[tuple[Pod, str]]]:

@@ -10,7 +10,7 @@ const GAP = 4;
 /** Draw the map. state: what main.js holds; open: called with a block's id; show: with a domain's id. */
 export function drawMap(state, { open, show }) {
   const { picture } = state;
-  choices(byId("family"), [["", "all"], ...picture.families.map((name, number) => [String(number), name])]);
+  choices(byId("family"), [["", "all"], ...picture.families.map((name, number) => [String(number), name]).filter(([, name]) => name)]);
   choices(byId("model"), [["", "all"], ...picture.models.map((name) => [name, name])]);
   const family = byId("family").value;
   const tops = picture.domains.filter((each) => each.level === 0 && (!family || each.id.startsWith(`${family}/`)));

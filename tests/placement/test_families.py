@@ -1,0 +1,96 @@
+"""Nodes of different label families in one cluster, whose trees are not of one depth."""
+
+import pytest
+
+from labeler.contract import keys
+from tests.placement.small import gang_of, placed, pod_class
+from webhook.placement import Gang, NodeInfo, NoFit, PlacementError, Snapshot, Topology, place
+
+ZONE, CLIQUE, HOST = keys.ZONE_LABEL, keys.NVLINK_CLIQUE, keys.HOSTNAME_LABEL
+TIER_1, TIER_0 = keys.TOPOGRAPH_TIERS
+
+
+def node(name: str, cpu: int = 1, **labels: str) -> NodeInfo:
+    return NodeInfo(name, {HOST: name, **labels}, allocatable={"cpu": 1000 * cpu, "pods": 110})
+
+
+def labelled(name: str, labels: dict[str, str], cpu: int = 1) -> NodeInfo:
+    return node(name, cpu, **labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        (dict(zip(keys.GCE_TOPOLOGY, "bsh", strict=True)) | {CLIQUE: "c", ZONE: "z"}, ("b", "s", "h")),
+        (dict(zip(keys.PRERELEASE_TOPOLOGY, "bsh", strict=True)) | {ZONE: "z"}, ("b", "s", "h")),
+        ({TIER_1: "t1", TIER_0: "t0", CLIQUE: "c", ZONE: "z"}, ("t1", "c", "n")),
+        ({TIER_1: "t1", TIER_0: "t0", keys.TOPOGRAPH_ACCELERATOR: "a"}, ("t1", "a", "n")),
+        ({TIER_1: "t1", TIER_0: "t0", ZONE: "z"}, ("t1", "t0", "n")),
+        ({keys.COREWEAVE_FABRIC[0]: "f", keys.COREWEAVE_FABRIC[1]: "l", ZONE: "z"}, ("f", "l", "n")),
+        (
+            {keys.COREWEAVE_FABRIC[0]: "f", keys.COREWEAVE_FABRIC[1]: "l", keys.COREWEAVE_NVLINK: "d"},
+            ("f", "d", "n"),
+        ),
+        (dict(zip(keys.COREWEAVE_INFINIBAND, "sl", strict=True)) | {ZONE: "z"}, ("s", "l", "n")),
+        (dict(zip(keys.TOPOGRAPH_OLDER, "sla", strict=True)), ("s", "a", "n")),
+        (dict(zip(keys.TOPOGRAPH_OLDER[:2], "sl", strict=True)), ("s", "l", "n")),
+        ({ZONE: "z", CLIQUE: "c"}, ("z", "c", "n")),
+        ({ZONE: "z"}, ("z", "n", "n")),
+        ({TIER_0: "t0"}, None),
+        ({}, None),
+    ],
+)
+def test_a_node_s_place_is_that_of_its_first_complete_family(
+    labels: dict[str, str], place: tuple[str, ...] | None
+) -> None:
+    found = Topology().path({HOST: "n", **labels})
+    assert (None if found is None else found[1:]) == place
+
+
+def pools() -> list[NodeInfo]:
+    """A pool of two racks of NVLink, and one of which the zone alone is known."""
+    racks = [
+        labelled(f"r{rack}-{n}", {ZONE: "z", CLIQUE: f"clique-{rack}"}) for rack in range(2) for n in range(3)
+    ]
+    return [*racks, *(labelled(f"plain-{n}", {ZONE: "z"}) for n in range(6))]
+
+
+@pytest.mark.parametrize(
+    ("level", "count", "names"),
+    [
+        ("subblock", 3, {"r0"}),
+        (CLIQUE, 3, {"r0"}),
+        ("block", 6, {"r0", "r1"}),
+        (None, 3, {"r0"}),
+    ],
+)
+def test_pools_of_different_depth_are_placed_side_by_side(
+    level: str | None, count: int, names: set[str]
+) -> None:
+    found = placed(gang_of(count, required_level=level), Snapshot.build(pools(), []))
+    assert {name.partition("-")[0] for name in found.nodes.values()} == names
+    assert found.proven
+
+
+def test_a_level_that_a_family_lacks_is_its_next_finer_one() -> None:
+    plain = [each for each in pools() if each.name.startswith("plain")]
+    snapshot = Snapshot.build([*plain, labelled("large", {ZONE: "z"}, cpu=3)], [])
+    found = placed(gang_of(3, required_level="subblock"), snapshot)
+    assert set(found.nodes.values()) == {"large"}
+    none = place(gang_of(2, pod_class(2), required_level="subblock"), snapshot)
+    assert isinstance(none, NoFit)
+    assert placed(gang_of(3, pod_class(), required_level="block"), snapshot).objective.domains == (1, 1, 1, 1)
+
+
+def test_a_key_that_is_of_several_levels_is_no_name_of_one() -> None:
+    topology = Topology((("a", "b"), ("b", "c")), ("block", "rack"))
+    gang = Gang("g", gang_of(1).members, required_level="b")
+    with pytest.raises(PlacementError, match="b is a key of several levels, block and rack: name the level"):
+        place(gang, Snapshot.build([node("n", a="x", b="y")], [], topology))
+    assert (topology.level("a"), topology.level("c"), Topology().level(HOST)) == (0, 1, 3)
+
+
+def test_every_key_of_the_shipped_families_names_one_level() -> None:
+    for family in keys.TOPOLOGY_FAMILIES:
+        for key in family:
+            assert Topology().level(key) in (0, 1, 2, 3)
