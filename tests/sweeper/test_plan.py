@@ -111,19 +111,11 @@ def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:
     assert plan.plan_spec(gang, None, added).attempt == 0
 
 
-def test_a_gangs_placement_belongs_to_the_gangs_controller() -> None:
-    (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1))
-    assert plan.plan_metadata(gang)["ownerReferences"] == [
-        {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "ns-train"}
-    ]
-
-
-def test_a_gang_of_several_controllers_belongs_to_none_of_them() -> None:
-    both = {keys.GANG_ANNOTATION: "both"}
-    (gang,) = gather(
-        [job_pod(0, "a", annotations=both), job_pod(0, "b", annotations=both)], [], lambda _: OwnerSays(2)
-    )
-    assert "ownerReferences" not in plan.plan_metadata(gang)
+@pytest.mark.parametrize("kind", ["Job", "ConfigMap"])
+def test_a_placement_is_collected_with_nothing_that_the_author_of_its_pods_may_delete(kind: str) -> None:
+    owner = {"apiVersion": "v1", "kind": kind, "name": "mine", "uid": "u", "controller": True}
+    (gang,) = gather([decode(pod_json(metadata={"ownerReferences": [owner]}))], [], lambda _: OwnerSays(1))
+    assert plan.plan_metadata(gang).keys() == {"namespace", "name"}
 
 
 # --- beside which pods the waiting ones are to be ---------------------------------------------------------

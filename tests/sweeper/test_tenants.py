@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import Nodes
+from tests.sweeper.cluster import Nodes, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook import logs
 from webhook.kube.objects import Metadata, Pod
@@ -89,12 +89,42 @@ def test_a_pod_whose_author_names_other_nodes_in_other_terms_counts_where_it_was
 def test_a_plan_of_another_namespace_makes_no_pod_one_of_ours(where: str, is_ours: bool) -> None:
     pod = decode(pod_json("a", schedulingGates=[]))
     cluster = Nodes(2, pod)
-    entry = PlannedPod("a", "uid-a", "n1")
-    cluster.placements = {
-        "p": Placement(metadata=Metadata(name="p", namespace=where), spec=PlacementSpec(pods=[entry]))
-    }
+    cluster.placements = one_plan(where)
     view: View = Snapshotter(cluster, Settings()).view()
     assert view.is_ours(pod) is is_ours
+
+
+GATED = [{"name": keys.GATE}]
+
+
+def one_plan(where: str) -> dict[str, Placement]:
+    """Sends pod "a" to n1."""
+    metadata, entry = Metadata(name="p", namespace=where), PlannedPod("a", "uid-a", "n1")
+    return {f"{where}/p": Placement(metadata=metadata, spec=PlacementSpec(pods=[entry]))}
+
+
+def left_on_n1(cluster: Nodes) -> int:
+    snapshotter = Snapshotter(cluster, Settings())
+    return snapshotter.snapshot(snapshotter.view()).nodes["n1"].free[GPU]
+
+
+@pytest.mark.parametrize(
+    ("where", "gates", "left"),
+    [
+        ("ns", [], 0),
+        ("ns", [{"name": keys.GATE}], 0),
+        ("another", [], 8),
+        ("another", [{"name": keys.GATE}], 8),
+    ],
+    ids=["released", "planned", "released, by nobody's plan", "planned by another namespace"],
+)
+def test_a_pod_takes_room_from_its_plan_to_its_end_and_by_a_plan_of_its_own_namespace_alone(
+    where: str, gates: list[dict[str, str]], left: int
+) -> None:
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term("n1")]}}}
+    cluster = Nodes(2, gpu_pod("a", gpus=8, schedulingGates=gates, affinity=affinity), gpus=8)
+    cluster.placements = one_plan(where)
+    assert left_on_n1(cluster) == left
 
 
 @pytest.mark.parametrize(
@@ -160,6 +190,11 @@ def test_a_gang_is_as_urgent_as_those_that_wait_whatever_class_joins_it(lender: 
     released = [] if lender.spec.scheduling_gates else [lender]
     (gang,) = gather(gated, released, lambda _: OwnerSays())
     assert gang.priority == 1, what
+
+
+def test_a_gang_is_no_less_urgent_for_one_of_a_low_class_that_runs_already() -> None:
+    (gang,) = gather([member("a", 100)], [member("z", 1, gated=False)], lambda _: OwnerSays())
+    assert gang.priority == 100
 
 
 def test_a_gang_of_pods_without_gpus_is_as_urgent_as_they_are() -> None:

@@ -174,6 +174,14 @@ def test_of_two_plans_for_a_pod_the_one_for_its_node_counts() -> None:
     }
 
 
+def test_of_two_plans_for_a_pod_on_one_node_the_newer_counts_however_they_are_called() -> None:
+    """Its author may have changed its gang between them."""
+    older, newer = plan_for(), plan_for(cards="card1")
+    newer.spec.pods[0].annotations[keys.GAS_TIMESTAMP_ANNOTATION] = "1764000000000000001"
+    taken = {frozenset(cards_taken(with_cards({}), *each)) for each in ((older, newer), (newer, older))}
+    assert taken == {frozenset({"card1"})}
+
+
 def test_a_new_plan_for_a_pod_is_seen_though_the_pod_is_the_same() -> None:
     cluster = Cluster(with_cards({}))
     snapshotter = Snapshotter(cluster, Settings())

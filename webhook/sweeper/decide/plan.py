@@ -82,15 +82,13 @@ def spread(nodes: Iterable[str], labels: Mapping[str, Mapping[str, str]], topolo
 
 
 def plan_metadata(gang: PodGang) -> dict[str, Any]:
-    """Name and owner of the gang's Placement: it goes when the gang's controller goes."""
-    metadata: dict[str, Any] = {"namespace": gang.key.namespace, "name": gang.key.placement_name}
-    owners = {pod.metadata.controller for pod in gang.pods}
-    owner = owners.pop() if len(owners) == 1 else None
-    if owner is not None:
-        metadata["ownerReferences"] = [
-            {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-        ]
-    return metadata
+    """Namespace and name of the gang's Placement.
+
+    It has no owner, and is removed by the sweeper once none of its pods is there: a pod that was sent to a
+    node counts there because a Placement says so, and with an owner, which pods name as their authors like,
+    anybody could have it collected before.
+    """
+    return {"namespace": gang.key.namespace, "name": gang.key.placement_name}
 
 
 def _release_order(pod: Pod) -> tuple[str, str]:

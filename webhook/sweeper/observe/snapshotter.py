@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement, PlannedPod
 from webhook.placement import NodeInfo as PlacementNode
@@ -25,6 +26,14 @@ FEWEST_RULES: Final = 16
 """Rules between pods that are told apart however large the cluster is."""
 
 logger = logging.getLogger(__name__)
+
+
+def is_newer(entry: Texts, than: Texts | None) -> bool:
+    """Which of two plans for one pod counts: a pod may have changed its gang between them."""
+    if than is None:
+        return True
+    stamp = keys.GAS_TIMESTAMP_ANNOTATION
+    return entry.get(stamp, "") > than.get(stamp, "")
 
 
 class Objects(Protocol):
@@ -75,15 +84,19 @@ class Snapshotter:
         named: set[tuple[str, str]] = set()
         cards: dict[tuple[str, str, str], Texts] = {}
         planned: dict[str, PlannedPod] = {}
-        for placement in placements.values():
+        for _, placement in sorted(placements.items()):
             for each in placement.spec.pods:
                 named.add((placement.metadata.namespace, each.uid))
-                cards[placement.metadata.namespace, each.uid, each.node] = each.annotations
+                of_cards = placement.metadata.namespace, each.uid, each.node
+                if is_newer(each.annotations, cards.get(of_cards)):
+                    cards[of_cards] = each.annotations
                 node = nodes.get(each.node)
                 # A plan speaks for pods of its own namespace alone, whoever wrote it.
                 is_its_own = waiting.get(each.uid) == placement.metadata.namespace
                 if is_its_own and node is not None and is_usable(node):
-                    planned[each.uid] = each
+                    before = planned.get(each.uid)
+                    if before is None or is_newer(each.annotations, before.annotations):
+                        planned[each.uid] = each
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
         protected = PROTECTED | ignored
         labels = self._settings.gang_labels
