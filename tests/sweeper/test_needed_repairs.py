@@ -12,7 +12,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.evict import evict
-from webhook.sweeper.repair.needed import UNTRIED, NeededRepairs
+from webhook.sweeper.repair.needed import EMPTYING_SECONDS, UNTRIED, NeededRepairs
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -147,34 +147,70 @@ def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     clock = Clock()
     watch = NeededRepairs(SETTINGS, clock)
     pod = released(nominated="n1")
-    for clock.now in (0.0, 1000.0):
+    for clock.now in (0.0, EMPTYING_SECONDS - 1):
         assert watch.find([pod], node(), {"n1"}) == []
-    clock.now = 1299
+    clock.now = EMPTYING_SECONDS + 299
     assert watch.find([pod], node()) == []
-    clock.now = 1599
+    clock.now = EMPTYING_SECONDS + 599
     assert [lost.cause for lost in watch.find([pod], node())] == ["not-bound"]
 
 
-class OneDelete:
-    """Keeps what is sent, and answers with a status."""
+def test_nobody_waits_without_end_for_pods_that_take_theirs_to_end() -> None:
+    clock = Clock()
+    watch = NeededRepairs(SETTINGS, clock)
+    watch.find([released(nominated="n1")], node(), {"n1"})
+    clock.now = EMPTYING_SECONDS
+    (lost,) = watch.find([released(nominated="n1")], node(), {"n1"})
+    assert (lost.cause, lost.node) == ("not-bound", "n1")
 
-    def __init__(self, status: int) -> None:
-        self.status = status
-        self.body: Any = None
+
+class OneDelete:
+    """Keeps what is sent, and answers with these statuses, the last for ever; and a pod as it is now."""
+
+    def __init__(self, *statuses: int, uid: str = "u", node: str = "") -> None:
+        self.statuses = list(statuses)
+        self.bodies: list[Any] = []
+        self.pod = {"metadata": {"uid": uid, "resourceVersion": "8"}, "spec": {"nodeName": node}}
+
+    @property
+    def body(self) -> Any:
+        return self.bodies[-1]
 
     def request(self, _method: str, _path: str, *, body: Any) -> bytes:
-        self.body = body
-        if self.status >= 300:
-            raise ApiError(self.status, "", "refused")
+        self.bodies.append(body)
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        if status >= 300:
+            raise ApiError(status, "", "refused")
         return b"{}"
+
+    def json(self, _method: str, _path: str) -> Any:
+        return self.pod
 
 
 @pytest.mark.parametrize(("status", "went"), [(200, True), (404, True), (409, False), (500, False)])
 def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: bool) -> None:
     # It may have been bound since, and run: our copy may be behind.
-    api = OneDelete(status)
+    api = OneDelete(status, node="n1")
     assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
-    assert api.body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    assert [body["preconditions"] for body in api.bodies] == [{"uid": "u", "resourceVersion": "7"}]
+
+
+@pytest.mark.parametrize(
+    ("now", "went"), [({}, True), ({"node": "n1"}, False), ({"uid": "another"}, False)], ids=str
+)
+def test_a_pod_that_was_written_since_is_deleted_if_it_still_has_no_node(
+    now: dict[str, Any], went: bool
+) -> None:
+    api = OneDelete(409, 200, **now)
+    assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
+    guards = [{"uid": "u", "resourceVersion": version} for version in ("7", "8")]
+    assert [body["preconditions"] for body in api.bodies] == guards[: 1 + went]
+
+
+def test_a_pod_that_is_written_all_the_time_is_left_for_the_next_pass() -> None:
+    api = OneDelete(409)
+    assert not evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"})))
+    assert len(api.bodies) < 5
 
 
 def test_a_pod_of_a_gang_that_goes_back_whole_is_deleted_though_its_status_has_changed_since() -> None:

@@ -16,7 +16,7 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import JobBudgets
-from webhook.sweeper.repair.repair import Repair
+from webhook.sweeper.repair.repair import STAYS_SECONDS, Repair
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -95,6 +95,21 @@ def test_nothing_that_may_still_help_a_running_gang_is_deleted_that_way(others: 
     tried = [released("a", gang="g")] if others[0].status.phase == "Running" else []
     _, orders = after(ABANDON, *tried, *others)
     assert not orders.evictions
+
+
+def test_a_pod_whose_deletion_does_not_come_about_keeps_its_node_s_turn_from_nobody() -> None:
+    """As one that its author writes all the time, or has look like a DaemonSet's."""
+    view = View([], [pod := released("a")], {"n1": NODE}, {}, named={("ns", pod.metadata.uid)})
+    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+    clock = Clock()
+    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+    repair.of_released(view)
+    seen = []
+    for clock.now in (ABANDON, ABANDON + STAYS_SECONDS - 1, ABANDON + STAYS_SECONDS):
+        orders = repair.of_released(view)
+        assert len(orders.evictions) == 1, "it is tried again"
+        seen.append((set(repair.unrepairable), set(repair.blocked), len(orders.warnings)))
+    assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, 1)]
 
 
 # --- going back as a whole ---------------------------------------------------------------------------

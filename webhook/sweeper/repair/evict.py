@@ -1,9 +1,13 @@
 """Delete one pod, if it is still as it was judged."""
 
 import logging
+from typing import Final
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
+
+_TRIES: Final = 3
+"""So often is a pod read again that somebody has written meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -16,23 +20,36 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> bool:
     back as a whole none may be left behind for that: there the uid is enough.
     """
     metadata = pod.metadata
-    guard = {"uid": metadata.uid}
-    if not may_run:
-        guard["resourceVersion"] = metadata.resource_version
-    try:
-        api.request(
-            "DELETE",
-            f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}",
-            body={
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": guard,
-            },
-        )
-    except ApiError as error:
-        if error.status == 404:
+    path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
+    version = "" if may_run else metadata.resource_version
+    for _ in range(_TRIES):
+        guard = {"uid": metadata.uid} | ({"resourceVersion": version} if version else {})
+        try:
+            api.request(
+                "DELETE",
+                path,
+                body={"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard},
+            )
             return True
-        if error.status != 409:  # changed, or another pod by now: judged anew once it has been seen
-            logger.warning("evict_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error))
-        return False
-    return True
+        except ApiError as error:
+            if error.status == 404:
+                return True
+            if error.status != 409:
+                logger.warning(
+                    "evict_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error)
+                )
+                return False
+        version = _version_if_unbound(api, path, metadata.uid)
+        if not version:
+            return False  # another pod by now, or bound: judged anew once it has been seen
+    return False
+
+
+def _version_if_unbound(api: Api, path: str, uid: str) -> str:
+    """The version of the pod as it is now, "" if it is another, has a node, or cannot be read."""
+    try:
+        pod = api.json("GET", path)
+    except ApiError:
+        return ""
+    is_same = pod["metadata"]["uid"] == uid and not pod["spec"].get("nodeName")
+    return str(pod["metadata"]["resourceVersion"]) if is_same else ""

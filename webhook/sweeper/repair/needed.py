@@ -16,6 +16,9 @@ from webhook.sweeper.observe.view import is_ready, is_usable
 from webhook.sweeper.settings import Settings
 
 NODE_GONE_SECONDS: Final = 10.0
+EMPTYING_SECONDS: Final = 600.0
+"""For so long a pod may wait for its victims to end; their grace period is what their author likes."""
+
 UNTRIED: Final = "no-scheduler"
 """The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
 
@@ -81,14 +84,18 @@ class NeededRepairs:
                 reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
                 return self._after(settings.bind_seconds, pod, name, UNTRIED, reason)
             if pod.status.nominated_node_name and name in emptying:
-                return None  # its victims take their grace period, which may be long
+                # Its victims take their grace period, which is not counted below, and may be without end.
+                reason = f"what is to make room for it on {name} has not ended in {EMPTYING_SECONDS:.0f} s"
+                return self._after(EMPTYING_SECONDS, pod, name, NOT_BOUND, reason, "emptying")
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
             reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
             return self._after(patience, pod, name, NOT_BOUND, reason)
         return None
 
-    def _after(self, seconds: float, pod: Pod, node: str, cause: str, reason: str) -> NeededRepair | None:
-        key = (pod.metadata.uid, cause)
+    def _after(
+        self, seconds: float, pod: Pod, node: str, cause: str, reason: str, counted_as: str = ""
+    ) -> NeededRepair | None:
+        key = (pod.metadata.uid, counted_as or cause)
         self._seen.add(key)
         lasts = self._clock() - self._since.setdefault(key, self._clock())
         return NeededRepair(pod, node, cause, reason, lasts, _said(pod)) if lasts >= seconds else None

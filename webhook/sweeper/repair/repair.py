@@ -6,7 +6,8 @@ Job are judged together, since a Job that has spent its failures on half of them
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.scheduling import unmodelled
@@ -19,6 +20,9 @@ from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
 from webhook.sweeper.repair.needed import NOT_BOUND, UNTRIED, NeededRepair, NeededRepairs, away_schedulers
 from webhook.sweeper.repair.rollback import HalfReleased
 from webhook.sweeper.settings import Settings
+
+STAYS_SECONDS: Final = 30.0
+"""A pod that is there for so long after its deletion was ordered is one that we cannot delete."""
 
 
 class Repair:
@@ -38,8 +42,10 @@ class Repair:
         self._allowance = Allowance(settings, owners, clock)
         self._settings = settings
         self._evicted: set[PodId] = set()
+        self._clock = clock
+        self._ordered: dict[str, float] = {}
         self.unrepairable: frozenset[str] = frozenset()
-        """uids of released pods that will not be bound and that nobody makes again, by the last pass."""
+        """uids of released pods that will not be bound, and that nobody makes again or we cannot delete."""
         self.blocked: frozenset[str] = frozenset()
         """Their nodes, and those of pods whose scheduler is away: elsewhere cards come sooner, in order."""
 
@@ -77,9 +83,24 @@ class Repair:
             else:
                 warnings += [_not_repaired(repair, why) for repair in together]
                 unrepairable += together
+        stay = self._that_stay(evictions, found)
+        warnings += [_not_repaired(repair, "topogate cannot delete it") for repair in stay]
+        unrepairable += stay
         self.unrepairable = frozenset(repair.pod.metadata.uid for repair in unrepairable)
         self.blocked = frozenset(repair.node for repair in (*unrepairable, *untried))
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
+
+    def _that_stay(
+        self, evictions: Sequence[Eviction], found: Mapping[str, NeededRepair]
+    ) -> list[NeededRepair]:
+        """Those whose deletion was ordered some time ago, and that are there still.
+
+        Its author may write a pod all the time, or have it look like one that we may not delete: that is to
+        cost nobody else the turn on its node.
+        """
+        now, uids = self._clock(), [order.pod.metadata.uid for order in evictions]
+        self._ordered = {uid: self._ordered.get(uid, now) for uid in uids}
+        return [found[uid] for uid in uids if now - self._ordered[uid] >= STAYS_SECONDS]
 
     def _are_abandoned(self, together: Sequence[NeededRepair], view: View) -> bool:
         """Whether these have kept their places for too long, and no pod that runs would go with them."""
