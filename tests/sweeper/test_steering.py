@@ -135,13 +135,23 @@ def test_a_pass_gives_labels_to_so_many_pods_at_most() -> None:
     [
         (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}), True),
         (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}, priorityClassName="high"), False),
-        (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}, priorityClassName="house"), False),
+        (pod(annotations={keys.PRIORITY_ANNOTATION: "high"}, priorityClassName="house"), True),
         (pod(annotations={keys.PRIORITY_ANNOTATION: "other"}), False),
         (pod(namespace="steered", nodeSelector=LABELS), True),
+        (pod(namespace="steered", nodeSelector=LABELS, priorityClassName="house"), False),
         (pod(), False),
         (pod(annotations={keys.PRIORITY_ANNOTATION: "high", keys.INJECT_ANNOTATION: keys.INJECT_NO}), False),
     ],
-    ids=["wished", "there", "chosen", "no tier", "by default", "no wish", "opted out"],
+    ids=[
+        "wished",
+        "there",
+        "another, perhaps the cluster's default",
+        "no tier",
+        "by default",
+        "another than the default",
+        "no wish",
+        "opted out",
+    ],
 )
 def test_a_class_that_is_missing_is_told_once_a_gang(found: Pod, is_missed: bool) -> None:
     warnings = steer(gather_all(found), view(), POLICY).orders.warnings

@@ -93,21 +93,28 @@ def missing_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
 
 
 def _of_class(gang: PodGang, policy: Policy) -> Iterator[Warn]:
-    """One word a gang about the class that its pods should have and do not."""
+    """One word a gang about the class that its pods should have and do not.
+
+    A class that was not asked for may be the cluster's default, which says nothing of who gave it; so of a
+    namespace's default tier only a pod without any class is told.
+    """
     for pod in gang.gated:
         if _opted_out(pod):
             continue
         wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
         rules = policy.namespaces.get(pod.metadata.namespace)
         tier = policy.tier(wish if wish is not None else rules.default_tier if rules else "")
-        if tier is not None and not pod.spec.priority_class_name:
-            yield Warn(
-                pod,
-                "PriorityNotSet",
-                f"tier {tier.name} has no effect: admission did not give it PriorityClass "
-                f"{tier.priority_class_name}, and none can be added later; delete it to have it made anew",
-            )
-            return
+        its_class = pod.spec.priority_class_name or ""
+        if tier is None or its_class == tier.priority_class_name or (its_class and wish is None):
+            continue
+        its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
+        yield Warn(
+            pod,
+            "PriorityNotSet",
+            f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
+            "given later; delete it to have it made anew",
+        )
+        return
 
 
 def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
