@@ -132,3 +132,21 @@ def test_it_tells_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.Capt
     assert drain(guarded, "--release") == 0
     told = capsys.readouterr().err
     assert "MutatingWebhookConfiguration topogate is there: pods created from now on are held again" in told
+
+
+def test_it_tells_which_jobs_make_gated_pods_by_themselves(
+    guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the Jobs of GPUTasks, which run on when topogate goes."""
+    for name, gates in (("of-a-task", [{"name": keys.GATE}]), ("of-nobody", [])):
+        spec = {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "x"}],
+            "schedulingGates": gates,
+        }
+        body = {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": spec}}}
+        guarded.api().request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
+    assert drain(guarded, "--release") == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if namespace in line]
+    assert len(told) == 1
+    assert f"Job {namespace}/of-a-task has the gate in its template" in told[0]

@@ -18,6 +18,7 @@ from webhook.kube.kubeconfig import of_this_person
 from webhook.kube.objects import Pod
 from webhook.sweeper.apply.patches import ungate_patch
 from webhook.sweeper.observe.pins import is_gated
+from webhook.workloads.builtin import Job, job_size
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
 GATES: Final = {
@@ -60,6 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
             complain(
                 f"topogate drain: {each} is there: pods created from now on are held again; delete it first"
             )
+        for name in drain.making_gated():
+            complain(
+                f"topogate drain: Job {name} has the gate in its template: what it makes anew is held again"
+            )
         if not arguments.yes:
             return drain.rehearse()
         return drain.go_through()
@@ -77,6 +82,19 @@ class _Drain:
         self._prefix: str = arguments.gate
         self._releases: bool = arguments.release
         self._of_namespace: str = f"/namespaces/{arguments.namespace}" if arguments.namespace else ""
+
+    def making_gated(self) -> Iterator[str]:
+        """The unfinished Jobs whose own template has our gate, as that of a GPUTask has."""
+        try:
+            jobs = list(read_all(self._api, f"/apis/batch/v1{self._of_namespace}/jobs", Job))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return  # who drains need not be allowed to read Jobs
+        for job in jobs:
+            gates = job.spec.template.spec.scheduling_gates
+            if any(gate.name.startswith(self._prefix) for gate in gates) and job_size(job):
+                yield f"{job.metadata.namespace}/{job.metadata.name}"
 
     def rehearse(self) -> int:
         """Say what would be done."""
