@@ -202,6 +202,7 @@ REASONS: Final = {
     "opted-out": gpu_pod(annotations={keys.INJECT_ANNOTATION: "false"}),
     "node-name-set": {"metadata": {}, "spec": {**gpu_pod()["spec"], "nodeName": "n"}},
     "mirror-pod": gpu_pod(annotations={keys.MIRROR_POD_ANNOTATION: ""}),
+    "other-scheduler": {"metadata": {}, "spec": {**gpu_pod()["spec"], "schedulerName": "nobody"}},
     "scheduling-group": {"metadata": {}, "spec": {**gpu_pod()["spec"], "schedulingGroup": {}}},
     "daemonset": {
         "metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]},

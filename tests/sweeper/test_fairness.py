@@ -3,12 +3,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Node
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import placing
+from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.settings import Settings
 
@@ -202,3 +207,26 @@ def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way
     assert case.placer.reservations.nodes
     assert places(case.one(without=("big",))) == {"s": "n0"}
     assert not case.placer.reservations.nodes
+
+
+def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(asked: Asked) -> None:
+    case = Placing(Nodes(1, *[gpu_pod(f"p{number}", gpus=9 + number) for number in range(5)]), Settings())
+    beats: list[int] = []
+    case.placer = Placer(case.placer._settings, case.avoided, case.clock, beat=lambda: beats.append(1))
+    case.one()
+    assert len(asked.names) == len(beats) == 5
+
+
+@pytest.mark.parametrize(("blocked", "node"), [([], "n0"), (["n0"], "n1"), (["n0", "n1"], "n0")])
+def test_pods_with_cards_go_where_nobody_stands_in_the_way_of_the_turns_if_there_is_room(
+    blocked: list[str], node: str
+) -> None:
+    amounts = {keys.I915: "1"}
+    containers = [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]
+    cluster = Nodes(2, decode(pod_json("a", containers=containers)))
+    for name in ("n0", "n1"):
+        labels = {"gpu.intel.com/cards": "card0", "gpu.intel.com/gpu-numbers": "0"}
+        made = {"metadata": {"name": name, "uid": name, "labels": labels}}
+        made["status"] = {"allocatable": {**amounts, "pods": "110"}}
+        cluster.nodes[name] = msgspec.convert(made, Node)
+    assert places(Placing(cluster, Settings()).one(frozenset(blocked))) == {"a": node}
