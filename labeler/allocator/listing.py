@@ -29,7 +29,7 @@ class PodResources:
                 ("grpc.max_receive_message_length", _LARGEST_ANSWER),
                 ("grpc.default_authority", "localhost"),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
+                ("grpc.max_reconnect_backoff_ms", 300),
                 ("grpc.enable_http_proxy", 0),
             ],
         )

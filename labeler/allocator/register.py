@@ -30,7 +30,8 @@ log: Final = logging.getLogger(__name__)
 VERSION: Final = "v1beta1"
 PREFIX: Final = "topogate-"
 KUBELET: Final = "kubelet.sock"
-LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.2
+"""Between looks: a kubelet that starts again refuses pods until its plugins are registered."""
 LISTEN_SECONDS: Final = 3.0
 """How long after a registration the kubelet may take to ask for the devices."""
 RIVAL_SECONDS: Final = 3.0
@@ -87,7 +88,7 @@ class Registration:
         """Why the kubelet does not listen, "" while it does or there is nothing to offer."""
 
     def run(self, stop: threading.Event) -> None:
-        """Look twice a second until told to stop."""
+        """Look several times a second until told to stop."""
         while not stop.is_set():
             try:
                 self.turn(time.monotonic())
@@ -137,8 +138,10 @@ class Registration:
             self._opened_before = self._plugin.opened
             register(self._folder / KUBELET, self._socket.name, self._plugin)
         except (OSError, grpc.RpcError) as error:
-            self.problem = f"the kubelet does not take the registration: {_words(error)}"
-            log.warning("%s: %s", resource, self.problem)
+            problem = f"the kubelet does not take the registration: {_words(error)}"
+            if problem != self.problem:
+                log.warning("%s: %s", resource, problem)
+            self.problem = problem
             return
         self._registered_at = now
         self.problem = ""
