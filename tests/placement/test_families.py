@@ -4,7 +4,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.placement.small import gang_of, placed, pod_class
-from webhook.placement import Gang, NodeInfo, NoFit, PlacementError, Snapshot, Topology, place
+from webhook.placement import Gang, NodeInfo, NoFit, PlacementError, Snapshot, Topology, Usage, place
 
 ZONE, CLIQUE, HOST = keys.ZONE_LABEL, keys.NVLINK_CLIQUE, keys.HOSTNAME_LABEL
 TIER_1, TIER_0 = keys.TOPOGRAPH_TIERS
@@ -94,3 +94,18 @@ def test_every_key_of_the_shipped_families_names_one_level() -> None:
     for family in keys.TOPOLOGY_FAMILIES:
         for key in family:
             assert Topology().level(key) in (0, 1, 2, 3)
+
+
+def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
+    racks = [
+        labelled(f"r{n // 18}-{n % 18:02}", {ZONE: "z", CLIQUE: f"c{n // 18}"}, cpu=4) for n in range(54)
+    ]
+    snapshot = Snapshot.build(racks, [(f"r1-{n:02}", Usage({"cpu": 4000, "pods": 1})) for n in range(5)])
+    for count in (8, 2, 12, 4, 26):  # 52 pods of one cpu fill what is left of r1
+        small = gang_of(count)
+        found = placed(small, snapshot)
+        assert {name.partition("-")[0] for name in found.nodes.values()} == {"r1"}
+        snapshot = snapshot.assume(found, small)
+    for _ in range(2):
+        large = gang_of(18, pod_class(4), required_level=CLIQUE)
+        snapshot = snapshot.assume(placed(large, snapshot), large)
