@@ -18,8 +18,8 @@ def beside_replicas(gang: PodGang, view: View, plans: Iterable[NewPlan]) -> PodG
     if gang.spread is None or maker == gang.key:
         return gang
     own = {pod.metadata.uid for pod in gang.pods}
-    others = [pod for pod in view.spread_replicas.get(maker, ()) if pod.metadata.uid not in own]
-    nodes = [*view.placed_on(others).values()]
+    there = view.spread_replicas.get(maker, {})
+    nodes = [node for uid, node in there.items() if uid not in own]
     for plan in plans:
         if plan.gang.spread is not None and plan.gang.maker == maker:
             nodes += [entry.node for entry in plan.entries if entry.node]

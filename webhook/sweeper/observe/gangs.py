@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
@@ -81,7 +82,7 @@ class PodGang:
         """All members."""
         return self.gated + self.released
 
-    @property
+    @cached_property
     def maker(self) -> GangKey:
         """Whose failures count for it, see maker_of."""
         return maker_of(self.pods[0], self.key)

@@ -75,8 +75,8 @@ class View:
         return identity(pod) in self.named
 
     @cached_property
-    def spread_replicas(self) -> Mapping[GangKey, Sequence[Pod]]:
-        """By who made them, the pods that are gangs of their own, wish to be spread, and are to stay."""
+    def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
+        """By who made them, uid -> node of pods that are gangs of their own, are spread, and are to stay."""
         found: dict[GangKey, list[Pod]] = {}
         for pod in (*self.gated, *self.others):
             if keys.SPREAD_TOPOLOGY_ANNOTATION not in pod.metadata.annotations:
@@ -84,7 +84,7 @@ class View:
             gang = self.gang_of(pod)
             if gang.kind == "Pod" and not pod.metadata.deletion_timestamp:
                 found.setdefault(maker_of(pod, gang), []).append(pod)
-        return found
+        return {maker: self.placed_on(pods) for maker, pods in found.items()}
 
     @cached_property
     def lasting(self) -> frozenset[str]:
