@@ -78,7 +78,8 @@ def clashes(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
 
 def between(waiting: Iterable[Pod], standing: Iterable[Pod] = (), most: int | None = None) -> Conflicts:
     """The rules among pods that wait and pods that have a node; most: of synthetic resources."""
-    return conflicts.between(list(waiting), [antiaffinity.terms_of(pod) for pod in standing], most)
+    carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod in standing]
+    return conflicts.between(list(waiting), carried, most)
 
 
 def taken_together(rules: Conflicts, wanting: Iterable[Pod], there: Iterable[Pod] = ()) -> bool:

@@ -16,6 +16,7 @@ from webhook.kube.affinity import LabelSelector, SelectorRequirement
 from webhook.placement import Gang, Member, NodeInfo, NoFit, Snapshot, place
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.shares import lump_of
 
 ONE_EACH = settings(max_examples=400, deadline=None, derandomize=True)
 
@@ -201,7 +202,8 @@ def test_where_there_are_too_many_rules_those_of_pods_that_share_nodes_stay_exac
     alone = [body(f"a{n}", {"app": f"v{n}"}, [away_from(f"v{n}")]) for n in range(5)]
     leader, *workers = body("l", {}, [away_from("w")]), body("w1", {"app": "w"}), body("w2", {"app": "w"})
     rules = between([*alone, leader, *workers], most=2)
-    assert list(rules.capacity) == [conflicts.LUMP, "anti-affinity with pods app=w of namespace ns"]
+    lump = lump_of(conflicts.LUMP, "ns")
+    assert list(rules.capacity) == [lump, "anti-affinity with pods app=w of namespace ns"]
     assert taken_together(rules, [alone[0], *workers])
     assert not taken_together(rules, [leader, workers[0]])
     assert not taken_together(rules, [alone[0], body("b", {"app": "v0"})])

@@ -24,7 +24,8 @@ def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
     name, pods = read_pods(documents.of_file(manifest), str(manifest))
     if not pods:
         raise InputError(f"{manifest} describes no pods")
-    rules = conflicts.between([pod for _, _, pod in pods], [antiaffinity.terms_of(pod) for pod, _ in there])
+    carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod, _ in there]
+    rules = conflicts.between([pod for _, _, pod in pods], carried)
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)

@@ -5,13 +5,27 @@ allowed rather than too much: a namespaceSelector is taken to select every names
 watched) unless it asks for names alone, and each node is taken to have a hostname of its own.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from labeler.contract import keys
 from webhook.kube import objects
 from webhook.kube.affinity import LabelSelector, PodAffinityTerm
 from webhook.placement.eligibility import Requirement, label_holds
+
+MOST_PARTS: Final = 128
+"""Values that the terms of one pod may name, times the namespaces: a pod may carry a megabyte of them."""
+_MOST_NAMESPACES: Final = 8
+
+Place = str | None
+"""A namespace, None for all of them."""
+
+Sign = tuple[str, str | None]
+"""A label by which pods are found that a term may repel: key and value, None for any; or _ALL_PODS."""
+
+_ALL_PODS: Final[Sign] = ("", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +47,52 @@ class AntiAffinityTerm:
 
 
 def terms_of(pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
-    """The required anti-affinity of a pod, as far as it is over nodes."""
+    """The required anti-affinity of a pod, as far as it is over nodes.
+
+    What exceeds MOST_PARTS is one term that repels all pods of the namespaces which those terms are about:
+    more than was meant, and no more than a single term may say.
+    """
     affinity = pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()
-    found = (
-        _term(term, pod.metadata.namespace)
-        for term in affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-        if term.topology_key == keys.HOSTNAME_LABEL
-    )
-    return tuple({term.name: term for term in found if term is not None}.values())
+    own, parts = pod.metadata.namespace, 0
+    found: dict[str, AntiAffinityTerm] = {}
+    beyond: list[frozenset[str] | None] = []
+    for each in affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution:
+        # A term without a selector selects no pod.
+        if each.topology_key != keys.HOSTNAME_LABEL or each.label_selector is None:
+            continue
+        namespaces = _namespaces(each, own)
+        size = _size(each.label_selector) * max(1, len(namespaces or ()))
+        if parts + size > MOST_PARTS:
+            beyond.append(namespaces)
+            continue
+        parts += size
+        term = term_of(namespaces, requirements_of(each.label_selector))
+        found[term.name] = term
+    if beyond:
+        named = [each for each in beyond if each is not None]
+        union = frozenset[str]().union(*named)
+        few = len(named) == len(beyond) and len(union) <= _MOST_NAMESPACES
+        term = term_of(union if few else None, ())
+        found[term.name] = term
+    return tuple(found.values())
 
 
-def _term(term: PodAffinityTerm, own_namespace: str) -> AntiAffinityTerm | None:
-    """None for a term without a selector, which selects no pod."""
-    if term.label_selector is None:
-        return None
-    namespaces = _namespaces(term, own_namespace)
-    requirements = requirements_of(term.label_selector)
+def term_of(namespaces: frozenset[str] | None, requirements: tuple[Requirement, ...]) -> AntiAffinityTerm:
+    """The term that repels pods of these namespaces whose labels are so."""
     text = ", ".join(map(_text, requirements)) or "of any kind"
     if namespaces is None:
         where = "any namespace"
     else:
         where = f"namespace {' or '.join(sorted(namespaces)) or 'none'}"
     return AntiAffinityTerm(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
+
+
+def _size(selector: LabelSelector) -> int:
+    """How many values it names, one at least."""
+    of_expressions = sum(max(1, len(each.values)) for each in selector.match_expressions)
+    return max(1, len(selector.match_labels) + of_expressions)
 
 
 def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
@@ -105,37 +141,73 @@ def _text(requirement: Requirement) -> str:
             return f"{key} {requirement.operator} ({','.join(values)})"
 
 
+def found_by(term: AntiAffinityTerm, how_many: Mapping[tuple[Place, Sign], int]) -> Requirement | None:
+    """The requirement by which pods are found: that which the fewest terms have; None if none finds any."""
+
+    def crowd(requirement: Requirement) -> int:
+        return max((how_many.get(each, 0) for each in places_of(term, requirement)), default=0)
+
+    for operator in ("In", "Exists"):
+        usable = [each for each in term.requirements if each.operator == operator]
+        if usable:
+            return min(usable, key=crowd)
+    return None
+
+
+def places_of(term: AntiAffinityTerm, requirement: Requirement | None) -> Iterator[tuple[Place, Sign]]:
+    """Where a term is kept that is found by this requirement."""
+    if requirement is None:
+        signs: list[Sign] = [_ALL_PODS]
+    elif requirement.operator == "In":
+        signs = [(requirement.key, value) for value in requirement.values]
+    elif requirement.operator == "Exists":
+        signs = [(requirement.key, None)]
+    else:
+        return
+    for place in [None] if term.namespaces is None else term.namespaces:
+        for sign in signs:
+            yield place, sign
+
+
 class Index:
     """Finds the terms that repel a pod without asking each of them."""
 
     def __init__(self, terms: Iterable[AntiAffinityTerm]) -> None:
         """Terms of different names."""
-        self._by_label: dict[tuple[str | None, str, str], list[AntiAffinityTerm]] = {}
-        self._others: dict[str | None, list[AntiAffinityTerm]] = {}
-        self._places: set[str | None] = set()
+        terms = list(terms)
+        how_many = Counter(
+            each for term in terms for wanted in term.requirements for each in places_of(term, wanted)
+        )
+        self._terms: dict[Place, dict[Sign, list[AntiAffinityTerm]]] = {}
+        self.found_by = {term.name: found_by(term, how_many) for term in terms}
+        """By which requirement each term is found."""
         for term in terms:
-            self._places |= {None} if term.namespaces is None else term.namespaces
-            wanted = next((each for each in term.requirements if each.operator == "In"), None)
-            for namespace in [None] if term.namespaces is None else term.namespaces:
-                if wanted is None:
-                    self._others.setdefault(namespace, []).append(term)
-                else:
-                    for value in wanted.values:
-                        self._by_label.setdefault((namespace, wanted.key, value), []).append(term)
+            for place, sign in places_of(term, self.found_by[term.name]):
+                self._terms.setdefault(place, {}).setdefault(sign, []).append(term)
 
     def may_repel(self, namespace: str) -> bool:
         """Whether any of them is about pods of a namespace."""
-        return namespace in self._places or None in self._places
+        return namespace in self._terms or None in self._terms
 
     def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[AntiAffinityTerm]:
         """Those that repel a pod with these labels."""
-        if not self.may_repel(namespace):
-            return []
-        return [term for term in self._candidates(namespace, labels) if term.repels(namespace, labels)]
+        return [
+            term
+            for place, sign in self.hits(namespace, labels)
+            for term in self._terms[place][sign]
+            if term.repels(namespace, labels)
+        ]
 
-    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[AntiAffinityTerm]:
+    def hits(self, namespace: str, labels: Mapping[str, str]) -> Iterator[tuple[Place, Sign]]:
+        """Where the terms are kept that may repel a pod with these labels."""
         for place in (namespace, None):
-            yield from self._others.get(place, ())
-            if self._by_label:
-                for key, value in labels.items():
-                    yield from self._by_label.get((place, key, value), ())
+            signs = self._terms.get(place)
+            if signs is None:
+                continue
+            if _ALL_PODS in signs:
+                yield place, _ALL_PODS
+            for pair in labels.items():
+                if pair in signs:
+                    yield place, pair
+                if (pair[0], None) in signs:
+                    yield place, (pair[0], None)

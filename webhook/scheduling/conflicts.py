@@ -8,7 +8,7 @@ and whether it is of the same gang. Only what concerns a waiting pod becomes a r
 Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -17,12 +17,17 @@ from webhook.kube import objects
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 from webhook.placement.synthetic import WHOLE
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, terms_of
+from webhook.scheduling.coarser import stand_ins
+from webhook.scheduling.shares import lumps
 
 ANY_ADDRESS: Final = "0.0.0.0"
 SPARE: Final = 16
 """Resources that are kept although nobody needs them any more: taking them away changes every node."""
 
 LUMP: Final = "anti-affinity and host ports of many pods"
+
+Carried = tuple[str, tuple[AntiAffinityTerm, ...]]
+"""The namespace of a pod, and its terms."""
 
 
 # --- host ports -----------------------------------------------------------------------------------
@@ -64,21 +69,23 @@ class Conflicts:
     waiting pods are of both kinds, and some carry the term that does not repel them, no amounts say exactly
     what is allowed; then those carriers are kept apart from each other too.
 
-    lumped: terms and ports for which there is no resource of their own, see `between`. Of the one that stands
-    for all of them every pod concerned takes WHOLE.
+    lumped: by name of terms and ports for which there is no resource of their own, the one that stands for
+    them and others, see `between`. Of that, who carries such a term or port takes WHOLE, whom it repels 1.
+
+    coarser: by name of terms that are not heeded themselves, the term that stands for them, see stand_ins.
     """
 
     terms: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
     ports: frozenset[str] = frozenset()
     loners: frozenset[str] = frozenset()
-    lumped: frozenset[str] = frozenset()
+    lumped: Mapping[str, str] = field(default_factory=dict)
+    coarser: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(init=False)
     """What every node has."""
 
     def __post_init__(self) -> None:
         """Work the capacity out."""
-        names = {*self.terms, *self.ports} - self.lumped
-        names |= {LUMP} if self.lumped else set()
+        names = {self.lumped.get(name, name) for name in (*self.terms, *self.ports)}
         object.__setattr__(self, "capacity", dict.fromkeys(sorted(names), WHOLE))
 
     def __bool__(self) -> bool:
@@ -89,24 +96,30 @@ class Conflicts:
     def _index(self) -> Index:
         return Index(self.terms.values())
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all terms and ports."""
+        return self.ports | self.terms.keys()
+
     def takes(self, pod: objects.Pod) -> dict[str, int]:
         """What a pod takes of these resources, on its node or on the one that it will get."""
-        taken = self._one_by_one(pod)
-        if self.lumped and not self.lumped.isdisjoint(taken):
-            taken = {name: amount for name, amount in taken.items() if name not in self.lumped}
-            taken[LUMP] = WHOLE
-        return taken
-
-    def _one_by_one(self, pod: objects.Pod) -> dict[str, int]:
-        taken = {}
-        if self.ports:
-            taken = {name: amount for name, amount in host_ports(pod).items() if name in self.ports}
-        carried = {term.name for term in terms_of(pod) if term.name in self.terms}
+        ports = host_ports(pod) if self.ports else {}
+        taken = {name: amount for name, amount in ports.items() if name in self.ports}
+        carried = {name for name in _carried(terms_of(pod), self.coarser) if name in self.terms}
         repelled = {term.name for term in self._index.repelling(pod.metadata.namespace, pod.metadata.labels)}
         for name in carried | repelled:
             kind = repelled if name in self.loners else carried
             taken[name] = WHOLE if name in kind else 1
-        return taken
+        if not self.lumped:
+            return taken
+        found: dict[str, int] = {}
+        for name, amount in taken.items():
+            lump = self.lumped.get(name)
+            if lump is None:
+                found[name] = amount
+            elif found.get(lump) != WHOLE:
+                found[lump] = WHOLE if name in carried or name in ports else 1
+        return found
 
     def node(self, _: objects.Node, node: NodeInfo) -> NodeInfo:
         """The node with what it has of these resources."""
@@ -137,7 +150,8 @@ class Conflicts:
             needed.capacity.keys() <= self.capacity.keys()
             and len(self.capacity) <= len(needed.capacity) + SPARE
             and needed.loners == self.loners & needed.terms.keys()
-            and needed.lumped == self.lumped & (needed.terms.keys() | needed.ports)
+            and all(self.lumped.get(name) == needed.lumped.get(name) for name in needed.names)
+            and needed.coarser.items() <= self.coarser.items()
         )
 
 
@@ -146,36 +160,66 @@ NONE: Final = Conflicts()
 
 def between(
     waiting: Iterable[objects.Pod],
-    standing: Iterable[tuple[AntiAffinityTerm, ...]],
+    standing: Iterable[Carried],
     most: int | None = None,
     read: Callable[[objects.Pod], tuple[AntiAffinityTerm, ...]] = terms_of,
+    there: Callable[[], Iterable[objects.Pod]] = tuple,
 ) -> Conflicts:
-    """What keeps waiting pods off nodes. standing: the terms of each pod that has a node; read: see terms_of.
+    """What keeps waiting pods off nodes. standing: namespace and terms of each pod that has a node; read: see
+    terms_of; there: all pods but those that wait, by which work is reckoned.
 
     most: how many resources there may be, since anybody may write as many terms as he likes and every node
-    has its amount of each. What exceeds it is lumped together: first the terms by which pods that wait want
-    nodes of their own, which loses little, for a node then takes one such pod whatever its term.
+    has its amount of each. Each namespace whose pods carry some has its share. What exceeds that is lumped
+    together: first the terms by which pods that wait want nodes of their own, which loses little, for a node
+    then takes one such pod whatever its term.
     """
     own = [(pod, read(pod)) for pod in waiting]
-    terms = {term.name: term for _, each in own for term in each}
-    terms.update((term.name, term) for each in standing for term in each)
+    carrying_pods = [*((pod.metadata.namespace, each) for pod, each in own), *standing]
+    terms: dict[str, AntiAffinityTerm] = {}
+    carriers: dict[str, set[str]] = {}
+    for namespace, each in carrying_pods:
+        for term in each:
+            terms[term.name] = term
+            carriers.setdefault(term.name, set()).add(namespace)
+    coarser = stand_ins(terms, carriers, lambda: (*(pod for pod, _ in own), *there()))
+    for name, coarse in coarser.items():
+        del terms[name]
+        terms[coarse.name] = coarse
+        carriers.setdefault(coarse.name, set()).update(carriers.pop(name))
     carrying: set[str] = set()  # names of terms that some waiting pod carries and is not repelled by
     repelling: set[str] = set()  # names of terms that repel some waiting pod
     shared: set[str] = set()  # names of which some waiting pod takes less than WHOLE
     index = Index(terms.values())
     for pod, each in own if terms else ():
-        carried = {term.name for term in each}
+        carried = set(_carried(each, coarser))
         repelled = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}
         carrying |= carried - repelled
         repelling |= repelled
         shared |= repelled - carried
-    ports = [taken for pod, _ in own if (taken := host_ports(pod))]
-    shared.update(name for taken in ports for name, amount in taken.items() if amount < WHOLE)
+    ports = [(pod.metadata.namespace, taken) for pod, _ in own if (taken := host_ports(pod))]
+    shared.update(name for _, taken in ports for name, amount in taken.items() if amount < WHOLE)
     loners = carrying - repelling
     shared |= loners
     needed = {name: terms[name] for name in sorted(repelling | carrying)}
-    found = Conflicts(needed, frozenset(name for taken in ports for name in taken), frozenset(loners))
+    coarser = {name: coarse for name, coarse in coarser.items() if coarse.name in needed}
+    names = frozenset(name for _, taken in ports for name in taken)
+    found = Conflicts(needed, names, frozenset(loners), coarser=coarser)
     if most is not None and len(found.capacity) > most:
-        order = sorted(found.capacity, key=lambda name: (name not in shared, name))
-        found = replace(found, lumped=frozenset(order[most - 1 :]))
+        wanted: dict[str, set[str]] = {}
+        for namespace, taken in ports:
+            wanted.setdefault(namespace, set()).update(taken)
+        for name in needed:
+            for namespace in carriers[name]:
+                wanted.setdefault(namespace, set()).add(name)
+        order = {
+            namespace: sorted(each, key=lambda name: (name not in shared, name))
+            for namespace, each in wanted.items()
+        }
+        found = replace(found, lumped=lumps(order, most, LUMP))
     return found or NONE
+
+
+def _carried(terms: Iterable[AntiAffinityTerm], coarser: Mapping[str, AntiAffinityTerm]) -> Iterator[str]:
+    """The names of the terms that a pod carries, as far as they are heeded."""
+    for term in terms:
+        yield coarser.get(term.name, term).name

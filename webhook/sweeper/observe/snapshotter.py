@@ -109,9 +109,13 @@ class Snapshotter:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
         carriers = [pod for pod in others if pod.spec.affinity is not None]
         prefix = self._settings.gate_prefix
-        terms = [self._terms.get(pod) for pod in carriers if occupied_node(pod, prefix) is not None]
+        standing = [
+            (pod.metadata.namespace, self._terms.get(pod))
+            for pod in carriers
+            if occupied_node(pod, prefix) is not None
+        ]
         most = max(FEWEST_RULES, AMOUNTS // max(1, node_count))
-        needed = conflicts.between(gated, terms, most, self._terms_of)
+        needed = conflicts.between(gated, standing, most, self._terms_of, lambda: others)
         self._terms.end_round()
         if not self._conflicts.serves(needed):
             self._conflicts = needed
