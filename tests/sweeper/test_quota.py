@@ -1,12 +1,18 @@
 """Gangs of which a controller cannot make all pods: they wait with its own message, or go on as set."""
 
+from typing import Any, cast
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hack.local.cluster import Cluster
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.pods import job_pod
-from webhook.sweeper.observe.complaints import Complaint, hindrance
+from webhook.kube.client import Api
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.complaints import Complaint, Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
 
@@ -93,7 +99,45 @@ def complaint(kind: str, name: str, uid: str = "u", at: str = "2026-01-01T00:00:
 def test_a_complaint_concerns_the_gang_of_whose_controllers_it_is(
     key: GangKey, about: Complaint, concerns: bool
 ) -> None:
-    assert bool(hindrance(key, [about])[1]) is concerns
+    assert bool(Complaints([about]).hindrance(key)[1]) is concerns
+
+
+NAMES = st.text(alphabet="ab-.0", min_size=1, max_size=4)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    name=NAMES,
+    kind=st.sampled_from(("Job", "JobSet")),
+    about=st.lists(st.tuples(st.sampled_from(("Job", "JobSet")), NAMES, st.integers(0, 9)), max_size=12),
+)
+def test_the_newest_complaint_about_any_of_a_gang_s_controllers_is_told(
+    name: str, kind: str, about: list[tuple[str, str, int]]
+) -> None:
+    key = GangKey("ns", kind, name, "id")
+    said = [complaint(other, named_, at=f"2026-01-01T00:00:0{second}Z") for other, named_, second in about]
+    concerned = [
+        each.at
+        for each, (other, named_, _) in zip(said, about, strict=True)
+        if (kind, name) == (other, named_)
+        or (kind == "JobSet" and (named_ == name or named_.startswith(f"{name}-")))
+    ]
+    assert Complaints(said).hindrance(key)[0] == max(concerned, default="")
+
+
+def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
+    cache = ClusterCache(cast(Api, None))
+    reads: list[None] = []
+
+    class Counted:
+        def items(self) -> dict[str, Complaint]:
+            reads.append(None)
+            return {"e": complaint("Job", "train-1")}
+
+    cache.complaints = cast(Any, Counted())
+    ask = cache.asker()
+    told = [ask(GangKey("ns", "Job", f"train-{number}", "")).hindered()[1] for number in range(3)]
+    assert (told, len(reads)) == (["", "no quota", ""], 1)
 
 
 def of_three(count: int, said_at: str) -> PodGang:

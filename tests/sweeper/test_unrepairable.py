@@ -13,7 +13,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import JobBudgets
 from webhook.sweeper.repair.repair import STAYS_SECONDS, Repair
@@ -142,6 +142,34 @@ def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang
     evictions = rolled_back(anew).evictions
     assert [each.pod.metadata.name for each in evictions] == gone
     assert all(each.may_run for each in evictions)
+
+
+def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    pods: list[Pod] = []
+    plans: dict[str, Placement] = {}
+    for name in "abcd":
+        metadata = {"annotations": {"topogate.io/gang": name}, "ownerReferences": [owner]}
+        members = gpu_pod(name, node="n1", metadata=metadata), gpu_pod(f"{name}{name}", metadata=metadata)
+        pods += members
+        (gang,) = gather(members[1:], members[:1], lambda _: OwnerSays(2))
+        spec = PlacementSpec(size=2, pods=[PlannedPod(name, f"uid-{name}", "n1")])
+        plans[gang.key.placement_key] = Placement(metadata=Metadata(), spec=spec)
+    view = View(pods[1::2], pods[::2], {"n1": NODE}, plans)
+    gangs = gather(view.gated, view.others, lambda _: OwnerSays(2))
+    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+    clock = Clock()
+    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+    asked: list[str] = []
+
+    def anew(gang: PodGang, _: list[Pod]) -> str:
+        asked.append(gang.key.name)
+        clock.now += SETTINGS.pass_seconds / 2
+        return ""
+
+    for clock.now in (0, 50, 61):
+        repair.roll_back(view, gangs, anew)
+    assert asked == ["a", "b", "c", "d"]
 
 
 # --- who is never preempted --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
-from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint
+from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint, Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 
@@ -98,7 +98,8 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
     owners.stop()  # what was read stays
-    return functools.partial(owner_says, owners, complaints=lambda: complaints)
+    said = Complaints(complaints)
+    return functools.partial(owner_says, owners, complaints=lambda: said)
 
 
 def _name(item: Placement | storage.PersistentVolumeClaim) -> str:

@@ -102,7 +102,8 @@ class Sweeper:
         seen = self._observe()
         finished = self._step("finish", seen.view, lambda: self._finish(seen))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
-        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.size_of, seen.view.gang_labels)
+        self._pass.beat()
+        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.asker(), seen.view.gang_labels)
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         self._placer.remember(gangs, seen.view)
@@ -132,6 +133,7 @@ class Sweeper:
         with self._timed("observe"):
             view = standing(self._snapshotter.view(), self._avoided, self._expectations)
         snapshot = None
+        self._pass.beat()
         with self._timed("snapshot"):
             if view.gated or self._figures.is_stale:
                 snapshot = self._snapshotter.snapshot(view)
@@ -190,6 +192,7 @@ class Sweeper:
     @contextmanager
     def _guarded(self, phase: str) -> Iterator[None]:
         """A phase whose defect must not keep the others from their work."""
+        self._pass.beat()
         with self._timed(phase):
             try:
                 yield

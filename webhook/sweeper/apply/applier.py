@@ -66,7 +66,9 @@ class Applier:
         done += self._steer_all(orders.steers)
         if orders.releases:
             done.append(self._release(orders.releases))
-        done += self._pool.map(lambda each: self._carry_out(each, view), orders.plans)
+        # What has changed meanwhile is looked at anew for each plan: those that are left are made anew.
+        deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
         return Done.together(done)
 
     # --- labels ---------------------------------------------------------------------------------
@@ -121,12 +123,14 @@ class Applier:
 
     # --- plans ----------------------------------------------------------------------------------
 
-    def _carry_out(self, order: NewPlan, view: View) -> Done:
+    def _carry_out(self, order: NewPlan, view: View, deadline: float) -> Done:
         gang = order.gang
         try:
             self._pass.beat()
             if not self._pass.may_act():
                 return Done()
+            if self._pass.clock() >= deadline:
+                return Done(failed=True)
             if fault := self._write_if_it_holds(order, view):
                 self._pass.cache.changed.set()
                 reason = f"planned anew, since the cluster changed: {fault}"

@@ -4,6 +4,7 @@ Usage is never counted up and down: it is what the pods that are there say (boun
 but not bound yet, or terminating), keyed by uid, plus what Placements promise to pods still gated.
 """
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
-from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint, hindrance
+from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, NONE, Complaint, Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
@@ -119,7 +120,12 @@ class ClusterCache:
 
     def size_of(self, key: GangKey) -> OwnerSays:
         """What a gang's controller says of its size."""
-        return owner_says(self.owners, key, lambda: self.complaints.items().values())
+        return self.asker()(key)
+
+    def asker(self) -> Callable[[GangKey], OwnerSays]:
+        """Asks what gangs' controllers say of their sizes, all about one moment of their complaints."""
+        complaints = functools.cache(lambda: Complaints(self.complaints.items().values()))
+        return lambda key: owner_says(self.owners, key, complaints)
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -172,7 +178,7 @@ class ClusterCache:
 
 
 def owner_says(
-    owners: Owners, key: GangKey, complaints: Callable[[], Iterable[Complaint]] = tuple
+    owners: Owners, key: GangKey, complaints: Callable[[], Complaints] = lambda: NONE
 ) -> OwnerSays:
     """What a gang's controller, as far as the cluster serves it, says of the gang's size.
 
@@ -184,7 +190,7 @@ def owner_says(
         owners.is_staged(*named),
         owners.shape(*named),
         owners.minimum(*named),
-        lambda: hindrance(key, complaints()),
+        lambda: complaints().hindrance(key),
     )
 
 

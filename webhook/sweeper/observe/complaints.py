@@ -1,7 +1,8 @@
 """What controllers say of pods that they cannot make: a quota is used up, a policy refuses them. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import force_setattr
 
@@ -19,6 +20,8 @@ _MESSAGE_BYTES: Final = 512
 _SECONDS: Final = len("2026-01-01T00:00:00")
 _WITHOUT_OWNER: Final = frozenset({"Pod", "Gang", "Group"})
 """Kinds of gangs whose name is none of an object."""
+
+Key = TypeVar("Key")
 
 
 class _Regarded(Struct, frozen=True):
@@ -52,23 +55,62 @@ class Complaint(Struct, frozen=True):
         return (last or "")[:_SECONDS]
 
 
-def hindrance(key: GangKey, complaints: Iterable[Complaint]) -> tuple[str, str]:
-    """When one of a gang's controllers said last that it cannot make a pod, and what; ("", "") if none did.
+Said = tuple[str, str]
+"""When, and what; ("", "") for nothing."""
 
-    A set's pods are made by others that it makes: these have its name, a dash and more.
-    """
-    if key.kind in _WITHOUT_OWNER:
-        return "", ""
-    said = [
-        (each.at, printable(each.message))
-        for each in complaints
-        if each.metadata.namespace == key.namespace and _is_about(each.involved_object, key)
-    ]
-    return max(said, default=("", ""))
+_NOTHING: Final[Said] = "", ""
 
 
-def _is_about(about: _Regarded, key: GangKey) -> bool:
-    if about.uid == key.id or (about.name, about.kind) == (key.name, key.kind):
-        return True
-    # A Job makes its pods itself: train-2 is another one than train.
-    return key.kind != "Job" and (about.name == key.name or about.name.startswith(f"{key.name}-"))
+class Complaints:
+    """The newest complaint about each object, found without asking all of them: anybody may write Events."""
+
+    def __init__(self, complaints: Iterable[Complaint]) -> None:
+        self._by_uid: dict[tuple[str, str], Said] = {}
+        self._by_kind: dict[tuple[str, str, str], Said] = {}
+        by_name: dict[tuple[str, str], Said] = {}
+        for each in complaints:
+            namespace, about, said = each.metadata.namespace, each.involved_object, (each.at, each.message)
+            _note(self._by_uid, (namespace, about.uid), said)
+            _note(self._by_kind, (namespace, about.kind, about.name), said)
+            _note(by_name, (namespace, about.name), said)
+        self._names = sorted(by_name)
+        self._newest = [[by_name[name] for name in self._names]]
+        """[k][i]: the newest among 2**k names from the i-th on."""
+        while (width := 1 << len(self._newest)) <= len(self._names):
+            narrow = self._newest[-1]
+            pairs = zip(narrow, narrow[width // 2 :], strict=False)
+            self._newest.append([max(pair) for pair in pairs])
+
+    def hindrance(self, key: GangKey) -> Said:
+        """When one of a gang's controllers said last that it cannot make a pod, and what.
+
+        A set's pods are made by others that it makes: these have its name, a dash and more.
+        """
+        if key.kind in _WITHOUT_OWNER:
+            return _NOTHING
+        found = [
+            self._by_uid.get((key.namespace, key.id), _NOTHING),
+            self._by_kind.get((key.namespace, key.kind, key.name), _NOTHING),
+        ]
+        if key.kind != "Job":  # a Job makes its pods itself: train-2 is another one than train
+            found.append(self._between((key.namespace, key.name), (key.namespace, f"{key.name}\0")))
+            # The next character after a dash is the dot.
+            found.append(self._between((key.namespace, f"{key.name}-"), (key.namespace, f"{key.name}.")))
+        at, message = max(found)
+        return at, printable(message)
+
+    def _between(self, first: tuple[str, str], end: tuple[str, str]) -> Said:
+        """The newest about names from the first one on, before the end."""
+        start, stop = bisect_left(self._names, first), bisect_left(self._names, end)
+        if start >= stop:
+            return _NOTHING
+        level = (stop - start).bit_length() - 1
+        newest = self._newest[level]
+        return max(newest[start], newest[stop - (1 << level)])
+
+
+def _note(there: dict[Key, Said], key: Key, said: Said) -> None:
+    there[key] = max(there.get(key, _NOTHING), said)
+
+
+NONE: Final = Complaints(())

@@ -37,6 +37,7 @@ class Repair:
     ) -> None:
         """owners: what is known of Jobs. avoided: is told of nodes that did not take a pod."""
         self._avoided = avoided
+        self._clock = clock
         self._needed = NeededRepairs(settings, clock)
         self._halves = HalfReleased(settings, clock)
         self._allowance = Allowance(settings, owners, clock)
@@ -119,10 +120,15 @@ class Repair:
 
         anew: given a gang and its released part, says where the gang finds room as a whole once that part is
         gone, "" if nowhere: then deleting what may run would cost the gang its pods, and lead to nothing.
+        Asked for as long as a pass may last; those that are left come in the next.
         """
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
-        for gang, part in self._halves.due(view, gangs):
+        due, started = self._halves.due(view, gangs), self._clock()
+        for number, (gang, part) in enumerate(due):
+            if number and self._clock() - started >= self._settings.pass_seconds:
+                self._halves.still_due(gang for gang, _ in due[number:])
+                break
             released = [pod for pod in part if identity(pod) not in self._evicted]
             if not released:
                 continue

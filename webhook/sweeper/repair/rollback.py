@@ -1,7 +1,7 @@
 """Gangs of which a part is released and the rest has found no place for too long: the part goes back."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from webhook.kube.objects import Pod
@@ -45,6 +45,11 @@ class HalfReleased:
             halves[gang.key] = half
         self._halves = halves
         return found
+
+    def still_due(self, gangs: Iterable[PodGang]) -> None:
+        """These were due, and have not been looked at."""
+        for gang in gangs:
+            self._halves[gang.key].since = float("-inf")
 
 
 def _released_part(gang: PodGang, view: View) -> list[Pod]:
