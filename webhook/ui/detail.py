@@ -103,7 +103,9 @@ def _best(asked: Gang | None, snapshot: Snapshot, settings: Settings) -> str:
     if asked is None:
         return ""
     empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
-    found = place(replace(asked, anchors=(), excluded_nodes=frozenset()), empty, settings.options)
+    wish = None if asked.spread is None else replace(asked.spread, peers=())
+    alone = replace(asked, anchors=(), excluded_nodes=frozenset(), spread=wish)
+    found = place(alone, empty, settings.options)
     return found.spread if isinstance(found, Assignment) else ""
 
 
