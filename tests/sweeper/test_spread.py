@@ -5,9 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.sweeper.at_work import Pods, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
+from webhook.kube.client import STRATEGIC_MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Spread
 from webhook.sweeper.observe.topology_wishes import spread_of
@@ -127,3 +130,28 @@ def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_goes_where_fe
     assert sorted(found.values()) == ["b0", "b1", "b2"]
     again = (member(0, "block", "n0"), member(1, "block"), member(2, "block", "n4"))
     assert placed(blocks(2, 2, 2, pods=again)) == {"web-1": "b1"}
+
+
+# --- on the real API server, with Kubernetes' own controllers ---------------------------------------------
+
+
+def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_well(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    body = template(2, annotations={WISH: "subblock"})
+    body["metadata"]["labels"] = {"app": "web"}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": body}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    api = two_subblocks.api()
+    api.request("POST", path, body={"metadata": {"name": "web"}, "spec": spec})
+
+    def subblocks(count: int) -> list[str]:
+        def run(pods: Pods) -> bool:
+            return len(pods) == count and run_all(pods, "web", count)
+
+        pods = sweep(two_subblocks, namespace, Settings(), run, f"{count} replicas to run")
+        return sorted(pod["spec"]["nodeName"].rpartition("-")[0] for pod in pods)
+
+    assert subblocks(2) == ["node-b0-s0", "node-b0-s1"]
+    api.request("PATCH", f"{path}/web", body={"spec": {"replicas": 6}}, content_type=STRATEGIC_MERGE_PATCH)
+    assert subblocks(6) == ["node-b0-s0"] * 3 + ["node-b0-s1"] * 3
