@@ -1,6 +1,7 @@
 """Which devices a container gets."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -240,6 +241,11 @@ def test_a_default_keeps_off_cards_that_are_promised() -> None:
     assert counted == {"card0": 2, "card1": 1}
     available = [f"card{number}-{share}" for number in range(3) for share in range(2)]
     assert default_devices(available, [], 1, counted) == ["card2-0"]
+
+
+def test_nothing_is_promised_to_a_pod_that_is_over() -> None:
+    over = replace(planned("card0", 1), over=True)
+    assert promised([over], {over.key: {}}, cards(0), I915) == {}
 
 
 def test_what_is_served_is_no_longer_promised() -> None:

@@ -56,6 +56,11 @@ def test_containers_are_served_in_their_order_and_those_without_gpu_are_passed_o
     assert served(ask(1, listing(new, new_a={I915: ("card0-0",)}), new)) == ("new", [(Kind.REGULAR, "c")])
 
 
+def test_of_a_pod_in_the_middle_of_its_containers_the_next_alone_is_served() -> None:
+    new = pod("new", container("a", 1), container("b", 1), container("c", 1))
+    assert served(ask(1, listing(new, new_a={I915: ("card0-0",)}), new)) == ("new", [(Kind.REGULAR, "b")])
+
+
 def test_a_pod_whose_next_container_asks_for_another_number_is_not_the_one() -> None:
     one, two = pod("one", container("c", 1)), pod("two", container("c", 2))
     assert served(ask(2, listing(one, two), one, two)) == ("two", [(Kind.REGULAR, "c")])
