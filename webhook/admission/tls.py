@@ -1,4 +1,4 @@
-"""TLS of the webhook: certificates taken from disk as they are rotated, and no client waited for.
+"""TLS of a program that serves: certificates taken from disk as they are rotated, and no client waited for.
 
 gunicorn asks for a context at every new connection; building one costs half of a handshake, so it is
 kept until the files change. gunicorn's threads have no time-out of their own, neither for the
@@ -8,6 +8,7 @@ handshake nor for a request that never ends, so the sockets have.
 import errno
 import logging
 import math
+import socket
 import ssl
 import time
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from cryptography import x509
 HANDSHAKE_SECONDS: Final = 3.0
 """For a whole handshake; the API server gives up after 10 s."""
 ANSWER_SECONDS: Final = 3.0
-"""For a client to take a whole answer."""
+"""For a client to take a whole answer, unless the program says otherwise."""
 LINGER_SECONDS: Final = 0.05
 """For a client to close after us. gunicorn waits in the thread that all connections go through, and would
 wait 2 s there for each client that does not close."""
@@ -30,24 +31,18 @@ _State = tuple[tuple[int, int, int], ...]
 logger = logging.getLogger(__name__)
 
 
-class ImpatientSocket(ssl.SSLSocket):
-    """A server's TLS socket that gives up on a client that stalls, or sends drop by drop.
+class Impatient(socket.socket):
+    """A server's socket that gives up on a client that stalls, or sends drop by drop.
 
     deadline: by when all that is received now must be there, in monotonic seconds; the worker sets it for
-    each request. The errors are those of a client that went away: gunicorn takes them quietly and ends
-    the connection, whereas a time-out would be logged with a traceback.
+    each request. answer_seconds: for a client to take all that is sent at once. The errors are those of a
+    client that went away: gunicorn takes them quietly and ends the connection, whereas a time-out would be
+    logged with a traceback.
     """
 
     deadline = math.inf
+    answer_seconds = ANSWER_SECONDS
     _is_closing = False
-
-    def do_handshake(self, block: bool = False) -> None:
-        """Shake hands within HANDSHAKE_SECONDS, and before the deadline."""
-        self._wait_until(min(time.monotonic() + HANDSHAKE_SECONDS, self.deadline))
-        try:
-            super().do_handshake(block)
-        except TimeoutError:
-            raise ConnectionResetError(errno.ECONNRESET, "TLS handshake took too long") from None
 
     def shutdown(self, how: int) -> None:
         """Say that no more will be sent; from now on the client is waited for LINGER_SECONDS at most."""
@@ -68,8 +63,8 @@ class ImpatientSocket(ssl.SSLSocket):
             raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send within ANSWER_SECONDS, taking a client that does not read for one that is gone."""
-        until = time.monotonic() + ANSWER_SECONDS
+        """Send in time, taking a client that does not read for one that is gone."""
+        until = time.monotonic() + self.answer_seconds
         rest = memoryview(data).cast("B")
         while rest:
             self._wait_until(until)
@@ -84,6 +79,18 @@ class ImpatientSocket(ssl.SSLSocket):
         if remaining <= 0:
             raise ConnectionResetError(errno.ECONNRESET, "client stalled")
         super().settimeout(None if remaining == math.inf else remaining)
+
+
+class ImpatientSocket(Impatient, ssl.SSLSocket):
+    """The same under TLS."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Shake hands within HANDSHAKE_SECONDS, and before the deadline."""
+        self._wait_until(min(time.monotonic() + HANDSHAKE_SECONDS, self.deadline))
+        try:
+            super().do_handshake(block)
+        except TimeoutError:
+            raise ConnectionResetError(errno.ECONNRESET, "TLS handshake took too long") from None
 
 
 class ContextCache:

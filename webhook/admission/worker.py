@@ -20,6 +20,8 @@ from gunicorn import http, util
 from gunicorn.sock import ssl_wrap_socket
 from gunicorn.workers import gthread
 
+from webhook.admission.tls import ANSWER_SECONDS, Impatient
+
 FIRST_BYTE_SECONDS: float = 5.0
 """For a new connection to send its first byte, that of the handshake; the API server does so at once."""
 REQUEST_SECONDS: float = 5.0
@@ -30,7 +32,7 @@ _TRANSIENT: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
 
 class Connection(gthread.TConn):  # type: ignore[misc]
-    """One connection.
+    """One connection, over TLS or not.
 
     deadline: by when what is under way, handshake or request, must be read, in monotonic seconds.
     is_proven: whether a whole request has come over it. has_made_room: whether it was closed for another.
@@ -39,6 +41,7 @@ class Connection(gthread.TConn):  # type: ignore[misc]
     deadline: float = 0.0
     is_proven: bool = False
     has_made_room: bool = False
+    answer_seconds: float = ANSWER_SECONDS
     initialized: bool
     sock: Any
 
@@ -48,9 +51,13 @@ class Connection(gthread.TConn):  # type: ignore[misc]
             return
         self.initialized = True
         self.sock.setblocking(True)
-        self.sock = ssl_wrap_socket(self.sock, self.cfg)
-        self.sock.deadline = self.deadline
-        self.sock.do_handshake()
+        if self.cfg.is_ssl:
+            self.sock = ssl_wrap_socket(self.sock, self.cfg)
+        else:
+            self.sock = Impatient(fileno=self.sock.detach())
+        self.sock.deadline, self.sock.answer_seconds = self.deadline, self.answer_seconds
+        if self.cfg.is_ssl:
+            self.sock.do_handshake()
         self.parser = http.get_parser(self.cfg, self.sock, self.client)
 
     def close(self, graceful: bool = False) -> None:
@@ -63,6 +70,8 @@ class Connection(gthread.TConn):  # type: ignore[misc]
 
 class Worker(gthread.ThreadWorker):  # type: ignore[misc]
     """The worker. Everything here but `handle` runs in the thread that all connections go through."""
+
+    connection_class: type[Connection] = Connection
 
     def init_process(self) -> None:
         """Set up and serve."""
@@ -77,7 +86,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
             if error.errno in _TRANSIENT:
                 return
             raise
-        connection = Connection(self.cfg, client, address, listener.getsockname())
+        connection = self.connection_class(self.cfg, client, address, listener.getsockname())
         connection.timeout = time.monotonic() + FIRST_BYTE_SECONDS
         self.nr_conns += 1
         self.pending_conns.append(connection)

@@ -5,6 +5,7 @@ It has informers of its own and only reads, so viewers never cost the sweeper or
 
 import argparse
 import logging
+import ssl
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 
 from webhook import logs
+from webhook.admission.serve import connections
+from webhook.admission.tls import ContextCache
 from webhook.kube.client import Api, ConnectError
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import ClusterCache
@@ -24,6 +27,7 @@ from webhook.ui.history import History
 from webhook.ui.live import Live
 from webhook.ui.pages import MOST_STREAMS, PageDependencies
 from webhook.ui.rights import Gatekeeper
+from webhook.ui.worker import PageWorker
 
 USER_AGENT: Final = "topogate-ui"
 THREADS: Final = MOST_STREAMS + 16
@@ -58,21 +62,30 @@ def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple
     return create_app(PageDependencies(live, settings, counted, access, api)), live
 
 
-def options(bind: str, certificate: Path | None, key: Path | None) -> dict[str, Any]:
-    """Settings of gunicorn: one worker, since each would read the whole cluster for itself."""
+def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
+    """Settings of gunicorn: one worker, since each would read the whole cluster for itself.
+
+    folder: of tls.crt and tls.key. Raises OSError or ssl.SSLError if they cannot be used.
+    """
     made: dict[str, Any] = {
         "bind": bind,
         "workers": 1,
-        "worker_class": "gthread",
+        "worker_class": PageWorker,
         "threads": THREADS,
+        "worker_connections": connections(),
+        "sendfile": False,  # it knows no time-out
+        "do_handshake_on_connect": False,
         "keepalive": 75,
         "graceful_timeout": 2,
         "control_socket_disable": True,
         "proc_name": "topogate-ui",
         "loglevel": "warning",
     }
-    if certificate is not None and key is not None:
+    if folder is not None:
+        certificate, key = folder / "tls.crt", folder / "tls.key"
+        contexts = ContextCache(certificate, key)
         made |= {"certfile": str(certificate), "keyfile": str(key)}
+        made["ssl_context"] = lambda _config, _default: contexts.context()
     return made
 
 
@@ -93,7 +106,7 @@ def serve_laptop(api: Api, settings: Settings, policy: Policy, name: str, port: 
         print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
 
     # Told once it listens: whoever opens the address at once would be refused before.
-    PageServer({**options(address, None, None), "when_ready": tell}, load_app).run()
+    PageServer({**options(address), "when_ready": tell}, load_app).run()
     return 0
 
 
@@ -126,18 +139,21 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings, policy = read_files(arguments.config, arguments.policy)
         api = Api.connect(arguments.kubeconfig, user_agent=USER_AGENT)
+        served = options(arguments.bind, arguments.cert_dir)
     except (ConnectError, FilesError) as error:
         print(f"topogate-ui: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    folder = arguments.cert_dir
-    certificate, key = (folder / "tls.crt", folder / "tls.key") if folder else (None, None)
+    except (OSError, ssl.SSLError) as error:
+        where = f"{arguments.cert_dir}/tls.crt, tls.key"
+        print(f"topogate-ui: no usable certificate in {where}: {error}", file=sys.stderr)  # noqa: T201
+        return 2
     if proxy is not None:
         logging.getLogger(__name__).info("proxy_believed header=%s", proxy.user_header)
 
     def load_app() -> Flask:
         return build(api, settings, policy, ClusterAccess(Gatekeeper(api), proxy))[0]
 
-    PageServer(options(arguments.bind, certificate, key), load_app).run()
+    PageServer(served, load_app).run()
     return 0
 
 

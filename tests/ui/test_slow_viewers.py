@@ -1,0 +1,87 @@
+"""Clients that hold connections and threads of the page: what they cost the others, over a real server."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from webhook.admission.worker import REQUEST_SECONDS
+from webhook.ui.pages import MOST_STREAMS
+from webhook.ui.serve import THREADS
+
+HEADERS = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: "
+FORM = b"Content-Type: application/x-www-form-urlencoded"
+BODY = b"POST /login HTTP/1.1\r\nHost: a\r\n" + FORM + b"\r\nContent-Length: 99\r\n\r\na"
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+STREAM = b"GET /api/changes HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-m", "tests.ui.served"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def is_healthy(port: int) -> bool:
+    """Within the time that a stalled request has at most."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=REQUEST_SECONDS - 1) as answer:
+        return bool(answer.read() == b"ok")
+
+
+def is_answered(client: socket.socket) -> bool:
+    """Whether all of an answer of /healthz comes."""
+    got = b""
+    while not got.endswith(b"ok") and (more := client.recv(1000)):
+        got += more
+    return got.startswith(b"HTTP/1.1 200")
+
+
+def connected(stack: contextlib.ExitStack, port: int, sent: bytes) -> socket.socket:
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+    client.sendall(sent)
+    return client
+
+
+@pytest.mark.parametrize(
+    "first", [b"", HEADERS, BODY, WHOLE], ids=["silent", "headers", "body", "kept alive"]
+)
+def test_more_slow_clients_than_there_are_threads_keep_nobody_out(port: int, first: bytes) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * THREADS):
+            connected(stack, port, first)
+        assert is_healthy(port)
+
+
+def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * THREADS):
+            client = connected(stack, port, WHOLE)
+            assert is_answered(client)
+            client.sendall(HEADERS)
+        viewer = connected(stack, port, WHOLE)
+        assert is_answered(viewer)
+        viewer.settimeout(REQUEST_SECONDS - 1)
+        viewer.sendall(WHOLE)
+        assert is_answered(viewer)
+
+
+def test_streams_go_on_where_slow_clients_want_all_threads(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        streams = [connected(stack, port, STREAM) for _ in range(MOST_STREAMS)]
+        for stream in streams:
+            assert stream.recv(1000).startswith(b"HTTP/1.1 200")
+        for _ in range(2 * THREADS):
+            connected(stack, port, HEADERS)
+        assert is_healthy(port)
+        for stream in streams:
+            stream.settimeout(0.01)
+            with contextlib.suppress(TimeoutError):
+                assert stream.recv(1000) != b"", "it was closed"
