@@ -79,7 +79,10 @@ def _merged(term: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
     added = list(_requirements(term, labels))
     if not isinstance(selector, dict) or not added:
         return term
-    expressions = [*(selector.get("matchExpressions") or ()), *added]
+    written = selector.get("matchExpressions", [])
+    if not isinstance(written, list):
+        return term
+    expressions = [*written, *added]
     return {**term, "labelSelector": {**selector, "matchExpressions": expressions}}
 
 

@@ -9,16 +9,50 @@ import msgspec
 import yaml
 
 from webhook.inquiry.manifest import InputError, name_of
+from webhook.kube.events import shortened
 
 MOST_VALUES: Final = 20_000_000
 """Of one text: about those of 100,000 pods as the API server prints them."""
+
+_TOLD_BYTES: Final = 500
+"""Of what the decoder says of a text."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a date is text."""
+    """YAML as Kubernetes reads it: a date is text. budget: for what merge keys multiply while it is read."""
 
+    budget: "_Budget"
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put what `<<` names in its place, as PyYAML does it, but count it first."""
+        self.budget.spend(len(node.value))
+        merged: list[tuple[yaml.Node, yaml.Node]] = []
+        own = []
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                if key.tag == _VALUE:
+                    key.tag = "tag:yaml.org,2002:str"
+                own.append((key, value))
+                continue
+            # Of several the first counts, and what is later in the list replaces what is earlier.
+            parts = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
+            for part in parts:
+                if not isinstance(part, yaml.MappingNode):
+                    raise yaml.constructor.ConstructorError(
+                        None, None, "expected a mapping, or a list of mappings, to merge", value.start_mark
+                    )
+                if part is not node:
+                    self.flatten_mapping(part)
+                self.budget.spend(len(part.value))
+                merged.extend(part.value)
+        if merged:
+            node.value = merged + own
+
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_VALUE: Final = "tag:yaml.org,2002:value"
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -43,20 +77,29 @@ def of_text(text: str, source: str, most_values: int = MOST_VALUES) -> Iterator[
     source: what an InputError names. most_values: that it may hold, those behind aliases counted.
     """
     try:
-        documents = (
-            [msgspec.json.decode(text)]
-            if text.lstrip().startswith("{")
-            else list(yaml.load_all(text, _Loader))
-        )
-    except (msgspec.DecodeError, yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{source} is neither YAML nor JSON: {error}") from None
-    budget = _Budget(source, most_values)
+        documents = list(_read(text, _Budget(source, most_values)))
+    except InputError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # PyYAML has no error of its own for what a tag does not suit: !!bool maybe, !!int "", 5,000 digits.
+        raise InputError(f"{source} is neither YAML nor JSON: {shortened(str(error), _TOLD_BYTES)}") from None
     for document in documents:
-        if document is None:
-            continue
-        if not isinstance(document, dict) or "kind" not in document:
-            raise InputError(f"{source} holds something that is no Kubernetes object (it has no kind)")
-        yield from _flat(_without_nulls(document, budget))
+        if document is not None:
+            yield from _flat(_object(document, source), source)
+
+
+def _read(text: str, budget: "_Budget") -> Iterator[Any]:
+    """The documents of a text, as JSON would have them and without null members."""
+    if text.lstrip().startswith("{"):
+        yield _without_nulls(msgspec.json.decode(text), budget)
+        return
+    loader = _Loader(text)
+    loader.budget = budget
+    try:
+        while loader.check_data():
+            yield _without_nulls(loader.get_data(), budget)
+    finally:
+        loader.dispose()
 
 
 class _Budget:
@@ -66,30 +109,48 @@ class _Budget:
         self._source = source
         self._most = self._left = most
 
-    def spend(self) -> None:
-        """Count one value. Raises InputError beyond the most."""
-        self._left -= 1
+    def spend(self, values: int = 1) -> None:
+        """Count values. Raises InputError beyond the most."""
+        self._left -= values
         if self._left < 0:
             raise InputError(f"{self._source} holds more than {self._most} values; give it in parts")
 
 
-def _flat(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if str(document["kind"]).endswith("List") and isinstance(document.get("items"), list):
-        kind = str(document["kind"]).removesuffix("List")
+def _object(document: Any, source: str, kind: str = "") -> dict[str, Any]:
+    """The document, if it is an object; kind: of one that need not say it."""
+    if not isinstance(document, dict) or not isinstance(document.get("kind", kind or None), str):
+        raise InputError(f"{source} holds something that is no Kubernetes object (it has no kind)")
+    return {"kind": kind, **document}
+
+
+def _flat(document: dict[str, Any], source: str) -> Iterator[dict[str, Any]]:
+    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        kind = document["kind"].removesuffix("List")
         for item in document["items"]:
-            yield {"kind": kind, **item} if kind else item
+            yield _object(item, source, kind)
     else:
         yield document
 
 
 def _without_nulls(value: Any, budget: _Budget) -> Any:
-    """The same without null members: what the API server would have left out."""
+    """The same without null members: what the API server would have left out.
+
+    Keys that are no text become it, as on the way from YAML to JSON. Raises TypeError for what JSON has not.
+    """
     budget.spend()
     if isinstance(value, dict):
-        return {key: _without_nulls(item, budget) for key, item in value.items() if item is not None}
+        return {_key(key): _without_nulls(item, budget) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [_without_nulls(item, budget) for item in value if item is not None]
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"there is no {type(value).__name__} in a Kubernetes object")
     return value
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str | int | float):
+        raise TypeError(f"a key is text, no {type(key).__name__}")
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def decoded(kind: type[T], document: Mapping[str, Any], source: str) -> T:

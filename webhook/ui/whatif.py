@@ -83,7 +83,10 @@ def of_manifest(
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
     snapshotter = Snapshotter(_With(scene.view, waiting), settings)
     view = snapshotter.view()
-    gang = simulation.gang_of(name, pods, view.conflicts)
+    try:
+        gang = simulation.gang_of(name, pods, view.conflicts)
+    except PlacementError as error:
+        raise InputError(str(error)) from None
     notes = unmodelled.notes(pod for _, _, pod in pods)
     return answer(gang, snapshotter.snapshot(view), settings.options, change, counting, notes)
 
