@@ -46,7 +46,8 @@ WISH_ANNOTATIONS: Final = frozenset(
 # --- the gate -----------------------------------------------------------------------------------
 
 GATE_PREFIX: Final = "gke.io/topology-aware-auto-"
-GATE: Final = GATE_PREFIX + "topogate"
+GATE_NAME: Final = "topogate"
+GATE: Final = GATE_PREFIX + GATE_NAME
 
 # --- topology: label families, coarsest level first ----------------------------------------------
 

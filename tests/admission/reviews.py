@@ -13,6 +13,7 @@ from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
+from webhook.workloads import marks
 
 WISH_KEYS: Final = (
     keys.GPU_MODEL_ANNOTATION,
@@ -72,6 +73,7 @@ _amounts = st.none() | st.dictionaries(_resources, _quantities, max_size=4)
 _values = st.sampled_from(
     ["low", "high", "medium", "RTX 4090", "max-1550", "false", "4", "0", "block", "a,b", "card0", "~0/1"]
 )
+LABELS: Final = (*marks.COMPANION_LABELS, marks.JOB_NAME_LABEL, "app")
 _annotations = st.none() | st.dictionaries(st.sampled_from(WISH_KEYS), _values | _text, max_size=4)
 _containers = st.lists(
     st.fixed_dictionaries(
@@ -107,6 +109,7 @@ pods: Final = st.fixed_dictionaries(
             {"creationTimestamp": st.none()},
             optional={
                 "annotations": _annotations,
+                "labels": st.none() | st.dictionaries(st.sampled_from(LABELS), _names, max_size=2),
                 "ownerReferences": st.none() | _owners,
                 "generateName": _names,
             },

@@ -443,6 +443,21 @@ CONTROLLERS: Final = [
     Shape(
         "leaderworkerset leader without gpu",
         pod(NONE, metadata=owned("StatefulSet", "apps/v1", labels=_LWS)),
+    ),
+    Shape(
+        "leaderworkerset leader without gpu, where gpu pods have a default tier",
+        pod(NONE, metadata=owned("StatefulSet", "apps/v1", labels=_LWS)),
+        CAPPED,
+    ),
+    Shape(
+        "leaderworkerset leader without gpu, above the maximum of gpu pods",
+        pod(NONE, metadata={"labels": _LWS}, priorityClassName="gpu-high-priority"),
+        CAPPED,
+        gated=False,
+    ),
+    Shape(
+        "jobset driver without gpu, opted out",
+        pod(NONE, {keys.INJECT_ANNOTATION: "false"}, metadata={"labels": _JOBSET}),
         gated=False,
     ),
     Shape(
@@ -459,11 +474,22 @@ CONTROLLERS: Final = [
         "mpijob launcher without gpu",
         pod(
             NONE,
-            metadata=owned("Job", "batch/v1", labels={"training.kubeflow.org/job-role": "launcher"}),
+            metadata=owned(
+                "Job",
+                "batch/v1",
+                labels={"training.kubeflow.org/job-name": "m", "training.kubeflow.org/job-role": "launcher"},
+            ),
             restartPolicy="Never",
+        ),
+    ),
+    Shape(
+        "job without gpu",
+        pod(
+            NONE, metadata=owned("Job", "batch/v1", labels={marks.JOB_NAME_LABEL: "j"}), restartPolicy="Never"
         ),
         gated=False,
     ),
+    Shape("ray head without gpu", pod(NONE, metadata={"labels": {"ray.io/cluster": "r"}}), gated=False),
     Shape(
         "pytorchjob worker",
         pod(

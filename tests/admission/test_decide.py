@@ -19,6 +19,7 @@ from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
+from webhook.workloads import marks
 
 OWN_PREFIX: Final = "example.com/wait-"
 OWN_GATE: Final = parse_policy(
@@ -195,6 +196,15 @@ def test_no_class_is_injected_while_none_is_known() -> None:
     decision = decided(gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"}), classes={})
     assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]
     assert decision.warnings == ("tier high has no effect: no PriorityClass gpu-high-priority here",)
+
+
+def test_a_companion_is_not_held_back_where_it_might_be_refused_for_that() -> None:
+    """The maximum of a namespace holds for gated pods; of classes that are not known none can be compared."""
+    pod = {"metadata": {"labels": {marks.JOBSET_NAME_LABEL: "x"}}, "spec": {"containers": []}}
+    assert [op.path for op in decided(pod, "capped").operations] == ["/spec/schedulingGates"]
+    read = msgspec.json.decode(json.dumps(pod), type=NewPod)
+    assert not decide(read, "capped", POLICY, CLASSES, classes_known=False).operations
+    assert decide(read, "open", POLICY, CLASSES, classes_known=False).operations
 
 
 REASONS: Final = {

@@ -1,6 +1,6 @@
 """A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.turns import Turns
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -69,6 +69,7 @@ class Placing:
         self.snapshotter = Snapshotter(cluster, settings)
         self.avoided = Avoided(self.clock)
         self.placer = Placer(settings, self.avoided, self.clock)
+        self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0
 
@@ -78,7 +79,7 @@ class Placing:
     def gangs(self) -> list[PodGang]:
         """The gangs that have a gated pod."""
         view = self.view()
-        return gather(view.gated, view.others, lambda _: OwnerSays())
+        return gather(view.gated, view.others, self.says)
 
     def one(self, blocked: frozenset[str] = frozenset(), without: Collection[str] = ()) -> Orders:
         """One pass; what is around has changed since the one before.
@@ -86,7 +87,7 @@ class Placing:
         without: gangs that are not asked about.
         """
         view = self.view()
-        gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+        gangs = gather(view.gated, view.others, self.says)
         self.version += 1
         self.placer.remember(gangs, view)
         turns = Turns(view, Expectations(self.clock))

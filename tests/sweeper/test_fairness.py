@@ -12,7 +12,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Node
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
-from webhook.sweeper.decide import placing
+from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.settings import Settings
@@ -36,7 +36,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr(placing, "place", asked)
+    monkeypatch.setattr(asking, "place", asked)
     return asked
 
 

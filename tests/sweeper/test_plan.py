@@ -180,8 +180,14 @@ def test_a_gpu_pod_that_was_bound_before_topogate_came_has_its_like_beside_it() 
     assert "the domain of the gang's placed pods" in said
 
 
-def test_a_pod_that_went_through_us_has_its_gang_beside_it_whatever_it_asks_for() -> None:
-    launcher = member("other", {"cpu": "1"}, "g0")
+def test_a_pod_that_went_through_us_and_names_the_level_has_its_gang_beside_it_whatever_it_asks_for() -> None:
+    launcher = member("other", {"cpu": "1"}, "g0", **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     said = placed_beside(launcher, required="block", planned_on="g0")
     assert isinstance(said, str)
     assert "the domain of the gang's placed pods" in said
+
+
+def test_a_companion_that_went_through_us_draws_nobody_to_it() -> None:
+    launcher = member("other", {"cpu": "1"}, "g0")
+    found = placed_beside(launcher, required="block", planned_on="g0")
+    assert found == {"uid-w0": "g1", "uid-w1": "g2"}

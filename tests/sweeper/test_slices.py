@@ -148,10 +148,11 @@ def test_a_wish_that_cannot_be_meant_is_told_and_not_passed_over(
         placed(gang_of(*(worker(rank, wish) for rank in range(4)), size=4), cluster(a1=3, b1=3))
 
 
-def test_pods_that_contradict_each_other_are_named() -> None:
+def test_pods_with_unlike_slices_are_parts_with_slices_of_their_own() -> None:
     gang = gang_of(worker(0, PAIRS), worker(1, {**PAIRS, SIZE: "4"}))
-    assert gang.problems == (f"the pods say {SIZE}: 2, 4; the first one counts",)
-    assert [part.size for part in gang.slices] == [2]
+    assert not gang.problems
+    assert not gang.slices
+    assert sorted(part.slices[0].size for part in gang.parts) == [2, 4]
 
 
 def test_pods_without_ranks_make_slices_of_any() -> None:

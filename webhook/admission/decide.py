@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.admission import patch, wishes
+from webhook.admission import companions, patch, wishes
+from webhook.admission.classes import Classes, above_maximum
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
@@ -71,13 +72,21 @@ def decide(
         reason, told = others
         return Decision(LEFT_ALONE, reason, warnings=wishes.shown([told]) if is_ours else ())
     warnings = wishes.warnings(pod, policy)
+    known = Classes(classes, classes_known)
+    if not asked and companions.is_companion(pod, policy):
+        # One above the maximum would be refused for its gate, see tiers.yaml.
+        highest = policy.maximum_class(namespace)
+        is_below = not highest or (known.has(highest) and not above_maximum(pod, namespace, policy, known))
+        operations = companions.gate(pod, policy) if is_below else []
+        outcome = MUTATED if operations else UNCHANGED
+        return Decision(outcome, "companion", tuple(operations), warnings=wishes.shown(warnings))
     if not is_ours:
         # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
         return Decision(LEFT_ALONE, "no-gpu", warnings=wishes.shown(warnings))
     try:
         operations = [
             *_gate(pod, policy),
-            *_priority(pod, namespace, policy, _Classes(classes, classes_known), warnings),
+            *_priority(pod, namespace, policy, known, warnings),
             *_model(pod, namespace, policy, asked, warnings),
         ]
     except DeniedError as denied:
@@ -132,29 +141,13 @@ def _gate(pod: NewPod, policy: Policy) -> list[patch.Operation]:
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
 
 
-class _Classes(msgspec.Struct, frozen=True, gc=False):
-    """The cluster's PriorityClasses, and whether they are known to be these still."""
-
-    by_name: Mapping[str, PriorityClass]
-    known: bool
-
-    @property
-    def default(self) -> str:
-        """The class that the API server gives to pods without one: of several, the one of lowest value.
-
-        A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
-        """
-        defaults = [(item.value, name) for name, item in self.by_name.items() if item.global_default]
-        return min(defaults)[1] if defaults else ""
-
-
 def _priority(
-    pod: NewPod, namespace: str, policy: Policy, classes: _Classes, warnings: list[str]
+    pod: NewPod, namespace: str, policy: Policy, classes: Classes, warnings: list[str]
 ) -> list[patch.Operation]:
     """Set the PriorityClass of the tier that is wanted, if the author chose none."""
     current = pod.spec.priority_class_name or ""
     is_chosen = current != "" and current != classes.default
-    above = _above_maximum(pod, namespace, policy, classes)
+    above = above_maximum(pod, namespace, policy, classes)
     if is_chosen:
         _check_class(current, namespace, policy, above)
     tier = _tier(pod, namespace, policy)
@@ -169,18 +162,6 @@ def _priority(
     return _class_of(tier, classes, warnings)
 
 
-def _above_maximum(pod: NewPod, namespace: str, policy: Policy, classes: _Classes) -> str:
-    """How far the pod's priority is above that of the namespace's highest tier, "" if it is not.
-
-    Values are compared and not names: the cluster's own classes are above all tiers, and are nobody's tier.
-    """
-    highest = classes.by_name.get(policy.maximum_class(namespace))
-    if highest is None or not classes.known or pod.spec.priority is None:
-        return ""
-    value = pod.spec.priority
-    return f"priority {value}, at most {highest.value}" if value > highest.value else ""
-
-
 def _lowered(current: str, namespace: str, policy: Policy, above: str, warnings: list[str]) -> Tier | None:
     """The namespace's maximum, where the cluster's default class is above it."""
     given = policy.tier_of_class(current)
@@ -192,7 +173,7 @@ def _lowered(current: str, namespace: str, policy: Policy, above: str, warnings:
     return policy.tier(allowed[-1])
 
 
-def _class_of(tier: Tier, classes: _Classes, warnings: list[str]) -> list[patch.Operation]:
+def _class_of(tier: Tier, classes: Classes, warnings: list[str]) -> list[patch.Operation]:
     """The triple of a tier's class, if the cluster has it."""
     name = tier.priority_class_name
     wanted = classes.by_name.get(name)
@@ -228,7 +209,7 @@ def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
 def _check_class(name: str, namespace: str, policy: Policy, above: str) -> None:
     """A class named directly is held to the same maximum as the tiers. Raises DeniedError.
 
-    above: of its value, as `_above_maximum` says it.
+    above: of its value, as `above_maximum` says it.
     """
     tier = policy.tier_of_class(name)
     what = f"priorityClassName {name}"

@@ -27,6 +27,7 @@ class NewMetadata(Struct, frozen=True):
     name: str | None = None
     generate_name: str | None = None
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
     owner_references: list[NewOwner] | None = None
 
 

@@ -10,6 +10,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.anew import place_anew
+from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -70,6 +71,8 @@ def explain_gated(
     yield from (f"Note: {problem}." for problem in gang.problems)
     if view.storage is None and (volumes := unmodelled.volume_note(pod)):
         yield f"Note: {volumes}."
+    if pod.metadata.uid in gang.companions:
+        yield _of_companion(gang)
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."
     placement = view.placements.get(gang.key.placement_key)
@@ -78,7 +81,8 @@ def explain_gated(
     if holders := _holders(gang, view, named):
         yield f"Nodes that other gangs hold: {holders}."
     if pod.metadata.uid in view.planned:
-        yield f"It is planned on node {view.planned[pod.metadata.uid].node} and about to be released."
+        planned = view.planned[pod.metadata.uid].node or "no node of our choice"
+        yield f"It is planned on {planned} and about to be released."
         return
     if gang.hindrance and not settings.go_on_with_fewer:
         yield "It waits until its controller can make the others."
@@ -87,6 +91,8 @@ def explain_gated(
             f"It waits for {gang.size - len(gang.pods)} more pods of its gang; after "
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
+    if not gang.later and all(each.metadata.uid in gang.companions for each in gang.gated):
+        return  # of places the core is asked for the others alone
     now = now or try_now(gang, view, snapshot, settings.options)
     yield from _said(now, gang, snapshot, settings, named)
     if isinstance(now.answer, NoFit):
@@ -109,6 +115,15 @@ def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
     return ", ".join(found) + more
 
 
+def _of_companion(gang: PodGang) -> str:
+    if gang.alone:
+        return "It asks for no GPU, nor does any pod of its gang: it is released at once, and not pinned."
+    return (
+        "It asks for no GPU: it goes beside the pods of its gang that do, once these have a place. If there "
+        "are none when the gang is complete, kube-scheduler places it."
+    )
+
+
 @dataclass(frozen=True)
 class CurrentAnswer:
     """What the core answers for a gang at this moment, or the problem why it cannot be asked."""
@@ -116,6 +131,7 @@ class CurrentAnswer:
     asked: Gang | None
     answer: Assignment | NoFit | None
     problem: str = ""
+    has_parts: bool = False
 
 
 def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> CurrentAnswer:
@@ -124,11 +140,12 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
     try:
         places = view.placed_on(gang.pods)
         found = [
-            question(each.gang, waiting, places, each.closed, view.class_of, view.is_ours).gang
+            question(each.gang, waiting, places, each.closed, view.class_of, view.is_ours)
             for each in asks(gang, view, (), snapshot.topology)
         ]
-        answers = [(asked, place(asked, snapshot, options)) for asked in found]
-        return CurrentAnswer(*next((each for each in answers if not isinstance(each[1], NoFit)), answers[0]))
+        answers = [(asked, ask(asked, snapshot, options)) for asked in found]
+        asked, answer = next((each for each in answers if not isinstance(each[1], NoFit)), answers[0])
+        return CurrentAnswer(asked.gang, answer, has_parts=bool(asked.parts))
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         return CurrentAnswer(None, None, str(error))
 
@@ -150,6 +167,10 @@ def _said(
         nearest = answer.nearest
         place_name = "/".join(nearest.domain)
         yield f"Nearest miss: {nearest.level} {place_name} has room for {nearest.room} of {answer.wanted}."
+    if now.has_parts:
+        named_so = ", ".join(part.name for part in gang.parts)
+        yield f"Each of its parts is placed by its own wish, or none of them: {named_so}."
+        return
     help_there_is = list(_what_would_help(asked, gang, snapshot, settings.options, named))
     yield from help_there_is or ["What would help: more nodes of the kind that it asks for."]
 
@@ -199,8 +220,8 @@ def _misplaced(
     part = [pod for pod in gang.released if pod.metadata.uid in nodes]
     if not part:
         return
-    ask = next(asks(gang, view, (), snapshot.topology))
-    anew = place_anew(ask.gang, part, view, snapshot, ask.closed, options)
+    first = next(asks(gang, view, (), snapshot.topology))
+    anew = place_anew(first.gang, part, view, snapshot, first.closed, options)
     if anew is None:
         return
     where = [

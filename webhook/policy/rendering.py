@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.policy.values import ANY_NAMESPACE, Policy
+from webhook.workloads.marks import COMPANION_LABELS
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _RESOURCE_CHARACTERS: Final = ascii_letters + digits + "-_./"
@@ -123,7 +124,7 @@ def gate_required(policy: Policy) -> Object:
 
 
 def gate(policy: Policy) -> Object:
-    """Adds the gate where `decide` would, in the API server itself."""
+    """Adds the gate where `decide` would, in the API server itself; companions are left to the webhook."""
     value = "Object.spec.schedulingGates{name: " + _text(policy.gate) + "}"
     return {
         "failurePolicy": "Ignore",
@@ -198,7 +199,9 @@ def _may_be_ours(policy: Policy) -> str:
     marks = " || ".join(f"a.startsWith({_text(mark)})" for mark in _MARKS)
     intel = f"k.startsWith({_text(keys.INTEL_PREFIX)})"
     asks = _asks(policy, intel)
-    return f"{asks} || {_gated(policy)} || object.metadata.?annotations.orValue({{}}).exists(a, {marks})"
+    beside = f"{_list(COMPANION_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
+    marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {marks})"
+    return f"{asks} || {_gated(policy)} || {marked} || {beside}"
 
 
 def _gated(policy: Policy) -> str:

@@ -65,7 +65,7 @@ class Figures:
             self._hear_plan(plan)
 
     def _hear_plan(self, plan: NewPlan) -> None:
-        pods = [plan.asked.pods[entry.uid] for entry in plan.entries]
+        pods = [plan.pods[entry.uid] for entry in plan.entries]
         created = min(_seconds(pod.metadata.creation_timestamp) for pod in pods)
         priority_class = self._class_of(pods[0].spec.priority_class_name)
         waited = max(0.0, self._now() - created)

@@ -17,6 +17,7 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.pins import is_gated
@@ -209,7 +210,10 @@ class Reporter:
             state = placements.RELEASING
         nodes = {planned.uid: planned.node for planned in placement.spec.pods}
         nodes |= {pod.metadata.uid: pod.spec.node_name for pod in members if pod.spec.node_name}
-        where = [node for pod in members if (node := nodes[pod.metadata.uid])]
+        beside = companions(members, others_come=bool(placement.spec.kept))
+        where = [
+            node for pod in members if (node := nodes[pod.metadata.uid]) and pod.metadata.uid not in beside
+        ]
         return PlacementStatus(
             state,
             count,

@@ -10,7 +10,7 @@ from webhook.kube.objects import Condition, Metadata
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, Rank
-from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape
+from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape, any_asks_for_devices
 
 
 class Owner(Struct, frozen=True):
@@ -65,6 +65,11 @@ def job_shape(job: Job) -> Shape:
         Part(job.metadata.name, 0, template, range(1), groups),
         Part(job.metadata.name, 1, template, range(1, at_once(job.spec)), groups),
     )
+
+
+def job_devices(job: Job) -> bool:
+    """By its one template."""
+    return any_asks_for_devices([job.spec.template])
 
 
 def job_size(job: Job) -> int | None:

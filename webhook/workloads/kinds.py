@@ -29,13 +29,17 @@ def _untold(owner: Any) -> Shape:
     return ()
 
 
+def _unknown(owner: Any) -> bool | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Workload(Generic[T]):
     """A kind of owner. kind: of the gang, as pods show it; group, versions, resource: where it is served.
 
     versions: those that we can read, the best first. minimum: how many pods are enough, None where all are
-    needed. by_uid: whether pods name the owner's uid, so that
-    a later owner of the same name is told apart.
+    needed. devices: whether any of its pods asks for an extended resource, None where that is not told.
+    by_uid: whether pods name the owner's uid, so that a later owner of the same name is told apart.
     """
 
     kind: str
@@ -48,6 +52,7 @@ class Workload(Generic[T]):
     shape: Callable[[T], Shape] = _untold
     by_uid: bool = False
     minimum: Callable[[T], int | None] = _unsaid
+    devices: Callable[[T], bool | None] = _unknown
 
     @property
     def name(self) -> str:
@@ -65,6 +70,7 @@ def _training(resource: str, *versions: str) -> Workload[training.TrainingJob]:
         training.training_job_size,
         training.training_job_is_staged,
         training.training_job_shape,
+        devices=training.training_job_devices,
     )
 
 
@@ -79,6 +85,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         builtin.job_is_staged,
         builtin.job_shape,
         by_uid=True,
+        devices=builtin.job_devices,
     ),
     Workload(
         "StatefulSet",
@@ -101,6 +108,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.job_set_is_staged,
         sets.job_set_shape,
         by_uid=True,
+        devices=sets.job_set_devices,
     ),
     Workload(
         "LeaderWorkerSet",
@@ -111,6 +119,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.leader_worker_set_size,
         sets.leader_worker_set_is_staged,
         sets.leader_worker_set_shape,
+        devices=sets.leader_worker_set_devices,
     ),
     Workload(
         "PodGroup",

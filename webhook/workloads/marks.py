@@ -34,6 +34,17 @@ GANG_LABELS: Final = (
 GANG_KEYS: Final = frozenset(key for _, *two in GANG_LABELS for key in two)
 """All that tell a gang's name or which of that name it is."""
 
+COMPANION_LABELS: Final = (
+    JOBSET_NAME_LABEL,
+    "leaderworkerset.sigs.k8s.io/name",
+    "training.kubeflow.org/job-name",
+    "kueue.x-k8s.io/pod-group-name",
+    "scheduling.x-k8s.io/pod-group",
+    "scheduling.volcano.sh/group-name",
+)
+"""Labels of gangs whose pods may be of several templates: one without GPUs may stand beside others with some.
+Not those of a Job, whose pods are alike, nor of a RayCluster, whose head may have to ask for its workers."""
+
 LOOSE_OWNERS: Final = ("ReplicaSet", "DaemonSet", "Node")
 """Controllers whose pods do not wait for one another: each of their pods is a gang of its own."""
 

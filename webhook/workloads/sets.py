@@ -5,7 +5,7 @@ import msgspec
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.builtin import JobSpec, Owner, at_once
-from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape
+from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape, any_asks_for_devices
 
 
 class _Annotated(Struct, frozen=True):
@@ -94,7 +94,7 @@ def job_set_shape(owner: JobSet) -> Shape:
         return ()
     policy = owner.spec.startup_policy
     in_order = policy is not None and policy.startup_policy_order == "InOrder"
-    stages = _stages(jobs)
+    stages = _stages(owner)
     parts = []
     begin = 0
     for number, each in enumerate(jobs):
@@ -108,11 +108,28 @@ def job_set_shape(owner: JobSet) -> Shape:
     return tuple(parts)
 
 
-def _stages(jobs: list[ReplicatedJob]) -> dict[str, int]:
-    """The stage of each template by what it depends on; none for those behind a Job that has to complete."""
+def job_set_devices(owner: JobSet) -> bool:
+    """By the templates whose pods run beside one another: none that waits until others have completed."""
+    stages = _stages(owner)
+    jobs = owner.spec.replicated_jobs
+    return any_asks_for_devices(each.template.spec.template for each in jobs if each.name in stages)
+
+
+def _stages(owner: JobSet) -> dict[str, int]:
+    """The stage of each template by what it depends on; none for those behind a Job that is to complete."""
+    done = {each.name: each.succeeded for each in owner.status.replicated_jobs_status}
+    completed = {
+        each.name
+        for each in owner.spec.replicated_jobs
+        if done.get(each.name, 0) >= (1 if each.replicas is None else each.replicas)
+    }
     stages: dict[str, int] = {}
-    for each in jobs:  # a Job may depend on earlier ones alone
-        behind = each.depends_on or []
+    for each in owner.spec.replicated_jobs:  # a Job may depend on earlier ones alone
+        behind = [
+            other
+            for other in each.depends_on or []
+            if not (other.status == "Complete" and other.name in completed)
+        ]
         if all(other.status == "Ready" and other.name in stages for other in behind):
             stages[each.name] = max((stages[other.name] + 1 for other in behind), default=0)
     return stages
@@ -170,6 +187,14 @@ def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
     return (
         Part("leader", 0, template.leader_template or template.worker_template, range(1)),
         Part("worker", 1, template.worker_template, range(1, size)),
+    )
+
+
+def leader_worker_set_devices(owner: LeaderWorkerSet) -> bool:
+    """By the templates of leader and workers."""
+    template = owner.spec.leader_worker_template
+    return any_asks_for_devices(
+        [template.leader_template or template.worker_template, template.worker_template]
     )
 
 

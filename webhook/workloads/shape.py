@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from labeler.contract import keys
-from webhook.kube.objects import Metadata, Pod, PodSpec
+from webhook.kube.objects import Metadata, Pod, PodSpec, PodToleration
 from webhook.kube.struct import Struct
 from webhook.workloads.ranks import Rank, own_rank
 
@@ -75,22 +75,25 @@ class Awaited:
 def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     """What the controller still makes when these pods of its gang are there; nothing beyond MOST_PODS.
 
-    Of earlier stages nothing is awaited: those pods have run, and may have ended. Pods that ask for no
-    extended resource, or are opted out, are no concern of ours.
+    Of earlier stages nothing is awaited: those pods have run, and may have ended. Pods that are opted out are
+    no concern of ours; nor are those that ask for no extended resource, unless they alone are a stage.
     """
     if not shape or pod_count(shape) > MOST_PODS:
         return Awaited()
     there = {rank: pod for pod in pods if (rank := own_rank(pod)) is not None}
     templates = {id(part.template): part.template for part in shape}
-    served = {number for number, template in templates.items() if _is_ours(template)}
+    served = {number for number, template in templates.items() if not _is_opted_out(template)}
+    devices = {number for number, template in templates.items() if asks_for_devices(template.spec)}
     ours = [part for part in shape if id(part.template) in served]
     begun = [part for part in ours if any(rank in there for rank in part.ranks)]
     if not begun:
         return Awaited()
-    newest = max(begun, key=lambda part: part.stage)
-    whole = all(rank in there for part in ours if part.stage == newest.stage for rank in part.ranks)
+    newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
+    now = [part for part in ours if part.stage == newest.stage]
+    now = [part for part in now if id(part.template) in devices] or now
+    whole = all(rank in there for part in now for rank in part.ranks)
     first = next(there[rank] for rank in newest.ranks if rank in there)
-    coming = [part for part in ours if part.stage > newest.stage]
+    coming = [part for part in ours if part.stage > newest.stage and id(part.template) in devices]
     made = {
         id(template): _spec_as_made(template, newest.template, first)
         for template in {id(part.template): part.template for part in coming}.values()
@@ -101,25 +104,41 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     return Awaited(whole, later)
 
 
+def asks_for_devices(spec: PodSpec) -> bool:
+    """Whether any container asks for an extended resource, as a GPU."""
+    return bool(_extended(spec))
+
+
+def any_asks_for_devices(templates: Iterable[PodTemplate]) -> bool:
+    """Whether pods of any of these templates do, but for those that are opted out."""
+    return any(asks_for_devices(each.spec) for each in templates if not _is_opted_out(each))
+
+
 def is_extended(resource: str) -> bool:
     """Whether a resource has a domain of its own, as nvidia.com/gpu."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 
-def _is_ours(template: PodTemplate) -> bool:
-    opted_out = template.metadata.annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO
-    return not opted_out and bool(_extended(template.spec))
+def _is_opted_out(template: PodTemplate) -> bool:
+    return template.metadata.annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO
 
 
 def _extended(spec: PodSpec) -> frozenset[str]:
     asked = (each.resources for each in (*spec.containers, *spec.init_containers))
-    return frozenset(name for each in asked for name in {**each.limits, **each.requests} if is_extended(name))
+    return frozenset(
+        name
+        for each in asked
+        for name, amount in {**each.limits, **each.requests}.items()
+        if is_extended(name) and str(amount) != "0"
+    )
 
 
 def _spec_as_made(template: PodTemplate, like: PodTemplate, first: Pod) -> PodSpec:
     """Of a pod of this template as it will stand in the API server; like, first: another, and a pod of that.
 
-    What admission has added to that pod it will add to one that asks for the same resources and model.
+    What admission has added to that pod it will add to one that asks for the same resources and model. A pod
+    without such resources does not tell: then a toleration is believed to be added for each resource, as the
+    API server's ExtendedResourceToleration does.
     """
     spec = replace(template.spec, priority=first.spec.priority)
     if _extended(spec) == _extended(like.spec) and _model(template) == _model(like):
@@ -130,6 +149,9 @@ def _spec_as_made(template: PodTemplate, like: PodTemplate, first: Pod) -> PodSp
             node_selector={**selector, **spec.node_selector},
             tolerations=[*spec.tolerations, *added],
         )
+    elif not _extended(like.spec):
+        added = [PodToleration(key=name, operator="Exists") for name in sorted(_extended(template.spec))]
+        spec = replace(spec, tolerations=[*spec.tolerations, *added])
     return spec
 
 

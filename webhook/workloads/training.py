@@ -4,7 +4,7 @@ import msgspec
 
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
-from webhook.workloads.shape import Part, PodTemplate, Shape
+from webhook.workloads.shape import Part, PodTemplate, Shape, any_asks_for_devices
 
 
 class ReplicaSpec(Struct, frozen=True):
@@ -101,6 +101,11 @@ def training_job_shape(owner: TrainingJob) -> Shape:
         )
         for role, spec in roles.items()
     )
+
+
+def training_job_devices(owner: TrainingJob) -> bool:
+    """By the templates of all roles."""
+    return any_asks_for_devices(spec.template for spec in _roles(owner.spec).values() if spec)
 
 
 class _Trainer(Struct, frozen=True):

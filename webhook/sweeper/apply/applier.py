@@ -168,12 +168,17 @@ class Applier:
     def _fault(self, order: NewPlan) -> str:
         view = self._snapshotter.view()
         present = {pod.metadata.uid for pod in view.gated}
-        for uid, pod in order.asked.pods.items():
+        for uid, pod in order.pods.items():
             if uid not in present:
                 return f"pod {pod.metadata.name} is gone"
         if order.preempts:
             return ""  # the pods in the way are still there, as they must be
-        return next(iter(check(order.answer, order.asked.gang, self._snapshotter.snapshot(view))), "")
+        snapshot = self._snapshotter.snapshot(view)
+        for asked, answer in order.steps:
+            if problems := check(answer, asked.gang, snapshot):
+                return problems[0]
+            snapshot = snapshot.assume(answer, asked.gang)
+        return ""
 
     def _write(self, order: NewPlan, view: View) -> None:
         """Make the plan durable."""

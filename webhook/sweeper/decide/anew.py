@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from webhook.kube.affinity import NodeSelectorTerm
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, NoFit, Options, Snapshot, place
+from webhook.placement import Assignment, NoFit, Options, Snapshot
+from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import names_only
@@ -32,7 +33,7 @@ def place_anew(
     stay = {pod.metadata.uid for pod in (*part, *gang.gated)}
     others = [pod for pod in gang.released if pod.metadata.uid not in stay]
     asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours)
-    answer = place(asked.gang, emptied, options)
+    answer = ask(asked, emptied, options)
     return None if isinstance(answer, NoFit) else answer
 
 

@@ -15,8 +15,11 @@ Ask = Callable[[Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]]
 
 
 def needed(gang: PodGang, waiting: Sequence[Pod]) -> int:
-    """How many of the waiting pods must be placed together, at least one: all, unless a minimum is enough."""
-    if gang.minimum is None:
+    """How many of the waiting pods must be placed together, at least one: all, unless a minimum is enough.
+
+    Which of unlike parts were enough nobody says, so of these it is all.
+    """
+    if gang.minimum is None or gang.parts:
         return len(waiting)
     step = gang.slices[0].size if gang.slices else 1
     missing = max(1, gang.minimum - (len(gang.pods) - len(waiting)))

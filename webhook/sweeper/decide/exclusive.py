@@ -44,13 +44,15 @@ def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology
     Each knows where other replicas of its owner are, see beside_replicas.
 
     plans: made in this pass. Labels that are no level of ours are tried domain by domain, small ones first;
-    of very many the largest. There is one question at least.
+    of very many the largest. There is one question at least. Raises PlacementError for one in parts.
     """
     gang = beside_replicas(gang, view, plans)
     rule = next(filter(None, map(_rule, gang.pods)), None)
     if rule is None:
         yield Ask(gang)
         return
+    if gang.parts:
+        raise PlacementError("a gang with a domain of its own is in one part; its pods name unlike levels")
     key = rule[2]
     own = {pod.metadata.uid for pod in gang.pods}
     here = {_value(view, node, key) for node in view.placed_on(gang.pods).values()} - {""}
@@ -85,7 +87,7 @@ def _placed(view: View, plans: Iterable[NewPlan]) -> Iterator[tuple[Pod, str]]:
     nodes = view.placed_on(pods)
     yield from ((pod, nodes[pod.metadata.uid]) for pod in pods if pod.metadata.uid in nodes)
     for plan in plans:
-        yield from ((plan.asked.pods[entry.uid], entry.node) for entry in plan.entries)
+        yield from ((plan.pods[entry.uid], entry.node) for entry in plan.entries if entry.node)
 
 
 def _rule(pod: Pod) -> Rule | None:

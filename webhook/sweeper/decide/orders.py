@@ -1,18 +1,22 @@
 """What a step of a pass decides, as values: orders to carry out, and what people are to be told. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import PlannedPod
 from webhook.placement import Assignment
+from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 Pair = tuple[Pod, PlannedPod]
 """A pod to release, and its entry in the plan."""
+
+_NAMED: Final = 3
+"""Nodes of companions that a sentence names."""
 
 NO_HURRY: Final = float("inf")
 
@@ -26,7 +30,8 @@ class NewPlan:
     entries: what its plan gains, in the order of release. now: those that are released at once; the turn of
     the others comes when the pods before them on their nodes have been bound. preempts: pods of lower
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
-    whole gang with it. kept: nodes for pods that are yet to be made.
+    whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
+    was asked about its companions after that.
     """
 
     gang: PodGang
@@ -38,6 +43,17 @@ class NewPlan:
     usage_version: int
     spread: str
     kept: tuple[str, ...] = ()
+    beside: Beside = field(default_factory=Beside)
+
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """uid -> pod of all entries."""
+        return {**self.asked.pods, **self.beside.pods}
+
+    @property
+    def steps(self) -> tuple[tuple[GangQuestion, Assignment], ...]:
+        """What was asked and answered, each on what those before leave."""
+        return (self.asked, self.answer), *self.beside.steps
 
     @property
     def is_unpinned(self) -> bool:
@@ -47,17 +63,31 @@ class NewPlan:
     @property
     def told(self) -> str:
         """What people are told of it."""
+        said = "; ".join(filter(None, (self._told_of_workers(), *self._told_of_companions())))
+        if self.kept:
+            said += f"; {len(self.kept)} nodes are kept for the {len(self.gang.later)} pods that come later"
+        return said
+
+    def _told_of_workers(self) -> str:
+        count, all_ = len(self.asked.pods), len(self.gang.workers)
+        if not count:
+            return ""
         if self.is_unpinned:
             return (
                 "released without a node of our choice: all those with room have refused it, so "
                 "kube-scheduler chooses; see the Events of its earlier pods for what it said"
             )
-        gang, said = self.gang, f"{len(self.entries)} pods placed on {self.spread}"
-        if len(self.entries) < len(gang.pods):
-            said = f"{len(self.entries)} pods placed; all {len(gang.pods)} are then on {self.spread}"
-        if self.kept:
-            said += f"; {len(self.kept)} nodes are kept for the {len(gang.later)} pods that come later"
-        return said
+        if count < all_:
+            return f"{count} pods placed; all {all_} are then on {self.spread}"
+        return f"{count} pods placed on {self.spread}"
+
+    def _told_of_companions(self) -> Iterator[str]:
+        nodes = self.beside.nodes
+        if near := sorted({node for node in nodes.values() if node}):
+            named = ", ".join(near[:_NAMED]) + (" ..." if len(near) > _NAMED else "")
+            yield f"{sum(map(bool, nodes.values()))} without GPUs beside the others, on {named}"
+        if self.beside.free:
+            yield f"{len(self.beside.free)} without GPUs released, for kube-scheduler to place"
 
 
 @dataclass(frozen=True)

@@ -11,29 +11,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, NoFit, place
-from webhook.sweeper.decide import plan
+from webhook.placement import Assignment, Budget, NoFit
 from webhook.sweeper.decide.anew import place_anew
+from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.companions import nobody, wait_for_nobody
 from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.decide.drafts import Drafts
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
+from webhook.sweeper.decide.holders import held_off, holders
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
-from webhook.sweeper.decide.reservations import Held, Reservations, told
+from webhook.sweeper.decide.reservations import Reservations, told
 from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round, Said, joined
-from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.decide.urgency import (
     held_by_others,
     lowest_priority,
     may_go_unpinned,
     may_preempt,
     preemption,
-    replaces,
 )
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
@@ -63,12 +62,11 @@ class Placer:
         self._settings = settings
         self._avoided = avoided
         self._clock = clock
-        self._now_ns = now_ns
         self._beat = beat
-        self._timestamps = Timestamps()
         self._completion = Completion(settings, clock)
         self.reservations = Reservations(settings, clock)
         self.kept_nodes = KeptNodes(settings, clock)
+        self._drafts = Drafts(settings, avoided, self.reservations, self.kept_nodes, now_ns)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None
         self._last: Round | None = None
@@ -81,9 +79,7 @@ class Placer:
         self.reservations.keep_only(self._memory.keys(), self.kept_nodes.nodes)
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
-        now_ns = self._now_ns()
-        self._timestamps.saw(ours, now_ns)
-        self._timestamps.saw(planned, now_ns)
+        self._drafts.saw((*ours, *planned))
 
     def place(self, gangs: Sequence[PodGang], ground: Ground) -> Orders:
         """New plans, and of each gang without one why that is so."""
@@ -133,9 +129,9 @@ class Placer:
         if all(pod.metadata.uid in now.view.planned for pod in gang.gated):
             return ""  # it has a place, and waits for its turn there
         try:
-            ask = next(asks(gang, now.view, now.plans, self._settings.topology))
-            avoid = self._avoided.of(gang.key, gang.maker) | ask.closed
-            answer = place_anew(ask.gang, part, now.view, now.snapshot, avoid, self._settings.options)
+            first = next(asks(gang, now.view, now.plans, self._settings.topology))
+            avoid = self._avoided.of(gang.key, gang.maker) | first.closed
+            answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, self._settings.options)
         except ValueError:
             return ""
         if answer is None:
@@ -157,6 +153,8 @@ class Placer:
         if paused > 0:
             now.later(paused)
             return False
+        if gang.alone or wait_for_nobody(gang, waiting, now.view):
+            return True
         if gang.hindrance and not self._settings.go_on_with_fewer:
             return self._stops(gang, "it waits for its other pods", Cause.HINDERED, now)
         remaining = self._completion.seconds(gang)
@@ -174,8 +172,13 @@ class Placer:
         return False
 
     def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> None:
+        workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
+        companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
         try:
-            placed = self._find(gang, waiting, now)
+            if workers or (gang.later and not now.view.placed_on(gang.workers)):
+                placed = self._find(gang, workers, companions, now)
+            else:
+                placed = self._drafts.make(gang, *nobody(gang, now.snapshot), companions, now)
         except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
             self._stops(gang, str(error), Cause.WISH, now)
         except Exception:  # one bad gang never stops the others
@@ -184,19 +187,16 @@ class Placer:
         else:
             if placed is not None:
                 now.plans.append(placed)
-                now.snapshot = now.snapshot.assume(placed.answer, placed.asked.gang)
-                now.assumed |= placed.asked.pods.keys()
+                for asked, answer in placed.steps:
+                    now.snapshot = now.snapshot.assume(answer, asked.gang)
+                now.assumed |= placed.pods.keys()
 
-    def _find(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> NewPlan | None:
+    def _find(
+        self, gang: PodGang, waiting: Sequence[Pod], companions: Sequence[Pod], now: Round
+    ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
-        holders: dict[str, Held] = {}
-        if not replaces(gang, now.view):
-            reserved = self.reservations.before(now.rank, gang, waiting)
-            holders = {str(key): held for key, held in reserved.items()} | self.kept_nodes.before(
-                gang, waiting
-            )
-        refusing = self._avoided.of(gang.key, gang.maker)
-        kept_off = frozenset[str]().union(*(held.nodes for held in holders.values()))
+        holding = holders(gang, waiting, now.view, now.rank, self.reservations, self.kept_nodes)
+        refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding)
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)
         gang, avoid = first.gang, refusing | kept_off | first.closed
@@ -207,7 +207,7 @@ class Placer:
         view = now.view
         asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
-        kept_out = told(holders, gang.key.namespace)
+        kept_out = told(holding, gang.key.namespace)
         alike = now.no_fit.get(shape)
         if alike is not None and (sentence := alike.told_of(gang.key)):
             now.waits(gang, joined(sentence, kept_out), alike.cause)
@@ -223,23 +223,23 @@ class Placer:
             self.reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
-            return self._plan(gang, asked, answer, now)
+            return self._drafts.make(gang, asked, answer, companions, now)
         found = None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings)
         if found is not None:
             if memory.victims != found.names:  # told once, also while the plan cannot be written
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
-            return self._plan(gang, asked, found.assignment, now, preempts=True)
-        if refusing and may_go_unpinned(gang, waiting, view):
+            return self._drafts.make(gang, asked, found.assignment, companions, now, preempts=True)
+        if refusing and not companions and may_go_unpinned(gang, waiting, view):
             now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
-        if not has_enough(gang, waiting):
+        if not has_enough(gang, waiting) and not asked.parts:  # of parts it is not known what would help
             self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
         sentence = joined(so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang))
         if now.budget.exhausted or not answer.proven:
             cause = Cause.UNDECIDED
         else:
-            cause = Cause.HELD if holders else Cause.NO_ROOM
+            cause = Cause.HELD if holding else Cause.NO_ROOM
         now.waits(gang, joined(sentence, kept_out), cause)
         now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
         memory.no_fit = failure
@@ -263,7 +263,7 @@ class Placer:
         for gang, asked, room in now.refused:
             promised = now.plans or view.planned or under_way or self.reservations.held_for_others(gang.key)
             if not promised and not isinstance(room, NoFit):
-                now.plans.append(self._plan(gang, asked, room, now, unpinned=True))
+                now.plans.append(self._drafts.make(gang, asked, room, (), now, unpinned=True))
 
     def _on_kept_nodes(self, gang: PodGang, asked: GangQuestion, now: Round) -> Assignment | None:
         """Where the gang goes if all of it fits where its plan has kept room."""
@@ -271,35 +271,14 @@ class Placer:
         if placement is None or not placement.spec.kept:
             return None
         others = now.snapshot.nodes.keys() - set(placement.spec.kept)
-        answer = place(asked.without(others).gang, now.snapshot, self._settings.options, now.budget)
+        answer = ask(asked.without(others), now.snapshot, self._settings.options, now.budget)
         return None if isinstance(answer, NoFit) else answer
 
     def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
         """The best place; with cards, beside a pod that nobody can repair only where there is no other."""
         options, blocked = self._settings.options, now.ground.blocked
         if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
-            answer = place(asked.without(blocked).gang, now.snapshot, options, now.budget)
+            answer = ask(asked.without(blocked), now.snapshot, options, now.budget)
             if not isinstance(answer, NoFit):
                 return answer
-        return place(asked.gang, now.snapshot, options, now.budget)
-
-    def _plan(
-        self,
-        gang: PodGang,
-        asked: GangQuestion,
-        answer: Assignment,
-        now: Round,
-        *,
-        preempts: bool = False,
-        unpinned: bool = False,
-    ) -> NewPlan:
-        entries = plan.planned_pods(gang, asked, answer, self._timestamps, self._now_ns())
-        if unpinned:
-            entries = [replace(entry, node="") for entry in entries]
-        first = now.ground.turns.take((asked.pods[entry.uid], entry) for entry in entries)
-        labels = {name: node.metadata.labels for name, node in now.view.nodes.items()}
-        nodes = {*now.view.placed_on(gang.pods).values(), *(entry.node for entry in entries if entry.node)}
-        spread = plan.spread(nodes, labels, self._settings.topology)
-        kept = tuple(plan.kept_nodes(asked, answer))
-        version = now.ground.usage_version
-        return NewPlan(gang, asked, answer, tuple(entries), first, preempts, version, spread, kept)
+        return ask(asked, now.snapshot, options, now.budget)

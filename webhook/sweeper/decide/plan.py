@@ -7,16 +7,22 @@ from labeler.contract import annotations
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.placement import Assignment, Placed, Topology
+from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 
 
 def planned_pods(
-    gang: PodGang, asked: GangQuestion, assignment: Assignment, timestamps: Timestamps, now_ns: int
+    gang: PodGang,
+    asked: GangQuestion,
+    assignment: Assignment,
+    timestamps: Timestamps,
+    now_ns: int,
+    beside: Beside | None = None,
 ) -> list[PlannedPod]:
-    """The entries of the plan, in the order in which the pods are to be released."""
-    return [
+    """The entries of the plan, in the order in which the pods are to be released; companions come last."""
+    entries = [
         PlannedPod(
             name=asked.pods[placed.member].metadata.name,
             uid=placed.member,
@@ -29,10 +35,19 @@ def planned_pods(
             key=lambda placed: _release_order(asked.pods[placed.member]),
         )
     ]
+    if beside is not None:
+        nodes = beside.nodes
+        entries += [
+            PlannedPod(name=pod.metadata.name, uid=uid, node=nodes[uid], rank=gang.ranks.get(uid))
+            for uid, pod in sorted(beside.pods.items(), key=lambda each: _release_order(each[1]))
+        ]
+    return entries
 
 
-def kept_nodes(asked: GangQuestion, assignment: Assignment) -> list[str]:
-    """The nodes where pods will go that are yet to be made."""
+def kept_nodes(asked: GangQuestion, assignment: Assignment, before: Placement | None = None) -> list[str]:
+    """The nodes where pods will go that are yet to be made; as before, where nothing was asked for."""
+    if not asked.gang.members and before is not None:
+        return list(before.spec.kept)
     return sorted({placed.node for placed in assignment.placed if placed.member not in asked.pods})
 
 

@@ -10,6 +10,7 @@ from webhook.placement.model import PodClass
 from webhook.scheduling import convert
 from webhook.sweeper.decide import slices
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.parts import GangPart
 
 ClassOf = Callable[[Pod], PodClass]
 
@@ -18,17 +19,21 @@ ClassOf = Callable[[Pod], PodClass]
 class GangQuestion:
     """A gang as the placement core sees it, and which pod each of its members is.
 
-    Members that are none of these pods are yet to be made, see PodGang.later.
+    Members that are none of these pods are yet to be made, see PodGang.later. parts: the questions of its
+    parts, where these wish unlike levels or slices; the gang then names none. See asking.
     """
 
     gang: Gang
     pods: Mapping[str, Pod]
+    parts: tuple[Gang, ...] = ()
 
     def without(self, nodes: Set[str]) -> "GangQuestion":
         """The same question with these nodes out of the question as well."""
         if not nodes:
             return self
-        return replace(self, gang=replace(self.gang, excluded_nodes=self.gang.excluded_nodes | nodes))
+        return replace(
+            self, gang=_without(self.gang, nodes), parts=tuple(_without(p, nodes) for p in self.parts)
+        )
 
     @property
     def shape(self) -> Hashable:
@@ -36,11 +41,18 @@ class GangQuestion:
 
         Ranks decide about slices alone.
         """
-        gang = self.gang
-        ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
-        kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
-        wishes = gang.required_level, gang.preferred_level, gang.slices, gang.spread
-        return kinds, ranks, wishes, gang.anchors, gang.excluded_nodes
+        return _shape(self.gang), tuple(map(_shape, self.parts))
+
+
+def _without(gang: Gang, nodes: Set[str]) -> Gang:
+    return replace(gang, excluded_nodes=gang.excluded_nodes | nodes)
+
+
+def _shape(gang: Gang) -> Hashable:
+    ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
+    kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
+    wishes = gang.required_level, gang.preferred_level, gang.slices, gang.spread
+    return kinds, ranks, wishes, gang.anchors, gang.excluded_nodes
 
 
 def question(
@@ -53,13 +65,16 @@ def question(
 ) -> GangQuestion:
     """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
 
+    Companions among them are left out, see companions.beside.
+
     class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
     if gang.fault:
         raise PlacementError(gang.fault)
-    by_name = {pod.metadata.uid: pod for pod in pods}
+    own = {pod.metadata.uid for pod in gang.workers}
+    by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
     members = tuple(
         Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod))
         for pod in (*by_name.values(), *gang.later)
@@ -78,21 +93,48 @@ def question(
         excluded_nodes=avoid,
         spread=gang.spread,
     )
-    return GangQuestion(slices.asked_for(asked, gang), by_name)
+    each_alone = (
+        question(_only(gang, part), by_name.values(), placed_on, avoid, class_of, is_ours).gang
+        for part in gang.parts
+    )
+    parts = tuple(part for part in each_alone if part.members)
+    if len(parts) == 1:
+        return GangQuestion(parts[0], by_name)
+    return GangQuestion(slices.asked_for(asked, gang), by_name, parts)
+
+
+def _only(gang: PodGang, part: GangPart) -> PodGang:
+    """A part of a gang as a gang."""
+
+    def mine(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        return tuple(pod for pod in pods if pod.metadata.uid in part.uids)
+
+    return replace(
+        gang,
+        gated=mine(gang.gated),
+        released=mine(gang.released),
+        later=mine(gang.later),
+        size=None,
+        ranks={uid: rank for uid, rank in gang.ranks.items() if uid in part.uids},
+        required_level=part.required_level or gang.required_level,
+        preferred_level=part.preferred_level,
+        slices=part.slices,
+        parts=(),
+    )
 
 
 def _anchoring(gang: PodGang, members: Iterable[Member], is_ours: Callable[[Pod], bool]) -> Iterator[Pod]:
     """The members beside which the waiting ones are to be: those that we hold, planned or released.
 
-    A pod that never went through us stands wherever kube-scheduler liked: a launcher, driver or head without
-    GPU, perhaps on a node without topology labels, and nobody wishes to be near it. Yet a gang may also have
-    begun before topogate did; so a stranger counts if it takes some of the extended resources (GPUs, cards)
-    that the waiting members ask for, as their like do.
+    Companions draw nobody. A pod that never went through us stands wherever kube-scheduler liked: a head or
+    driver without GPU, perhaps on a node without topology labels, and nobody wishes to be near it. Yet a gang
+    may also have begun before topogate did; so a stranger counts if it takes some of the extended resources
+    (GPUs, cards) that the waiting members ask for, as their like do.
     """
     wanted = {name for member in members for name in _extended(member.pod_class)}
-    yield from gang.gated
-    for pod in gang.released:
-        if is_ours(pod) or wanted & _extended(convert.pod_class_of(pod)):
+    gated = {pod.metadata.uid for pod in gang.gated}
+    for pod in gang.workers:
+        if pod.metadata.uid in gated or is_ours(pod) or wanted & _extended(convert.pod_class_of(pod)):
             yield pod
 
 

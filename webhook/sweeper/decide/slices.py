@@ -75,7 +75,7 @@ def _first_worker(gang: PodGang) -> int:
 
     Only a leader that is there tells so: a lowest rank that is missing may be a worker that has finished.
     """
-    kinds = {pod.metadata.uid: convert.pod_class_of(pod).requests for pod in (*gang.pods, *gang.later)}
+    kinds = {pod.metadata.uid: convert.pod_class_of(pod).requests for pod in (*gang.workers, *gang.later)}
     sizes = Counter(kinds.values())
     workers = kinds[max(kinds, key=lambda uid: (sizes[kinds[uid]], gang.ranks.get(uid, 0)))]
     lowest = min((rank for uid, rank in gang.ranks.items() if kinds[uid] == workers), default=0)

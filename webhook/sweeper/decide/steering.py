@@ -99,7 +99,7 @@ def _of_class(gang: PodGang, policy: Policy) -> Iterator[Warn]:
     namespace's default tier only a pod without any class is told.
     """
     for pod in gang.gated:
-        if _opted_out(pod):
+        if _opted_out(pod) or pod.metadata.uid in gang.companions:
             continue
         wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
         rules = policy.namespaces.get(pod.metadata.namespace)

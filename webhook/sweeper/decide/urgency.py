@@ -14,7 +14,7 @@ from webhook.sweeper.settings import Settings
 
 def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Settings) -> victims.Victims | None:
     """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
-    if not settings.preempt or not may_preempt(gang):
+    if not settings.preempt or not may_preempt(gang) or asked.parts:
         return None
     if any(member.pod_class.wants_cards for member in asked.gang.members):
         return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
@@ -32,12 +32,17 @@ def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Setting
 
 def lowest_priority(gang: PodGang) -> int:
     """The priority that a victim must be below, for each member that waits may have to preempt it."""
-    return min((pod.spec.priority or 0 for pod in gang.gated), default=0)
+    return min((pod.spec.priority or 0 for pod in _waiting(gang)), default=0)
 
 
 def may_preempt(gang: PodGang) -> bool:
     """Whether the classes of all that wait allow it."""
-    return all(pod.spec.preemption_policy != "Never" for pod in gang.gated)
+    return all(pod.spec.preemption_policy != "Never" for pod in _waiting(gang))
+
+
+def _waiting(gang: PodGang) -> list[Pod]:
+    """Those that wait, but for companions: nobody goes for these."""
+    return [pod for pod in gang.gated if pod.metadata.uid not in gang.companions]
 
 
 def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
@@ -45,7 +50,7 @@ def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
 
     That they all start, or lie as the gang requires, or have cards, we alone see to.
     """
-    if gang.required_level is not None or gang.slices or gang.later:
+    if gang.required_level is not None or gang.slices or gang.parts or gang.later:
         return False
     if any(map(exclusive_over, gang.pods)):
         return False

@@ -191,6 +191,7 @@ def owner_says(
         owners.shape(*named),
         owners.minimum(*named),
         lambda: complaints().hindrance(key),
+        devices=owners.devices(*named),
     )
 
 

@@ -11,17 +11,23 @@ from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
 from webhook.scheduling import unmodelled
+from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import exclusive_over, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
-from webhook.sweeper.observe.topology_wishes import slices_of, spread_of
+from webhook.sweeper.observe.parts import GangPart, parts_of
+from webhook.sweeper.observe.topology_wishes import spread_of
 from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT, ranks_by_uid
-from webhook.workloads.shape import MOST_PODS, Shape, awaited, pod_count
+from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, awaited, pod_count
 
 _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""
+
+_SPREAD_PARTS: Final = (
+    f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
+)
 
 _PROBLEMS: Final = 5
 """Problems of one gang, and values that contradict each other, that are told."""
@@ -36,7 +42,8 @@ class OwnerSays:
 
     is_cut: its shape is left out, as it has too many pods to be planned before they are made.
     hindered: tells when it said last that it cannot make a pod, and why; "" where it has not. Asked of
-    gangs that lack pods alone.
+    gangs that lack pods alone. devices: whether any pod of the gang asks for an extended resource, None where
+    it does not tell.
     """
 
     size: int | None = None
@@ -45,6 +52,7 @@ class OwnerSays:
     minimum: int | None = None
     hindered: Callable[[], tuple[str, str]] = lambda: ("", "")
     is_cut: bool = False
+    devices: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,9 @@ class PodGang:
     written, "" if it can. later: pods of a staged gang that are made once its present ones run, as they will
     be; stage_is_whole: no more pods come before these run. minimum: how many are enough to run, the others
     joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
-    missing, "" where it does not say so.
+    missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all wish
+    the same: then the levels and slices are the gang's. companions: uids of those without GPUs that go beside
+    the others. alone: whether there are no others, nor will be.
     """
 
     key: GangKey
@@ -76,6 +86,16 @@ class PodGang:
     stage_is_whole: bool = False
     minimum: int | None = None
     hindrance: str = ""
+    parts: tuple[GangPart, ...] = ()
+    companions: frozenset[str] = frozenset()
+    alone: bool = False
+
+    @property
+    def workers(self) -> tuple[Pod, ...]:
+        """Its pods but for companions: those by whose places it is judged."""
+        if not self.companions:
+            return self.pods
+        return tuple(pod for pod in self.pods if pod.metadata.uid not in self.companions)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -94,7 +114,7 @@ class PodGang:
         That is extended resources, as GPUs, where any gated member asks for some. Others count for nothing:
         neither a pod that runs already nor a launcher lends its class to those that wait.
         """
-        waiting = [pod for pod in self.gated if _asks_for_devices(pod)] or self.gated
+        waiting = [pod for pod in self.gated if asks_for_devices(pod.spec)] or self.gated
         return min((pod.spec.priority or 0 for pod in waiting), default=0)
 
     @property
@@ -141,16 +161,6 @@ def _bounded(owners: dict[GangKey, OwnerSays]) -> dict[GangKey, OwnerSays]:
     return owners
 
 
-def _asks_for_devices(pod: Pod) -> bool:
-    """Whether a container asks for an extended resource."""
-    return any(
-        "/" in name and "kubernetes.io/" not in name
-        for container in pod.spec.containers
-        for amounts in (container.resources.limits, container.resources.requests)
-        for name in amounts
-    )
-
-
 def _gang(
     key: GangKey,
     gated: list[Pod],
@@ -163,11 +173,14 @@ def _gang(
     pods = [*gated, *released]
     missing = awaited(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)
-    ranks = ranks_by_uid(gated, released, problems, missing.later)
+    beside = companions(pods, bool(later))
+    ranked = [pod for pod in gated if pod.metadata.uid not in beside]
+    others = [*released, *(pod for pod in gated if pod.metadata.uid in beside)]
+    ranks = ranks_by_uid(ranked, others, problems, missing.later)
     all_pods = [*pods, *later]
-    slices, fault = _slices(all_pods, ranks, problems)
+    parts, fault = _parts([pod for pod in all_pods if pod.metadata.uid not in beside], ranks, problems)
     spread, spread_fault = _spread(all_pods, problems)
-    fault = fault or spread_fault
+    fault = fault or spread_fault or (_SPREAD_PARTS if spread and len(parts) > 1 else "")
     fault = next(filter(None, map(_too_long, gated)), fault)
 
     def order(pod: Pod) -> tuple[int, str, str]:
@@ -189,16 +202,19 @@ def _gang(
         size=size,
         staged=owner.staged,
         ranks=ranks,
-        required_level=_common(all_pods, keys.REQUIRED_TOPOLOGY_ANNOTATION, problems),
-        preferred_level=_common(all_pods, keys.PREFERRED_TOPOLOGY_ANNOTATION, problems),
-        slices=slices,
+        required_level=parts[0].required_level if len(parts) == 1 else None,
+        preferred_level=parts[0].preferred_level if len(parts) == 1 else None,
+        slices=parts[0].slices if len(parts) == 1 else (),
         spread=spread,
+        parts=parts if len(parts) > 1 else (),
         problems=_few(problems),
         fault=printable(fault),
         later=later,
         stage_is_whole=missing.stage_is_whole,
         minimum=minimum,
         hindrance=hindrance,
+        companions=beside,
+        alone=len(beside) == len(pods) and not later and owner.devices is False,
     )
 
 
@@ -239,17 +255,18 @@ def _minimum(pods: list[Pod], size: int | None, owner: OwnerSays, problems: list
     return least if least is None or size is None else min(least, size)
 
 
-def _slices(pods: list[Pod], ranks: Mapping[str, int], problems: list[str]) -> tuple[tuple[Slice, ...], str]:
-    """Slices, and what is wrong with them."""
-    level = _common(pods, keys.SLICE_TOPOLOGY_ANNOTATION, problems)
-    size = _common(pods, keys.SLICE_SIZE_ANNOTATION, problems)
+def _parts(
+    pods: list[Pod], ranks: Mapping[str, int], problems: list[str]
+) -> tuple[tuple[GangPart, ...], str]:
+    """The parts of a gang, and what is wrong with their wishes."""
     try:
-        slices = slices_of(level, size)
+        parts = parts_of(pods)
     except PlacementError as error:
         return (), str(error)
-    if slices and not ranks:
-        problems.append(f"the pods have no ranks: any {slices[0].size} of them make a slice")
-    return slices, ""
+    sliced = next((each.slices[0] for each in parts if each.slices), None)
+    if sliced is not None and not ranks:
+        problems.append(f"the pods have no ranks: any {sliced.size} of them make a slice")
+    return parts, ""
 
 
 def _spread(pods: list[Pod], problems: list[str]) -> tuple[Spread | None, str]:

@@ -117,6 +117,11 @@ class Owners:
         found = {workload.minimum(owner) for workload, owner in self._find(kind, namespace, name, uid)}
         return found.pop() if len(found) == 1 else None
 
+    def devices(self, kind: str, namespace: str, name: str, uid: str | None = None) -> bool | None:
+        """Whether any pod of the gang asks for an extended resource, None where that is not known."""
+        found = {workload.devices(owner) for workload, owner in self._find(kind, namespace, name, uid)}
+        return found.pop() if len(found) == 1 else None
+
     def shape(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Shape:
         """All pods that the controller makes, and in which stages; () where it makes them all at once."""
         shapes = [workload.shape(owner) for workload, owner in self._find(kind, namespace, name, uid)]

@@ -1,0 +1,289 @@
+"""Companions: pods without GPUs in a gang of pods with some. They go beside these, and cost them nothing.
+
+The GPU nodes have the taint that such pods do not tolerate, as the nodes of most clusters.
+"""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import GPU, Nodes, Placing, places
+from tests.sweeper.pods import decode, pod_json
+from webhook.inquiry.explanation import explain_gated
+from webhook.kube.objects import Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
+from webhook.workloads.kinds import WORKLOADS
+
+TOLERATION = {"key": GPU, "operator": "Exists"}
+SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
+
+
+def node(name: str, place: str, gpus: int = 0, cpu: str = "64", **spec: Any) -> Node:
+    """place: "block/subblock/host", "" for a node without topology labels."""
+    labels = dict(zip(keys.PRERELEASE_TOPOLOGY, place.split("/"), strict=True)) if place else {}
+    amounts = {"cpu": cpu, "pods": "110", **({GPU: str(gpus)} if gpus else {})}
+    taints = {"taints": [{"key": GPU, "effect": "NoSchedule"}]} if gpus else {}
+    body = {
+        "metadata": {"name": name, "uid": name, "labels": {keys.HOSTNAME_LABEL: name, **labels}},
+        "spec": {**taints, **spec},
+        "status": {"allocatable": amounts},
+    }
+    return msgspec.convert(body, Node)
+
+
+def pod(
+    name: str, amounts: dict[str, str], *, on: str = "", wish: dict[str, str] | None = None, **spec: Any
+) -> Pod:
+    """A pod of the MPIJob "train" as its controller makes it; with a node, one that was released to it."""
+    role, _, index = name.partition("-")
+    labels = {"training.kubeflow.org/job-name": "train", "training.kubeflow.org/job-role": role}
+    if index:
+        labels["training.kubeflow.org/replica-type"] = role
+        labels["training.kubeflow.org/replica-index"] = index
+    container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
+    tolerations = {"tolerations": [TOLERATION]} if GPU in amounts else {}
+    bound = {"nodeName": on, "schedulingGates": []} if on else {}
+    metadata = {"labels": labels, "annotations": wish or {}}
+    return decode(
+        pod_json(name, metadata=metadata, containers=[container], **{**tolerations, **bound, **spec})
+    )
+
+
+def launcher(**more: Any) -> Pod:
+    return pod("launcher", {"cpu": "2"}, **more)
+
+
+def workers(count: int, **more: Any) -> list[Pod]:
+    return [pod(f"worker-{index}", {GPU: "8", "cpu": "4"}, **more) for index in range(count)]
+
+
+def placing(nodes: list[Node], *pods: Pod, says: OwnerSays | None = None) -> Placing:
+    cluster = Nodes(0, *pods)
+    cluster.nodes = {each.metadata.name: each for each in nodes}
+    made = Placing(cluster, SETTINGS)
+    told = says or OwnerSays(len(pods), devices=True)
+    made.says = lambda _: told
+    return made
+
+
+GPUS = [node(f"g{b}{h}", f"b{b}/s{b}/h{h}", gpus=8) for b in range(2) for h in range(2 + b)]
+"""Two nodes in block b0, three in b1, each block with one subblock."""
+
+NEAREST = {
+    "same-subblock": ([node("far", "b1/s1/c"), node("block", "b0/s9/c"), node("near", "b0/s0/c")], "near"),
+    "same-block": ([node("far", "b1/s1/c"), node("near", "b0/s9/c")], "near"),
+    "another-block": ([node("near", "b1/s1/c")], "near"),
+    "no-labels": ([node("near", "")], "near"),
+    "labels-before-none": ([node("bare", ""), node("near", "b0/s7/c")], "near"),
+    "no-room-near": ([node("full", "b0/s0/c", cpu="1"), node("near", "b0/s9/c")], "near"),
+    "none": ([], ""),
+    "none-with-room": ([node("full", "b0/s0/c", cpu="1")], ""),
+}
+
+
+@pytest.mark.parametrize("case", NEAREST)
+def test_a_launcher_goes_to_the_nearest_node_that_it_may_use_and_its_workers_where_they_would_without_it(
+    case: str,
+) -> None:
+    beside, expected = NEAREST[case]
+    alone = places(placing([*GPUS, *beside], *workers(2)).one())
+    found = places(placing([*GPUS, *beside], *workers(2), launcher()).one())
+    assert found == {**alone, "launcher": expected}
+    assert set(alone.values()) == {"g00", "g01"}, "the tightest block"
+
+
+def test_a_launcher_that_tolerates_it_goes_onto_a_node_of_its_workers() -> None:
+    found = places(
+        placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(tolerations=[TOLERATION])).one()
+    )
+    assert found["launcher"] in {"g00", "g01"}
+
+
+def test_all_of_it_is_one_plan_and_people_are_told_where_the_launcher_is() -> None:
+    (plan,) = placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher()).one().plans
+    assert (
+        plan.told
+        == "2 pods placed on 1 block, 1 subblock, 2 hosts, 2 nodes; 1 without GPUs beside the others, on near"
+    )
+    assert [entry.name for entry in plan.entries][-1] == "launcher"
+
+
+@pytest.mark.parametrize("level", ["block", "subblock"])
+def test_the_level_that_workers_require_does_not_bind_their_launcher(level: str) -> None:
+    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}
+    found = places(placing([*GPUS, node("bare", "")], *workers(2, wish=wish), launcher()).one())
+    assert found["launcher"] == "bare"
+    assert len(found) == 3
+
+
+def test_a_launcher_that_requires_the_level_itself_is_a_member_like_the_others() -> None:
+    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    made = placing([*GPUS, node("c", "b1/s1/c")], *workers(2, wish=wish), launcher(wish=wish))
+    found = places(made.one())
+    assert found["launcher"] == "c"
+    assert {found["worker-0"][:2], found["worker-1"][:2]} == {"g1"}, "where all of them fit"
+
+
+def test_nobody_goes_where_the_workers_have_no_room() -> None:
+    made = placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher())
+    orders = made.one()
+    assert not orders.plans
+    assert "room for 5" in orders.verdicts[0].reason
+
+
+def test_a_launcher_made_anew_goes_beside_the_workers_that_run() -> None:
+    near = [node("c0", "b0/s0/c"), node("c1", "b1/s1/c")]
+    running = [pod("worker-0", {GPU: "8"}, on="g10"), pod("worker-1", {GPU: "8"}, on="g11")]
+    made = placing([*GPUS, *near], *running, launcher(), says=OwnerSays(99, devices=True))
+    assert places(made.one()) == {"launcher": "c1"}, "and waits for nobody, though its size is not there"
+
+
+def test_a_worker_made_anew_does_not_follow_its_launcher() -> None:
+    there = [pod("worker-0", {GPU: "8"}, on="g10"), launcher(on="c0")]
+    made = placing(
+        [*GPUS, node("c0", "b0/s0/c")], *there, pod("worker-1", {GPU: "8"}, tolerations=[TOLERATION])
+    )
+    entries = [
+        PlannedPod(name=each.metadata.name, uid=each.metadata.uid, node=each.spec.node_name) for each in there
+    ]
+    placement = Placement(metadata=made.gangs()[0].pods[0].metadata, spec=PlacementSpec(pods=entries))
+    made.cluster.placements = {made.gangs()[0].key.placement_key: placement}
+    assert places(made.one())["worker-1"].startswith("g1")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "x"}}]},
+        {"resourceClaims": [{"name": "x"}]},
+    ],
+    ids=["volume", "claim"],
+)
+def test_a_launcher_with_rules_that_are_not_counted_goes_wherever_kube_scheduler_sends_it(spec: Any) -> None:
+    found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(**spec)).one())
+    assert found["launcher"] == ""
+    assert len(found) == 3
+
+
+def test_of_several_without_room_for_all_each_goes_as_near_as_it_can() -> None:
+    large = pod("evaluator-0", {"cpu": "65"})
+    found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(), large).one())
+    assert (found["launcher"], found["evaluator-0"]) == ("near", "")
+
+
+def explained(made: Placing, name: str) -> list[str]:
+    view = made.view()
+    (gang,) = made.gangs()
+    (only,) = (each for each in gang.gated if each.metadata.name == name)
+    return list(explain_gated(only, gang, view, made.snapshotter.snapshot(view), SETTINGS))
+
+
+def test_explain_says_of_a_launcher_what_it_waits_for_and_of_its_gang_why_that_waits() -> None:
+    lines = explained(placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher()), "launcher")
+    assert any("goes beside the pods of its gang that do" in line for line in lines)
+    assert any("room for 5 of 6" in line for line in lines)
+
+
+def test_explain_says_of_a_gang_without_gpus_that_it_is_let_go() -> None:
+    lines = explained(placing([node("c", "")], launcher(), says=OwnerSays(1, devices=False)), "launcher")
+    assert any("released at once" in line for line in lines)
+    assert not any(line.startswith("Now:") for line in lines)
+
+
+# --- gangs without any GPU -------------------------------------------------------------------------------
+
+
+def free(orders: Orders) -> bool:
+    return bool(orders.plans) and all(each.is_unpinned for each in orders.plans)
+
+
+def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
+    made = placing(
+        [node("c", "b0/s0/c")], launcher(), pod("worker-0", {"cpu": "1"}), says=OwnerSays(8, devices=False)
+    )
+    orders = made.one()
+    assert free(orders)
+    assert orders.plans[0].told == "2 without GPUs released, for kube-scheduler to place"
+
+
+def test_one_whose_owner_does_not_tell_is_let_go_when_it_is_quiet() -> None:
+    made = placing([node("c", "b0/s0/c")], launcher(), says=OwnerSays())
+    assert not made.one().plans
+    made.clock.now += SETTINGS.settle_seconds
+    assert free(made.one())
+
+
+def test_one_whose_workers_are_to_come_waits_for_them() -> None:
+    made = placing([*GPUS, node("near", "b0/s0/c")], launcher(), says=OwnerSays(3, devices=True))
+    assert not made.one().plans
+    made.cluster.pods += workers(2)
+    assert places(made.one())["launcher"] == "near"
+
+
+@pytest.mark.parametrize(
+    ("gate", "wish"),
+    [(keys.GATE_PREFIX + "mine", {}), (keys.GATE, {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block"})],
+    ids=["a gate of its author", "a wish"],
+)
+def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(gate: str, wish: dict[str, str]) -> None:
+    only = launcher(schedulingGates=[{"name": gate}], wish=wish)
+    made = placing([node("c", "b0/s0/c")], only, says=OwnerSays(1, devices=False))
+    assert places(made.one()) == {"launcher": "c"}
+
+
+# --- stages ----------------------------------------------------------------------------------------------
+
+LWS = next(each for each in WORKLOADS if each.kind == "LeaderWorkerSet")
+
+
+def test_a_leader_on_cpus_that_its_workers_wait_for_goes_where_they_are_planned() -> None:
+    def template(amounts: dict[str, str]) -> dict[str, Any]:
+        return {"spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]}}
+
+    body = {
+        "metadata": {"name": "train"},
+        "spec": {
+            "startupPolicy": "LeaderReady",
+            "leaderWorkerTemplate": {
+                "size": 4,
+                "leaderTemplate": template({"cpu": "1"}),
+                "workerTemplate": template({GPU: "8"}),
+            },
+        },
+    }
+    owner = msgspec.convert(body, LWS.struct)
+    labels = {"leaderworkerset.sigs.k8s.io/name": "train", "leaderworkerset.sigs.k8s.io/worker-index": "0"}
+    leader = decode(pod_json("train-0", metadata={"labels": labels}))
+    says = OwnerSays(LWS.size(owner), True, LWS.shape(owner), devices=LWS.devices(owner))
+    made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, says=says)
+    (plan,) = made.one().plans
+    assert places(made.one()) == {"train-0": "c1"}
+    assert plan.kept == ("g10", "g11", "g12"), "the only block with room for three"
+    made.cluster.pods += [pod(f"other-{h}", {GPU: "8"}, on=f"g1{h}") for h in range(3)]
+    assert not made.one().plans, "without room for the workers the leader waits with them"
+
+
+def test_a_leader_without_a_rank_takes_none_from_its_workers() -> None:
+    plain = launcher()
+    bare = msgspec.structs.replace(
+        plain, metadata=msgspec.structs.replace(plain.metadata, labels={marks.JOBSET_NAME_LABEL: "x"})
+    )
+    mates = [
+        decode(
+            pod_json(
+                f"w{i}",
+                metadata={"labels": {marks.JOBSET_NAME_LABEL: "x", marks.JOB_INDEX_KEY: str(i)}},
+                containers=[{"name": "c", "resources": {"limits": {GPU: "1"}}}],
+            )
+        )
+        for i in range(2)
+    ]
+    (gang,) = gather([bare, *mates], [], lambda _: OwnerSays())
+    assert sorted(gang.ranks.values()) == [0, 1]
+    assert not gang.problems

@@ -1,0 +1,111 @@
+"""Gangs with a leader or launcher on CPUs, on the real API server, where GPU nodes have a taint.
+
+The pods and their order of events are those of the controllers; what they carry is what admission leaves.
+"""
+
+from typing import Any
+
+import pytest
+
+from hack.local import nodes
+from hack.local.cluster import Cluster
+from tests.sweeper.at_work import GPU, Pods, create_pod, named, run_all, sweep, template
+from tests.sweeper.test_staged_at_work import define, job, make, replicated
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
+"""Nobody may settle: a test that waited for it would not end in time."""
+
+WORKER = template(8, tolerations=[{"key": GPU, "operator": "Exists"}])
+CPU: dict[str, Any] = {**template(0), "metadata": {"annotations": {}}}
+CPU["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
+
+
+@pytest.fixture
+def tainted(definitions: Cluster) -> Cluster:
+    """Two blocks of two subblocks, of each two GPU nodes with the usual taint and one node without GPUs.
+
+    The first block has a GPU node less than the second: there alone four of them fit in two subblocks.
+    """
+    api = definitions.api()
+    gpus = [
+        each
+        for each in nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2))
+        if each.name != "node-b0-s0-h01"
+    ]
+    nodes.register(api, gpus, tainted=True)
+    plain = [
+        nodes.SimulatedNode(f"cpu-b{block}-s{subblock}", (f"b{block}", f"s{subblock}", "cpu"), False, 0)
+        for block in range(2)
+        for subblock in range(2)
+    ]
+    nodes.register(api, plain)
+    return definitions
+
+
+def where(pods: Pods, prefix: str) -> list[str]:
+    return [pod["spec"]["nodeName"] for pod in named(pods, prefix)]
+
+
+def kubeflow_pod(role: str, index: int | None, body: dict[str, Any]) -> dict[str, Any]:
+    labels = {"training.kubeflow.org/job-name": "train", "training.kubeflow.org/job-role": role}
+    if index is not None:
+        labels["training.kubeflow.org/replica-index"] = str(index)
+    return {**body, "metadata": {"labels": labels}}
+
+
+def test_a_launcher_on_cpus_is_placed_beside_its_workers(
+    tainted: Cluster, namespace: str, defined: list[str]
+) -> None:
+    define(tainted, defined, "MPIJob", "kubeflow.org", "v2beta1")
+    roles = {"Launcher": {"replicas": 1, "template": CPU}, "Worker": {"replicas": 4, "template": WORKER}}
+    make(tainted, namespace, "kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": roles})
+    api = tainted.api()
+    create_pod(api, namespace, "train-launcher", kubeflow_pod("launcher", None, CPU))
+    for index in range(4):
+        create_pod(api, namespace, f"train-worker-{index}", kubeflow_pod("worker", index, WORKER))
+    pods = sweep(tainted, namespace, SETTINGS, lambda pods: run_all(pods, "train", 5), "the MPIJob to run")
+    assert sorted(where(pods, "train-worker")) == [
+        f"node-b1-s{s}-h{h:02}" for s in range(2) for h in range(2)
+    ]
+    assert where(pods, "train-launcher")[0].startswith("cpu-b1")
+
+
+def test_a_driver_on_cpus_that_the_workers_wait_for_is_placed_where_these_will_be(
+    tainted: Cluster, namespace: str, defined: list[str]
+) -> None:
+    api, body = tainted.api(), WORKER
+    define(tainted, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    spec = {
+        "replicatedJobs": [replicated("driver", 1, CPU), replicated("workers", 4, body)],
+        "startupPolicy": {"startupPolicyOrder": "InOrder"},
+    }
+    made = make(tainted, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    api.request("POST", jobs, body=job("driver", 0, 1, made["metadata"], CPU))
+    begun: list[str] = []
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, "train-driver", 1) and not begun:
+            begun.append("workers")
+            api.request("POST", jobs, body=job("workers", 1, 4, made["metadata"], body))
+        return run_all(pods, "train", 5)
+
+    pods = sweep(tainted, namespace, SETTINGS, all_run, "the whole JobSet to run")
+    assert sorted(where(pods, "train-workers")) == [
+        f"node-b1-s{s}-h{h:02}" for s in range(2) for h in range(2)
+    ]
+    assert where(pods, "train-driver")[0].startswith("cpu-b1")
+
+
+def test_a_jobset_on_cpus_alone_runs_at_once(tainted: Cluster, namespace: str, defined: list[str]) -> None:
+    define(tainted, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    spec = {"replicatedJobs": [replicated("a", 1, CPU), replicated("b", 2, CPU)]}
+    made = make(tainted, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    tainted.api().request("POST", jobs, body=job("b", 1, 2, made["metadata"], CPU))
+    pods = sweep(
+        tainted, namespace, SETTINGS, lambda pods: run_all(pods, "train", 2), "its first pods to run"
+    )
+    for pod in named(pods, "train"):
+        assert "nodeAffinity" not in pod["spec"].get("affinity", {}), "kube-scheduler chose its node"

@@ -1,0 +1,173 @@
+"""Parts of a gang that name levels or slices of their own: all placed in one plan, or none."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import GPU, places
+from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.test_companions import TOLERATION, node, placing
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.workloads import marks
+
+REQUIRED, SIZE, SLICES = (
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.SLICE_SIZE_ANNOTATION,
+    keys.SLICE_TOPOLOGY_ANNOTATION,
+)
+
+
+def grid(*rooms: list[int]) -> list[Node]:
+    """For each block, nodes of 8 GPUs in each of its subblocks; named b0s1h2."""
+    return [
+        node(f"b{b}s{s}h{h}", f"b{b}/s{s}/h{h}", gpus=8)
+        for b, subblocks in enumerate(rooms)
+        for s, count in enumerate(subblocks)
+        for h in range(count)
+    ]
+
+
+def part(job: int, count: int, wish: dict[str, str], gpus: int = 8, on: list[str] | None = None) -> list[Pod]:
+    """The pods of one Job of a JobSet."""
+    made = []
+    for index in range(count):
+        labels = {
+            marks.JOBSET_NAME_LABEL: "train",
+            marks.JOB_GLOBAL_INDEX: str(job),
+            marks.JOB_INDEX_KEY: str(index),
+        }
+        amounts = {GPU: str(gpus)}
+        spec: dict[str, Any] = {
+            "containers": [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}],
+            "tolerations": [TOLERATION],
+        }
+        if on is not None and index < len(on):
+            spec |= {"nodeName": on[index], "schedulingGates": []}
+        made.append(
+            decode(pod_json(f"j{job}-{index}", metadata={"labels": labels, "annotations": wish}, **spec))
+        )
+    return made
+
+
+def found(nodes: list[Node], *pods: Pod) -> dict[str, str]:
+    return places(placing(nodes, *pods, says=OwnerSays(len(pods))).one())
+
+
+def where(placed: dict[str, str], job: int, length: int) -> set[str]:
+    return {name[:length] for pod, name in placed.items() if pod.startswith(f"j{job}-")}
+
+
+BLOCK, SUBBLOCK = 2, 4
+"""How much of a node's name tells its domain."""
+
+
+def test_each_part_is_in_one_domain_of_the_level_that_it_names() -> None:
+    placed = found(
+        grid([2, 2, 2], [1, 1, 1]), *part(0, 2, {REQUIRED: "subblock"}), *part(1, 4, {REQUIRED: "block"})
+    )
+    assert len(placed) == 6
+    assert len(where(placed, 0, SUBBLOCK)) == 1
+    assert where(placed, 1, BLOCK) == {"b0"}
+    assert where(placed, 0, BLOCK) == {"b0"}, "near to the other, where all of it fits"
+
+
+def test_parts_lie_apart_where_no_block_holds_all_of_them() -> None:
+    placed = found(grid([2, 2], [2]), *part(0, 2, {REQUIRED: "subblock"}), *part(1, 4, {REQUIRED: "block"}))
+    assert where(placed, 1, BLOCK) == {"b0"}
+    assert where(placed, 0, SUBBLOCK) == {"b1s0"}
+
+
+def test_the_smaller_part_goes_first_where_the_larger_would_take_its_only_place() -> None:
+    # The larger fits into block b0 alone; taken first, it would leave the smaller no subblock of two nodes.
+    placed = found(grid([3, 1, 1]), *part(0, 3, {REQUIRED: "block"}), *part(1, 2, {REQUIRED: "subblock"}))
+    assert where(placed, 1, SUBBLOCK) == {"b0s0"}
+    assert len(placed) == 5
+
+
+def test_none_of_it_goes_where_one_part_has_no_room() -> None:
+    made = placing(
+        grid([1, 1, 1, 1]),
+        *part(0, 2, {REQUIRED: "block"}),
+        *part(1, 2, {REQUIRED: "subblock"}),
+        says=OwnerSays(4),
+    )
+    orders = made.one()
+    assert not orders.plans
+    assert "one subblock" in orders.verdicts[0].reason
+
+
+def test_a_part_may_have_slices_and_resources_of_its_own() -> None:
+    sliced = {SLICES: "subblock", SIZE: "2"}
+    placed = found(
+        grid([3, 3], [3]),
+        *part(0, 4, sliced),
+        *part(1, 2, {REQUIRED: "block", SLICES: "host", SIZE: "1"}, gpus=4),
+    )
+    assert len(placed) == 6
+    for first in (0, 2):
+        assert placed[f"j0-{first}"][:SUBBLOCK] == placed[f"j0-{first + 1}"][:SUBBLOCK]
+
+
+def test_a_wish_on_some_pods_alone_holds_for_all() -> None:
+    placed = found(grid([2], [3]), *part(0, 2, {REQUIRED: "block"}), *part(1, 1, {}))
+    assert set(placed.values()) == {"b1s0h0", "b1s0h1", "b1s0h2"}
+
+
+def test_a_pod_made_anew_returns_to_the_domain_of_its_part() -> None:
+    there = part(0, 2, {REQUIRED: "subblock"}, on=["b1s0h0"])
+    others = part(1, 2, {REQUIRED: "block"}, on=["b0s0h0", "b0s0h1"])
+    assert found(grid([3, 3], [2, 2]), *there, *others) == {"j0-1": "b1s0h1"}
+
+
+def test_more_parts_than_are_served_are_refused_in_a_sentence() -> None:
+    pods = [
+        each
+        for job, level in enumerate(("block", "subblock", "host", "node", keys.HOSTNAME_LABEL))
+        for each in part(job, 1, {REQUIRED: level})
+    ]
+    orders = placing(grid([9]), *pods, says=OwnerSays(5)).one()
+    assert orders.verdicts[0].reason == "its pods name levels or slices in 5 ways; at most 4"
+
+
+def test_parts_and_a_domain_of_its_own_are_refused_in_a_sentence() -> None:
+    own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[0], REQUIRED: "block"}
+    pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:]]
+    grouped = [
+        msgspec.structs.replace(
+            each,
+            metadata=msgspec.structs.replace(
+                each.metadata, labels={**each.metadata.labels, marks.JOB_NAME_LABEL: "train-0"}
+            ),
+        )
+        for each in pods
+    ]
+    orders = placing(grid([9]), *grouped, says=OwnerSays(2)).one()
+    assert orders.verdicts[0].reason.startswith("a gang with a domain of its own is in one part")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_the_cluster_all_parts_have_what_they_wish_or_nobody_has_a_place(seed: int) -> None:
+    dice = random.Random(seed)
+    rooms = [[dice.randint(0, 3) for _ in range(3)] for _ in range(3)]
+    small, large = dice.randint(1, 3), dice.randint(1, 5)
+    placed = found(
+        grid(*rooms), *part(0, small, {REQUIRED: "subblock"}), *part(1, large, {REQUIRED: "block"})
+    )
+    assert bool(placed) == _is_possible(rooms, small, large)
+    if placed:
+        assert len(placed) == small + large == len(set(placed.values()))
+        assert len(where(placed, 0, SUBBLOCK)) == len(where(placed, 1, BLOCK)) == 1
+
+
+def _is_possible(rooms: list[list[int]], small: int, large: int) -> bool:
+    """By trying every pair of domains."""
+    return any(
+        rooms[b][s] >= small and sum(rooms[other]) - small * (other == b) >= large
+        for b in range(3)
+        for s in range(3)
+        for other in range(3)
+    )

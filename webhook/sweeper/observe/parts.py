@@ -1,0 +1,69 @@
+"""Parts of a gang: pods that wish levels or slices unlike the others', as a leader and its workers may. Pure.
+
+A wish on some pods holds for all of the gang. Only where pods wish different things each of them stands for
+itself, together with those that wish the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.placement import PlacementError, Slice
+from webhook.sweeper.observe.topology_wishes import slices_of
+
+MOST_PARTS: Final = 4
+"""Parts that one gang may have: each is a question of its own."""
+
+_WISHES: Final = (
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    keys.SLICE_TOPOLOGY_ANNOTATION,
+    keys.SLICE_SIZE_ANNOTATION,
+)
+
+
+@dataclass(frozen=True)
+class GangPart:
+    """Pods by uid, and what they wish."""
+
+    uids: frozenset[str]
+    required_level: str | None = None
+    preferred_level: str | None = None
+    slices: tuple[Slice, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What a sentence calls it."""
+        wishes = [f"require one {self.required_level}"] if self.required_level else []
+        wishes += [f"prefer one {self.preferred_level}"] if self.preferred_level else []
+        wishes += [f"stand in slices of {each.size} a {each.level}" for each in self.slices]
+        return f"the {len(self.uids)} pods that {' and '.join(wishes) or 'name no level'}"
+
+
+def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
+    """The parts of a gang, one where all pods wish the same.
+
+    Raises PlacementError for wishes that cannot be read, and for too many.
+    """
+    said = {
+        key: {value for pod in pods if (value := pod.metadata.annotations.get(key)) is not None}
+        for key in _WISHES
+    }
+    common = {key: next(iter(values), None) for key, values in said.items() if len(values) <= 1}
+    if len(common) == len(_WISHES):
+        return (_part(frozenset(pod.metadata.uid for pod in pods), common),)
+    uids: dict[tuple[str | None, ...], set[str]] = {}
+    for pod in pods:
+        own = tuple(common[key] if key in common else pod.metadata.annotations.get(key) for key in _WISHES)
+        uids.setdefault(own, set()).add(pod.metadata.uid)
+    if len(uids) > MOST_PARTS:
+        raise PlacementError(f"its pods name levels or slices in {len(uids)} ways; at most {MOST_PARTS}")
+    found = (_part(frozenset(of), dict(zip(_WISHES, own, strict=True))) for own, of in uids.items())
+    return tuple(sorted(found, key=lambda part: (-len(part.uids), part.name)))
+
+
+def _part(uids: frozenset[str], wishes: Mapping[str, str | None]) -> GangPart:
+    required, preferred, level, size = (wishes[key] for key in _WISHES)
+    return GangPart(uids, required, preferred, slices_of(level, size))
