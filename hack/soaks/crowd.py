@@ -1,16 +1,21 @@
 """What people ask of the cluster in a soak: gangs of several kinds, and pods of others."""
 
+import contextlib
 import random
+import time
 from collections import Counter
 from typing import Any, Final
 
+from hack.soaks.domains import OVER
 from hack.soaks.ledger import GPUS, PODS
 from labeler.contract import keys
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
+from webhook.workloads import marks
 
 OURS: Final = "soak"
 FOREIGN: Final = "soak-others"
 UNFINISHED: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+_SETS: Final = f"/apis/apps/v1/namespaces/{OURS}/statefulsets"
 _CLASSES: Final = ("", "", "gpu-low-priority", "gpu-high-priority")
 
 
@@ -23,6 +28,7 @@ class Crowd:
         self._most = most
         self._random = choices
         self._done = done
+        self._sets: dict[str, float] = {}
 
     def create(self) -> None:
         """One more gang, or one more pod of others, if there is room for more to wait."""
@@ -30,7 +36,9 @@ class Crowd:
         if len(unfinished) >= self._most:
             return
         number = self._done["gangs"]
-        kind = self._random.choices(("job", "pods", "intel", "foreign"), (5, 2, 2, 2))[0]
+        self.end_staged()
+        kinds = ("job", "pods", "intel", "foreign", "elastic", "exclusive", "staged")
+        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1))[0]
         self._done[kind] += 1
         if kind == "foreign":
             pod = self._pod({GPUS: self._random.choice((1, 2, 4))}, self._random.uniform(2, 6))
@@ -45,6 +53,13 @@ class Crowd:
             self._job(f"intel-{number}", min(size, 4), limits)
         elif kind == "job":
             self._job(f"job-{number}", size, {GPUS: self._random.choice((1, 2, 4, 8))})
+        elif kind == "elastic":
+            least = {keys.GANG_MIN_SIZE_ANNOTATION: str(self._random.randint(1, size))}
+            self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)
+        elif kind == "exclusive":
+            self._job(f"exclusive-{number}", min(size, 3), {GPUS: 1}, {marks.JOBSET_EXCLUSIVE: OVER})
+        elif kind == "staged":
+            self._staged(f"staged-{number}", min(size, 3))
         else:
             size = min(size, 4)
             body = self._pod({GPUS: self._random.choice((1, 4, 8))}, self._random.uniform(2, 6), gated=True)
@@ -59,8 +74,34 @@ class Crowd:
                 }
                 self._post(OURS, {**body, "metadata": metadata})
 
-    def _job(self, name: str, size: int, limits: dict[str, int]) -> None:
+    def _staged(self, name: str, size: int) -> None:
+        """Pods that come one after the other and do not end by themselves."""
+        template = self._pod({GPUS: self._random.choice((4, 8))}, 0, gated=True)
+        template["metadata"] = {"labels": {"set": name}}
+        template["spec"]["restartPolicy"] = "Always"
+        spec = {
+            "replicas": size,
+            "serviceName": name,
+            "selector": {"matchLabels": {"set": name}},
+            "template": template,
+        }
+        self._api.request("POST", _SETS, body={"metadata": {"name": name}, "spec": spec})
+        self._sets[name] = time.monotonic() + self._random.uniform(6, 15)
+
+    def end_staged(self) -> None:
+        """Delete those whose time is over."""
+        for name, until in list(self._sets.items()):
+            if time.monotonic() >= until:
+                query = {"propagationPolicy": "Background"}
+                with contextlib.suppress(ApiError):
+                    self._api.request("DELETE", f"{_SETS}/{name}", query=query)
+                    del self._sets[name]
+
+    def _job(
+        self, name: str, size: int, limits: dict[str, int], annotations: dict[str, str] | None = None
+    ) -> None:
         template = self._pod(limits, self._random.uniform(2, 6), gated=True)
+        template["metadata"]["annotations"] |= annotations or {}
         body = {
             "metadata": {"name": name},
             "spec": {

@@ -13,6 +13,7 @@ its victims. True at every moment is:
 5. gas-ts grows strictly from one binding to the next on each node.
 6. Of a tenant whom nobody has a reason to disturb no pod is lost.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
+8. Each exclusive Job has a domain of its own (see domains.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
+from hack.soaks.domains import Domains
 from hack.soaks.losses import Losses
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
@@ -63,6 +65,7 @@ class Ledger:
     hostile: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     losses: Losses = field(default_factory=Losses)
+    domains: Domains = field(default_factory=Domains)
     faults: list[str] = field(default_factory=list)
     released: int = 0
     bound: int = 0
@@ -104,6 +107,7 @@ class Ledger:
             self._judge_loss(kind, pod)
             if pod["metadata"]["namespace"] not in self.hostile:
                 self.losses.pod(kind, pod)
+                self.domains.pod(pod, "" if gone else node)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)

@@ -1,11 +1,11 @@
 """hack/soak: hundreds of gangs, and everything that can go wrong, on a real control plane.
 
-Jobs, bare pods that call themselves a gang, pods that share Intel cards and pods of other people come
-and end; nodes are cordoned, fail, go and come back; pods are deleted; the API server restarts; of two
-sweepers the leader is killed; a tenant with the rights of `edit` writes whatever may hurt. Invariants are
-checked throughout (see ledger.py). In the end the disturbances stop, and then every gang must run to its
-end, beside what the hostile tenant has left. The seed decides what is done, not the exact moment at which
-the cluster sees it.
+Jobs, elastic and exclusive ones among them, sets whose pods come in stages, bare pods that call themselves a
+gang, pods that share Intel cards and pods of other people come and end; nodes are cordoned, fail, go and come
+back; pods are deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the
+rights of `edit` writes whatever may hurt. Invariants are checked throughout (see ledger.py). In the end the
+disturbances stop, and then every gang must run to its end, beside what the hostile tenant has left. The seed
+decides what is done, not the exact moment at which the cluster sees it.
 """
 
 import argparse
@@ -109,7 +109,11 @@ class Soak:
             self.ledger.settle()
             audit = self.cluster.log("audit").read_text().splitlines()
             return (
-                self.ledger.faults + self.ledger.losses.faults(audit) + long_steps(self.sweepers) + unfinished
+                self.ledger.faults
+                + self.ledger.domains.faults
+                + self.ledger.losses.faults(audit)
+                + long_steps(self.sweepers)
+                + unfinished
             )
         finally:
             for reader in self.readers:
@@ -191,6 +195,7 @@ class Soak:
             left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
             if not left:
                 return []
+            self.crowd.end_staged()
             for pod in left:
                 self._bury(pod)
             if time.monotonic() > deadline:

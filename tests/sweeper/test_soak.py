@@ -12,12 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hack.local.cluster import Cluster
 from hack.soaks.crowd import OURS
+from hack.soaks.domains import OVER, Domains
 from hack.soaks.ledger import GPUS, Ledger
 from hack.soaks.losses import SWEEPER, Losses
 from hack.soaks.passes import over
 from hack.soaks.soak import Plan, Soak
 from labeler.contract import keys
 from webhook.sweeper.metrics import Metrics
+from webhook.workloads import marks
 
 SECONDS = 60.0
 SEED = 11
@@ -32,6 +34,33 @@ def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(own_clust
     assert soak.ledger.released > 30
     assert soak.done["API server restarts"] >= 1
     assert soak.done["leaders killed"] >= 1
+    assert min(soak.done[kind] for kind in ("elastic", "exclusive", "staged")) >= 1
+    assert soak.ledger.domains.seen >= 1
+
+
+@pytest.mark.parametrize(
+    ("pods", "faults"),
+    [
+        ([("a", "a", 0), ("a2", "a", 0), ("b", "b", 1)], 0),
+        ([("a", "a", 0), ("b", "b", 0)], 1),
+        ([("a", "a", 0), ("a2", "a", 1)], 1),
+        ([("a", "a", 0), ("a", "a", None), ("b", "b", 0)], 0),
+    ],
+    ids=["one each", "shared", "apart", "one after the other"],
+)
+def test_domains_that_exclusive_jobs_share_are_named(
+    pods: list[tuple[str, str, int | None]], faults: int
+) -> None:
+    domains = Domains()
+    for name, job, block in pods:
+        metadata = {
+            "name": name,
+            "uid": name,
+            "annotations": {marks.JOBSET_EXCLUSIVE: OVER},
+            "labels": {marks.JOB_NAME_LABEL: job},
+        }
+        domains.pod({"metadata": metadata}, "" if block is None else f"node-b{block}-s0-h00")
+    assert len(domains.faults) == faults
 
 
 # --- the ledger can fail ------------------------------------------------------------------------
