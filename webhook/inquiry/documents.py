@@ -96,7 +96,7 @@ def _read(text: str, budget: "_Budget") -> Iterator[Any]:
     loader = _Loader(text)
     loader.budget = budget
     try:
-        while loader.check_data():
+        while loader.check_data():  # type: ignore[no-untyped-call]
             yield _without_nulls(loader.get_data(), budget)
     finally:
         loader.dispose()
