@@ -11,8 +11,9 @@ from hack.local.cluster import Cluster
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api
+from webhook.kube.complaints import Complaint
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.complaints import Complaint, Complaints
+from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
 

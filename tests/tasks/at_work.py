@@ -78,7 +78,12 @@ def living(api: Api, rules: Policy, namespace: str = "") -> Iterator[Callable[[]
     """
     queue = Queue()
     cache = Cache(api, queue)
-    controller = Controller(api, cache, queue, lambda: TaskRules(rules, cache.priority_classes()))
+    controller = Controller(
+        api,
+        cache,
+        queue,
+        lambda: TaskRules(rules, cache.priority_classes(), restricted=cache.restricted_namespaces()),
+    )
     cache.start()
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS

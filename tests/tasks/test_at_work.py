@@ -10,6 +10,8 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.tasks.at_work import RUN_FOR, Lives, Team, install, living, mortal
+from webhook.kube.client import MERGE_PATCH
+from webhook.tasks import objects
 
 
 @pytest.fixture
@@ -64,6 +66,46 @@ def test_what_the_api_server_refuses_is_told_and_tried_again(team: Team, lives: 
     lives.until("the refusal is told", is_refused)
     team.api.request("DELETE", f"{path}/none")
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
+
+
+def test_why_no_pod_can_be_made_is_told_until_one_can(team: Team, lives: Lives) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}}
+    path = f"/api/v1/namespaces/{team.namespace}/resourcequotas"
+    team.api.request("POST", path, body=quota)
+    lives.until("the quota is counted", lambda: "status" in team.api.json("GET", f"{path}/none"))
+    team.create("train", {})
+
+    def is_told() -> bool:
+        reason = team.tasks()["train"].get("status", {}).get("reason", "")
+        return bool(reason.startswith("its pods cannot be made: forbidden: exceeded quota: none"))
+
+    lives.until("the reason is told", is_told)
+    team.api.request("DELETE", f"{path}/none")
+    team.change("train", {"suspend": True})  # so that the Job controller does not rest for minutes
+    lives.until("train is suspended", lambda: team.phase("train") == "Suspended")
+    team.change("train", {"suspend": False})
+    lives.until("train runs after all", lambda: team.phase("train") == "Running")
+
+
+def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: Team, lives: Lives) -> None:
+    label = {"pod-security.kubernetes.io/enforce": "restricted"}
+    path = f"/api/v1/namespaces/{team.namespace}"
+    team.api.request("PATCH", path, body={"metadata": {"labels": label}}, content_type=MERGE_PATCH)
+    body = {"apiVersion": objects.GROUP_VERSION, "kind": objects.KIND, "metadata": {"name": "plain"}}
+    team.api.request("POST", objects.path(team.namespace), body={**body, "spec": {}})
+    lives.until("its pod is there", lambda: bool(team.pods("plain")))
+
+
+def test_a_template_of_very_many_levels_is_told_and_stops_no_other_task(team: Team, lives: Lives) -> None:
+    deep = b'{"a":' * 5000 + b"1" + b"}" * 5000
+    body = (
+        b'{"apiVersion":"falldio.com/v1","kind":"GPUTask","metadata":{"name":"odd"},"spec":{"template":%s}}'
+    )
+    team.api.request("POST", objects.path(team.namespace), body=body % deep)
+    team.create("train", {})
+    lives.until("train runs", lambda: team.phase("train") == "Running")
+    lives.until("odd is told", lambda: team.phase("odd") == "Pending")
+    assert "levels deep" in team.tasks()["odd"]["status"]["reason"]
 
 
 def test_a_job_of_somebody_else_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:

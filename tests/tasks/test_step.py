@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from labeler.contract import keys
 from tests.tasks.builders import NOW, job, later, placement, pod, rules, task
-from webhook.tasks.objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task
+from webhook.kube.complaints import Complaint
+from webhook.tasks.objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task, TaskPod
 from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, ObservedTask, TaskStep, next_step
 
 DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-21T11:00:00Z"}
@@ -17,6 +19,7 @@ COMPLETE = {
 NOT_YET = [{"state": {"waiting": {"reason": "PodInitializing"}}}]
 CRASHES = [{"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}}]
 NO_IMAGE = [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
+QUOTA = 'Error creating: pods "train-0-abcde" is forbidden: exceeded quota: few'
 FAILURE = {
     "conditions": [
         {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "Too often."}
@@ -248,3 +251,53 @@ def test_asking_again_about_what_was_written_writes_nothing() -> None:
     first = step_of(task(), *seen).status
     second = step_of(task(status=msgspec.json.decode(msgspec.json.encode(first))), *seen)
     assert (second.act, second.status) == ("", first)
+
+
+# --- pods that cannot be made ------------------------------------------------------------------------
+
+
+def complaint(message: str = QUOTA, at: str = "2026-11-21T12:00:00Z") -> Complaint:
+    return msgspec.convert({"metadata": {"name": "e"}, "message": message, "lastTimestamp": at}, Complaint)
+
+
+@pytest.mark.parametrize(
+    ("workers", "pods", "phase", "reason"),
+    [
+        pytest.param(1, [], PENDING, "its pods cannot be made: forbidden: exceeded quota: few", id="none"),
+        pytest.param(2, [pod(gated=True)], WAITING, "its pods cannot be made: forbidden: exce", id="a part"),
+        pytest.param(
+            2, [pod(phase="Running", node="n")], RUNNING,
+            "1 of 2 workers run; its pods cannot be made: forbidden: exceeded quota: few", id="a part runs",
+        ),
+        pytest.param(1, [pod(phase="Running", node="n")], RUNNING, "", id="all are there"),
+    ],
+)  # fmt: skip
+def test_why_pods_cannot_be_made_is_told(workers: int, pods: list[TaskPod], phase: str, reason: str) -> None:
+    said = step_of(task({"workers": workers}), job(), pods, complaint=complaint()).status
+    assert (said.phase, said.reason[: len(reason) or None]) == (phase, reason)
+
+
+def test_it_is_told_in_the_same_words_for_the_next_pod() -> None:
+    said = [
+        step_of(task(), job(), complaint=complaint(QUOTA.replace("abcde", name))).status.reason
+        for name in ("abcde", "vwxyz")
+    ]
+    assert said[0] == said[1]
+
+
+def test_what_was_said_before_the_newest_pod_was_made_is_not_repeated() -> None:
+    there = pod(phase="Running", node="n")
+    newer = replace(there, metadata=replace(there.metadata, creation_timestamp="2026-11-21T12:00:01Z"))
+    said = step_of(task({"workers": 2}), job(), [newer], complaint=complaint()).status
+    assert said.reason == "1 of 2 workers run"
+
+
+def test_a_plan_that_waits_says_it_better() -> None:
+    plan = placement("Waiting", "1 of 2 pods are there: exceeded quota: few")
+    said = step_of(task({"workers": 2}), job(), [pod(gated=True)], plan, complaint=complaint()).status
+    assert said.reason == plan.status.reason
+
+
+def test_a_task_that_is_suspended_lacks_no_pods() -> None:
+    said = step_of(task({"suspend": True}), job({"suspend": True}), complaint=complaint()).status
+    assert (said.phase, said.reason) == (SUSPENDED, "")

@@ -195,3 +195,32 @@ def test_a_template_that_opts_out_gets_no_gate() -> None:
         "spec": {"containers": [{"name": "c"}]},
     }
     assert "schedulingGates" not in pod_of(task({"template": template}))
+
+
+# --- what the API server takes -----------------------------------------------------------------------
+
+
+def security_of(spec: dict[str, Any], **more: Any) -> dict[str, Any]:
+    (container,) = job_wanted(task(spec), rules(**more))["spec"]["template"]["spec"]["containers"]
+    return dict(container["securityContext"])
+
+
+def test_a_pod_without_a_template_has_no_capabilities_and_the_runtimes_profile() -> None:
+    assert security_of({"image": "i"}) == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def test_where_no_pod_may_run_as_root_it_says_that_it_does_not() -> None:
+    assert security_of({"image": "i"}, restricted={"team"})["runAsNonRoot"] is True
+    assert "runAsUser" not in security_of({"image": "i"}, restricted={"team"})
+    assert security_of({}, restricted={"team"})["runAsUser"] == 65532
+    assert "runAsNonRoot" not in security_of({}, restricted={"other"})
+
+
+def test_a_template_is_its_authors_also_there() -> None:
+    own = {"runAsUser": 0}
+    containers = [{"name": "c", "image": "i", "securityContext": own}]
+    assert security_of({"template": {"spec": {"containers": containers}}}, restricted={"team"}) == own

@@ -11,11 +11,12 @@ import msgspec
 
 from webhook.kube import placements, storage
 from webhook.kube.client import Api, ApiError
+from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
-from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, Complaint, Complaints
+from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 

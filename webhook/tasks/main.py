@@ -68,7 +68,11 @@ class Service:
         queue = Queue()
         cache = self.cache = Cache(self.api, queue)
         rules: Callable[[], TaskRules] = lambda: TaskRules(  # noqa: E731
-            self.policy.policy, cache.priority_classes(), self.default_image, self.default_command
+            self.policy.policy,
+            cache.priority_classes(),
+            self.default_image,
+            self.default_command,
+            cache.restricted_namespaces(),
         )
         controller = Controller(self.api, cache, queue, rules, self.recorder, self.leads)
         cache.start()

@@ -12,6 +12,9 @@ KIND: Final = "GPUTask"
 ALL: Final = "/apis/falldio.com/v1/gputasks"
 ALL_JOBS: Final = "/apis/batch/v1/jobs"
 ALL_PODS: Final = "/api/v1/pods"
+NAMESPACES: Final = "/api/v1/namespaces"
+RESTRICTED: Final = "pod-security.kubernetes.io/enforce=restricted"
+"""Of namespaces where the API server takes no pod that may run as root."""
 
 PENDING: Final = "Pending"
 WAITING: Final = "Waiting"
@@ -218,6 +221,12 @@ class TaskPod(Struct, frozen=True):
     def is_over(self) -> bool:
         """Whether all its containers have ended."""
         return self.status.phase in FINAL
+
+
+class TaskNamespace(Struct, frozen=True):
+    """A namespace, of which the name alone is read."""
+
+    metadata: Metadata
 
 
 def path(namespace: str, name: str = "") -> str:

@@ -3,17 +3,18 @@
 import heapq
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube import placements
 from webhook.kube.client import Api
+from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.placements import Placement
 from webhook.tasks import objects
-from webhook.tasks.objects import Task, TaskJob, TaskPod
+from webhook.tasks.objects import Task, TaskJob, TaskNamespace, TaskPod
 from webhook.tasks.step import ObservedTask
 
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -72,6 +73,16 @@ class Cache:
             api, objects.ALL_PODS, TaskPod, on_event=self._pod_event, label_selector=keys.TASK_UID_LABEL
         )
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
+        self.restricted = Informer(api, objects.NAMESPACES, TaskNamespace, label_selector=objects.RESTRICTED)
+        # Nobody waits for these: without them only a reason is missing.
+        self._complaints = Informer(
+            api,
+            EVENTS,
+            Complaint,
+            on_event=self._complaint_event,
+            field_selector=f"{FAILED_CREATE},involvedObject.kind=Job",
+        )
+        self._said: dict[str, dict[str, Complaint]] = {}
         self.classes = Informer(api, CLASSES, PriorityClass, on_event=lambda *_: self.all_again())
         self.informers: dict[str, Informer[Any]] = {
             "gputasks": self.tasks,
@@ -79,16 +90,17 @@ class Cache:
             "pods": self.pods,
             "placements": self.placements,
             "priorityclasses": self.classes,
+            "namespaces": self.restricted,
         }
 
     def start(self) -> None:
         """Begin to list and watch."""
-        for informer in self.informers.values():
+        for informer in (*self.informers.values(), self._complaints):
             informer.start()
 
     def stop(self) -> None:
         """End all of it."""
-        for informer in self.informers.values():
+        for informer in (*self.informers.values(), self._complaints):
             informer.stop()
 
     @property
@@ -108,6 +120,10 @@ class Cache:
         """The cluster's PriorityClasses by name."""
         return self.classes.items()
 
+    def restricted_namespaces(self) -> Set[str]:
+        """Where the API server takes no pod that may run as root."""
+        return self.restricted.items().keys()
+
     def all_again(self) -> None:
         """Look at every task: something has changed that concerns all."""
         for key in self.tasks.items():
@@ -117,15 +133,17 @@ class Cache:
         """What there is of a task. job: one that was just read, instead of the copy."""
         key = task.key
         job = job or self.jobs.get(key)
+        uid = job.metadata.uid if job is not None else ""
         with self._lock:
             workers = list(self._workers.get(key, {}).values())
             plans = list(self._placements.get(key, {}).values())
-        uid = job.metadata.uid if job is not None else ""
+            said = self._said.get(key, {}).get(uid)
         return ObservedTask(
             task,
             job,
             [pod for pod in workers if pod.metadata.labels.get(keys.TASK_UID_LABEL) == task.metadata.uid],
             next((plan for plan in plans if plan.spec.gang_id in ("", uid)), None),
+            said,
         )
 
     # --- events ---------------------------------------------------------------------------------
@@ -171,3 +189,22 @@ class Cache:
                 if not there:
                     del self._placements[key]
             self._queue.add(key)
+
+    def _complaint_event(self, before: Complaint | None, after: Complaint | None) -> None:
+        for complaint in (before, after):
+            if complaint is None:
+                continue
+            about = complaint.involved_object
+            key = f"{complaint.metadata.namespace}/{about.name}"
+            with self._lock:
+                # The newest alone: anybody may write Events, as many as there is room for.
+                there = self._said.setdefault(key, {})
+                last = there.get(about.uid)
+                if complaint is after:
+                    there[about.uid] = max(complaint, last or complaint, key=lambda each: each.at)
+                elif last is not None and last.metadata.name == complaint.metadata.name:
+                    del there[about.uid]
+                if not there:
+                    del self._said[key]
+            if complaint is after and self.tasks.get(key) is not None:
+                self._queue.add(key)

@@ -1,5 +1,6 @@
 """What the status of a GPUTask says, from its Job, its pods and its gang's Placement. Pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from labeler.contract import keys
 from webhook.kube import placements
+from webhook.kube.complaints import Complaint
 from webhook.kube.placements import Placement
 from webhook.tasks.objects import (
     FAILED,
@@ -23,12 +25,16 @@ from webhook.tasks.objects import (
     TaskPod,
     TaskStatus,
 )
+from webhook.text import printable
 from webhook.workloads.marks import JOB_INDEX_KEY
 
 ACCEPTED: Final = "Accepted"
 PLACED: Final = "Placed"
 COMPLETE: Final = "Complete"
 
+_ABOUT: Final = re.compile(r'^Error creating: (pods "[^"]*" is )?')
+"""How the Job controller begins; the pod's name would be another one each time."""
+_SECONDS: Final = len("2026-01-01T00:00:00")
 _LONGEST_REASON: Final = 1000
 _MOST_NODES: Final = 1000
 _MOST_CARDS: Final = 8
@@ -41,6 +47,14 @@ class StatusContext:
     time: datetime
     fault: str = ""
     fault_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Hindrances:
+    """What others say of a task that does not run: its gang's plan, and who could not make its pods."""
+
+    placement: Placement | None = None
+    complaint: Complaint | None = None
 
 
 def pending(task: Task, reason: str, now: StatusContext) -> TaskStatus:
@@ -77,7 +91,7 @@ def live(
     task: Task,
     job: TaskJob,
     pods: Sequence[TaskPod],
-    placement: Placement | None,
+    hindrances: Hindrances,
     now: StatusContext,
     note: str = "",
 ) -> TaskStatus:
@@ -87,7 +101,7 @@ def live(
     placed = [pod for pod in ours if pod.spec.node_name]
     done = sum(pod.status.phase == SUCCEEDED for pod in pods)
     is_placed = len(placed) + done >= task.spec.workers
-    phase, reason = _phase(task, job, ours, done, placement)
+    phase, reason = _phase(task, job, pods, done, hindrances)
     if is_placed:
         message = f"All {task.spec.workers} workers have a node."
     else:
@@ -113,30 +127,42 @@ def rfc3339(time: datetime) -> str:
 
 
 def _phase(
-    task: Task, job: TaskJob, ours: Sequence[TaskPod], done: int, placement: Placement | None
+    task: Task, job: TaskJob, pods: Sequence[TaskPod], done: int, hindrances: Hindrances
 ) -> tuple[str, str]:
+    ours = [pod for pod in pods if not pod.is_over]
     running = sum(_runs(pod) for pod in ours)
     if task.spec.suspend or job.spec.suspend:
         return SUSPENDED, f"{running} of its pods still end" if running else ""
     workers = task.spec.workers
+    missing = workers - len(ours) - done
+    lacks = _why_missing(pods, hindrances.complaint) if missing > 0 else ""
     waiting = [pod for pod in ours if not pod.spec.node_name]
     if waiting:
-        reason = _why_waiting(waiting, placement)
+        reason = _why_waiting(waiting, hindrances.placement, lacks)
         if running:
             return RUNNING, f"{running} of {workers} workers run, {len(waiting)} wait: {reason}"
         return WAITING, reason
     if running:
-        rest = workers - running - done
-        some = f"{running} of {workers} workers run" if rest > 0 else ""
-        return RUNNING, "; ".join(filter(None, (some, _why_not_up(ours))))
+        rest = f"{running} of {workers} workers run" if running + done < workers else ""
+        return RUNNING, "; ".join(part for part in (rest, lacks, _why_not_up(ours)) if part)
     if ours:
-        return PENDING, _why_not_up(ours) or "its containers are being started"
-    return PENDING, "its pods are being made" if not done else ""
+        return PENDING, lacks or _why_not_up(ours) or "its containers are being started"
+    return PENDING, lacks or ("its pods are being made" if not done else "")
 
 
-def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None) -> str:
+def _why_missing(pods: Sequence[TaskPod], complaint: Complaint | None) -> str:
+    """Why the Job has fewer pods than it should, "" if nobody has said so since its newest pod was made."""
+    newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
+    if complaint is None or complaint.at < newest[:_SECONDS]:
+        return ""
+    return f"its pods cannot be made: {_ABOUT.sub('', printable(complaint.message))}"
+
+
+def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None, lacks: str) -> str:
     if placement is not None and placement.status.reason and placement.status.state != placements.BOUND:
         return placement.status.reason
+    if lacks:
+        return lacks
     if any(pod.spec.scheduling_gates for pod in waiting):
         return "it waits for its gang to be placed"
     said = (

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from labeler.contract import keys
+from webhook.kube.complaints import Complaint
 from webhook.kube.placements import Placement
 from webhook.tasks import status
 from webhook.tasks.objects import KIND, Task, TaskJob, TaskPod, TaskStatus
@@ -31,13 +32,14 @@ class ObservedTask:
     """One task and what there is of it.
 
     job: the Job of its name, whoever made it. pods: all pods of its Jobs, also of one that is gone already.
-    placement: the plan of the Job's gang.
+    placement: the plan of the Job's gang. complaint: what was said last of pods that the Job cannot have.
     """
 
     task: Task
     job: TaskJob | None = None
     pods: Sequence[TaskPod] = ()
     placement: Placement | None = None
+    complaint: Complaint | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def _beside_job(
                 said = status.pending(task, "it is queued anew with its new priority", now)
                 return _gone_first(job, "another class is wanted", said)
             note = f"it has {there or 'no class'}; {wanted or 'no class'} counts from its next start"
-    said = status.live(task, job, pods, seen.placement, now, note)
+    said = status.live(task, job, pods, status.Hindrances(seen.placement, seen.complaint), now, note)
     change: dict[str, Any] = {}
     if job.spec.suspend != task.spec.suspend:
         change["suspend"] = task.spec.suspend

@@ -5,7 +5,7 @@ annotations by which admission would come to the same.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from webhook.text import quote, sentence_list
 DEFAULT_IMAGE: Final = "busybox:stable"
 DEFAULT_COMMAND: Final = ("sleep", "infinity")
 CONTAINER: Final = "task"
+_NOBODY: Final = 65532
+"""Who runs the default image where root may not: waiting needs no rights."""
 
 _PATTERN: Final = frozenset("*?[")
 
@@ -39,12 +41,14 @@ class TaskRules:
     """What holds for all tasks. classes: the cluster's PriorityClasses by name.
 
     default_image: of a task that names neither image nor template, where default_command is run.
+    restricted: namespaces where the API server takes no pod that may run as root.
     """
 
     policy: Policy
     classes: Mapping[str, PriorityClass]
     default_image: str = DEFAULT_IMAGE
     default_command: tuple[str, ...] = DEFAULT_COMMAND
+    restricted: Set[str] = frozenset()
 
 
 def class_wanted(task: Task, rules: TaskRules) -> str:
@@ -226,13 +230,20 @@ def _template(
 
 def _plain_pod(task: Task, rules: TaskRules) -> dict[str, Any]:
     spec = task.spec
+    security: dict[str, Any] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if task.metadata.namespace in rules.restricted:
+        # Many images run as root, so this is asked for only where a pod is not taken without it.
+        security["runAsNonRoot"] = True
+        if not spec.image:
+            security["runAsUser"] = _NOBODY
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": spec.image or rules.default_image,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security,
     }
     command = spec.command or (() if spec.image or spec.args else rules.default_command)
     if command:

@@ -14,11 +14,12 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube import objects, placements
 from webhook.kube.client import Api
+from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
-from webhook.sweeper.observe.complaints import EVENTS, FAILED_CREATE, NONE, Complaint, Complaints
+from webhook.sweeper.observe.complaints import NONE, Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
