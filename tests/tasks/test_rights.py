@@ -18,6 +18,7 @@ from tests.support import clean, create_namespace
 from tests.tasks.builders import CLASSES, policy, rules
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 from webhook.tasks import objects
+from webhook.tasks.template import APPARMOR, CAPABILITIES
 from webhook.tasks.wanted import job_wanted
 
 TASKS_ONLY: Final = [{"apiGroups": ["falldio.com"], "resources": ["gputasks"], "verbs": ["*"]}]
@@ -29,6 +30,13 @@ TOKENS: Final = {
     "resourceNames": ["strong"],
     "verbs": ["create"],
 }
+GONE: Final = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "name": "gone",
+    "uid": "00000000-0000-0000-0000-000000000000",
+}
+"""An owner that never was."""
 CONTROLLER: Final = ("topogate-system", "tasks")
 _numbers = itertools.count()
 
@@ -139,6 +147,60 @@ def test_who_may_not_make_jobs_may_not_make_tasks(installed: Cluster, team: str,
     someone = tenant(installed, tmp_path, team)
     with pytest.raises(ApiError, match=rf"you need the right to create jobs\.batch in namespace {team}"):
         someone.create()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"attempt": 1},
+        {"suspend": True},
+        {"priority": "high"},
+        {"activeDeadlineSeconds": 1},
+        {"ttlSecondsAfterFinished": 0},
+    ],
+    ids=str,
+)
+def test_who_may_make_but_not_delete_jobs_ends_no_task_by_a_change(
+    installed: Cluster, team: str, tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    name = tenant(installed, tmp_path, team, JOBS).create()
+    someone = tenant(installed, tmp_path, team, NO_DELETE)
+    with pytest.raises(ApiError, match=r"may end its Job: you need the right to delete jobs\.batch"):
+        someone.change(name, {"spec": spec})
+    someone.change(name, {"metadata": {"labels": {"a": "b"}}})
+
+
+@pytest.mark.parametrize("more", [(), (NO_DELETE,)], ids=["no right to jobs", "may make jobs"])
+def test_nobody_without_the_right_to_delete_jobs_has_a_task_collected_with_an_owner(
+    installed: Cluster, team: str, tmp_path: Path, more: tuple[dict[str, Any], ...]
+) -> None:
+    name = tenant(installed, tmp_path, team, JOBS).create({"suspend": True})
+    with pytest.raises(ApiError, match=r"you need the right to delete jobs\.batch"):
+        tenant(installed, tmp_path, team, *more).change(name, {"metadata": {"ownerReferences": [GONE]}})
+
+
+def test_garbage_collection_goes_on_with_the_owners_of_tasks(
+    installed: Cluster, team: str, tmp_path: Path
+) -> None:
+    """It drops an owner that is gone beside one that is there, and deletes what has none left."""
+    api, maps = installed.api(), f"/api/v1/namespaces/{team}/configmaps"
+    owner = api.json("POST", maps, body={"metadata": {"name": f"owner-{next(_numbers)}"}})["metadata"]
+    here = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
+    someone = tenant(installed, tmp_path, team, JOBS)
+    name = someone.create({"suspend": True})
+    path = objects.path(team, name)
+    someone.change(name, {"metadata": {"ownerReferences": [here, GONE]}})
+    installed.wait_for(
+        "the owner that is gone to be dropped",
+        lambda: api.json("GET", path)["metadata"]["ownerReferences"] == [here],
+        60,
+    )
+    api.request("DELETE", f"{maps}/{owner['name']}")
+
+    def is_gone() -> bool:
+        return name not in [each["metadata"]["name"] for each in api.json("GET", objects.path(team))["items"]]
+
+    installed.wait_for("the task to be collected", is_gone, 60)
 
 
 @pytest.mark.parametrize("spec", [{"suspend": False}, {"attempt": 1}, {"priority": "high"}], ids=str)
@@ -257,6 +319,14 @@ def test_the_controller_makes_no_job_beside_the_clusters_own_identities(
         controller.request("POST", objects.jobs_path(namespace), body=job)
 
 
+def having(**container: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "image": "i", **container}]}
+
+
+def secured(**context: Any) -> dict[str, Any]:
+    return having(securityContext=context)
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -264,9 +334,34 @@ def test_the_controller_makes_no_job_beside_the_clusters_own_identities(
         {"hostPID": True},
         {"hostIPC": True},
         {"nodeName": "n"},
+        {"schedulerName": "mine"},
+        {"priorityClassName": "system-node-critical"},
         {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
-        {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]},
-        {"initContainers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 1}]}]},
+        {"volumes": [{"name": "v", "nfs": {"server": "10.0.0.1", "path": "/"}}]},
+        {
+            "volumes": [
+                {"name": "v", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.a:b", "lun": 0}}
+            ]
+        },
+        {"volumes": [{"name": "v", "flexVolume": {"driver": "a/b"}}]},
+        {"volumes": [{"name": "ok"}, {"name": "v", "hostPath": {"path": "/"}}]},
+        {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+        {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}},
+        {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+        {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}},
+        {"securityContext": {"windowsOptions": {"runAsUserName": "a"}}},
+        secured(privileged=True),
+        secured(capabilities={"add": ["SYS_ADMIN"]}),
+        secured(capabilities={"add": ["CHOWN", "SYS_MODULE"]}),
+        secured(capabilities={"add": ["ALL"]}),
+        secured(seccompProfile={"type": "Unconfined"}),
+        secured(appArmorProfile={"type": "Unconfined"}),
+        secured(seLinuxOptions={"type": "spc_t"}),
+        having(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
+        having(lifecycle={"preStop": {"tcpSocket": {"host": "10.0.0.1", "port": 80}}}),
+        having(ports=[{"containerPort": 1, "hostPort": 1}]),
+        {"initContainers": secured(capabilities={"add": ["SYS_RAWIO"]})["containers"]},
+        {"initContainers": [{"name": "i", "image": "i", "ports": [{"containerPort": 1, "hostPort": 1}]}]},
     ],
     ids=str,
 )
@@ -277,6 +372,46 @@ def test_the_controller_makes_no_job_whose_pods_reach_out(
     # An API server that allows no privileged containers at all says so before.
     with pytest.raises(ApiError, match=r"no Job whose pods reach out to their node|privileged: Forbidden"):
         controller.request("POST", objects.jobs_path(team), body=job)
+
+
+def test_the_controller_unconfines_no_pod_by_an_annotation(
+    controller: Api, team: str, job: dict[str, Any]
+) -> None:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    job["spec"]["template"]["metadata"]["annotations"] = {f"{APPARMOR}{container['name']}": "unconfined"}
+    with pytest.raises(ApiError, match=r"reach out to their node by such an? (annotation|security profile)"):
+        controller.request("POST", objects.jobs_path(team), body=job)
+
+
+def test_the_controller_makes_the_job_of_a_template_with_all_that_may_be(
+    installed: Cluster, controller: Api, team: str
+) -> None:
+    volumes: list[dict[str, Any]] = [
+        {"name": "a", "configMap": {"name": "c"}},
+        {"name": "b", "downwardAPI": {}},
+        {"name": "c", "emptyDir": {}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "e", "projected": {"sources": []}},
+        {"name": "f", "secret": {"secretName": "s"}},
+        {"name": "g", "csi": {"driver": "d.example.com"}},
+        {"name": "h"},
+    ]
+    security = {
+        "capabilities": {"drop": ["ALL"], "add": sorted(CAPABILITIES)},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {
+        "securityContext": security,
+        "livenessProbe": {"httpGet": {"port": 80}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": 1}}},
+    }
+    pod = {**having(**container), "volumes": volumes, "securityContext": {"fsGroup": 1}}
+    annotations = {f"{APPARMOR}c": "runtime/default"}
+    template = {"metadata": {"annotations": annotations}, "spec": pod}
+    name = Someone(installed.api(), team).create({"template": template})
+    task = msgspec.convert(installed.api().json("GET", objects.path(team, name)), objects.Task)
+    made = job_wanted(task, rules(policy=policy(team), classes=CLASSES))
+    controller.request("POST", objects.jobs_path(team), body=made)
 
 
 @pytest.mark.parametrize("act", ["PATCH", "DELETE"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tasks.builders import rules, task
+from tests.tasks.builders import documents, rules, task
 from webhook.tasks.template import (
     APPARMOR,
+    CAPABILITIES,
     CONTAINER,
     CONTAINER_SECURITY,
     POD,
     POD_SECURITY,
+    PROFILES,
     VOLUMES,
     first_fault,
 )
@@ -189,3 +192,13 @@ def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(
     with contextlib.suppress(RefusedError):
         made = job_wanted(task({"template": template, "workers": workers}), rules())
         assert (made["kind"], bool(json.dumps(made))) == ("Job", True)
+
+
+def test_the_policy_for_the_controllers_token_has_the_same_limits() -> None:
+    text = documents("manifests/base/tasks-policies.yaml")
+    named = re.search(r"capabilities\.\?add\.orValue\(\[\]\)\.all\(a, a in \[(.*?)\]", text, re.DOTALL)
+    assert named is not None
+    assert set(re.findall(r"'(\w+)'", named[1])) == CAPABILITIES
+    assert set(re.findall(r"has\(v\.(\w+)\)", text)) == VOLUMES - {"name"}
+    profiles = re.findall(r"Profile\.\?type\.orValue\('RuntimeDefault'\) in \[(.*?)\]", text)
+    assert [tuple(re.findall(r"'(\w+)'", each)) for each in profiles] == [PROFILES, PROFILES]
