@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.cli import session
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.reading import read_all
 from webhook.kube.client import JSON_PATCH, Api, ApiError, ConnectError
@@ -71,6 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (ConnectError, ApiError) as error:
         complain(f"topogate drain: {error}")
         return 1
+    except session.MistakeError as error:
+        complain(f"topogate drain: {error}")
+        return 2
 
 
 class _Drain:
@@ -81,7 +85,9 @@ class _Drain:
         self._as_sweeper = api.acting_as(arguments.sweeper)
         self._prefix: str = arguments.gate
         self._releases: bool = arguments.release
-        self._of_namespace: str = f"/namespaces/{arguments.namespace}" if arguments.namespace else ""
+        self._of_namespace: str = (
+            f"/namespaces/{session.namespace(arguments.namespace)}" if arguments.namespace else ""
+        )
 
     def making_gated(self) -> Iterator[str]:
         """The unfinished Jobs whose own template has our gate, as that of a GPUTask has."""

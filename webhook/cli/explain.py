@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ApiError, ConnectError, ExplainError, session.SessionError) as error:
         complain(f"topogate explain: {session.sentence_of(error)}")
         return 1
-    except SettingsError as error:
+    except (SettingsError, session.MistakeError) as error:
         complain(f"topogate explain: {error}")
         return 2
     return 0

@@ -2,7 +2,6 @@
 
 import argparse
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
@@ -73,13 +72,16 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
     seen: set[str] = set()
     threads: list[threading.Thread] = []
     said = ""
+    fault = _Fault()
     while True:
         for rank, pod in works.newest(works.pods_of(api, work)).items():
             uid = pod["metadata"]["uid"]
             runs = pod["status"].get("phase") in ("Running", "Succeeded", "Failed")
             if runs and uid not in seen and options.rank in (None, rank):
                 seen.add(uid)
-                thread = threading.Thread(target=_stream, args=(api, pod, rank, work, options), daemon=True)
+                thread = threading.Thread(
+                    target=_stream, args=(api, pod, rank, work, options, fault), daemon=True
+                )
                 thread.start()
                 threads.append(thread)
         try:
@@ -95,10 +97,36 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
             for thread in threads:
                 thread.join(5.0)
             return 0 if work.state == "Succeeded" else 1
-        time.sleep(POLL_SECONDS)
+        fault.wait(POLL_SECONDS)
 
 
-def _stream(api: "Api", pod: dict[str, Any], rank: int, work: "Work", options: argparse.Namespace) -> None:
+class _Fault:
+    """That nothing can be written any more: the reader has gone, or the disk is full."""
+
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self._error: OSError | None = None
+
+    def note(self, error: OSError) -> None:
+        """Tell whoever waits."""
+        self._error = error
+        self._there.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long. Raises the OSError as soon as there is one."""
+        self._there.wait(seconds)
+        if self._error is not None:
+            raise self._error
+
+
+def _stream(
+    api: "Api",
+    pod: dict[str, Any],
+    rank: int,
+    work: "Work",
+    options: argparse.Namespace,
+    fault: _Fault,
+) -> None:
     from webhook.kube.client import ApiError
 
     try:
@@ -107,6 +135,8 @@ def _stream(api: "Api", pod: dict[str, Any], rank: int, work: "Work", options: a
             print(_prefixed(rank, line.decode(errors="replace"), work.workers), flush=True)
     except ApiError as error:
         complain(f"topogate logs: worker {rank}: {session.sentence_of(error)}")
+    except OSError as error:  # of the line that was printed
+        fault.note(error)
 
 
 def _path(pod: dict[str, Any]) -> str:

@@ -5,7 +5,9 @@ start of the rest.
 """
 
 import argparse
+import contextlib
 import importlib
+import os
 import sys
 from typing import Final
 
@@ -51,12 +53,28 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parsed(parser, words) if chosen in _WITH_COMMAND else parser.parse_args(words)
     assert module is not None, "argparse ends the program where no command is known"
     try:
-        return int(module.run(options))
+        status = int(module.run(options))
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return 130  # as a shell does for what SIGINT has ended
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, and nobody is left to tell
         return 0
+    except OSError as error:
+        print(f"topogate {options.command}: {error.strerror or error}: {_where(error)}", file=sys.stderr)
+        _drop_output()
+        return 1
+
+
+def _where(error: OSError) -> str:
+    return f"{error.filename}" if error.filename else "the output cannot be written"
+
+
+def _drop_output() -> None:
+    """Let the end of the program not try once more to write what cannot be written."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:

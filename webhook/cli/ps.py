@@ -60,7 +60,7 @@ def _names(work: Work) -> set[str]:
 
 def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace: str | None) -> str:
     if options.output in ("json", "yaml"):
-        session.show([work.item for work in chosen], options.output)
+        session.show_list([work.item for work in chosen], options.output)
         return ""
     if options.output == "name":
         return "\n".join(f"{work.kind.lower()}/{work.name}" for work in chosen)

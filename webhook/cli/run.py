@@ -112,10 +112,12 @@ def _run(options: argparse.Namespace) -> int:
         if error.status == 404 and "could not find the requested resource" in error.message:
             raise session.SessionError("this cluster does not know GPUTasks: ask its operator") from None
         raise
+    if "name" not in (made.get("metadata") or {}):
+        raise session.SessionError(f"{api.host} answers without the task that was made: is it an API server?")
     if options.workers > 1 and not options.dry_run:
         _give_names(api, made)
     if options.output in ("json", "yaml"):
-        session.show([made], options.output)
+        session.show(made, options.output)
     elif not options.dry_run:
         name = made["metadata"]["name"]
         say(f"gputask/{name}" if options.output == "name" else f"gputask/{name} created")

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,9 @@ from webhook.text import printable
 if TYPE_CHECKING:
     from webhook.kube.client import Api
 
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LONGEST_NAME: Final = 253
+_LONGEST_LABEL: Final = 63
 FORMATS: Final = ("json", "yaml", "wide", "name")
 
 
@@ -77,15 +81,33 @@ def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
 
 
 def namespace_of(options: argparse.Namespace) -> str:
-    """The namespace that is meant: the argument's, else the kubeconfig's, else default."""
-    if options.namespace:
-        return str(options.namespace)
+    """The namespace that is meant: the argument's, else the kubeconfig's, else default.
+
+    Raises MistakeError.
+    """
+    if options.namespace is not None:
+        return namespace(options.namespace)
     from webhook.kube.kubeconfig import context_of, read
 
     try:
-        return str(context_of(read(kubeconfigs_of(options)), options.context).get("namespace") or "default")
+        written = context_of(read(kubeconfigs_of(options)), options.context).get("namespace") or "default"
     except (OSError, ValueError):
         return "default"  # what is wrong with it is said when the connection is made
+    return namespace(str(written))
+
+
+def namespace(written: str) -> str:
+    """The same, where it may be the name of a namespace. Raises MistakeError."""
+    if not is_name(written) or "." in written or len(written) > _LONGEST_LABEL:
+        raise MistakeError(
+            f"{written!r} is no namespace: its name is of a-z, 0-9 and -, at most {_LONGEST_LABEL} of them"
+        )
+    return written
+
+
+def is_name(written: str) -> bool:
+    """Whether an object may have that name, which then stands for nothing but itself in an address."""
+    return len(written) <= _LONGEST_NAME and _NAME.fullmatch(written) is not None
 
 
 def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
@@ -124,11 +146,13 @@ def pages(api: "Api", path: str, **query: str) -> Iterator[dict[str, Any]]:
             return
 
 
-def show(items: Sequence[dict[str, Any]], form: str) -> None:
-    """Objects as json or yaml: one as itself, several as a list."""
-    document: Any = (
-        items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(items)}
-    )
+def show_list(items: Sequence[dict[str, Any]], form: str) -> None:
+    """Objects as json or yaml: a list, however many there are."""
+    show({"apiVersion": "v1", "kind": "List", "items": list(items)}, form)
+
+
+def show(document: dict[str, Any], form: str) -> None:
+    """One object as json or yaml."""
     if form == "json":
         print(json.dumps(document, indent=2))
     else:

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import say
+from webhook.cli.terminal import complain, say
 from webhook.cli.works import TASK, Work
 
 if TYPE_CHECKING:
@@ -64,16 +64,21 @@ def _restart(api: "Api", work: Work) -> str:
     if work.has_ended:
         raise session.SessionError(f"Job {work.name} has ended, and a Job starts only once: create it again")
     _change(api, work, {"suspend": True})
+    try:
+        _wait_for_the_end(api, work)
+        api.request("PATCH", work.path, body={"spec": {"suspend": False}}, content_type=_MERGE)
+    except BaseException:
+        complain(f"Job {work.name} is suspended now; `topogate restart job/{work.name}` lets it go on.")
+        raise
+    return "starts anew"
+
+
+def _wait_for_the_end(api: "Api", work: Work) -> None:
     deadline = time.monotonic() + _END_SECONDS
     while (api.json("GET", work.path).get("status") or {}).get("active"):
         if time.monotonic() > deadline:
-            raise session.SessionError(
-                f"Job {work.name} is suspended, but its pods have not ended within {_END_SECONDS:.0f} s; "
-                "restart it again when they have"
-            )
+            raise session.SessionError(f"its pods have not ended within {_END_SECONDS:.0f} s")
         time.sleep(0.5)
-    api.request("PATCH", work.path, body={"spec": {"suspend": False}}, content_type=_MERGE)
-    return "starts anew"
 
 
 def _change(api: "Api", work: Work, spec: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     lines = gather(session.connect(options, brief=True))
     if options.output in ("json", "yaml"):
-        session.show([{"kind": "GPUs", "models": [asdict(line) for line in lines]}], options.output)
+        session.show({"kind": "GPUs", "models": [asdict(line) for line in lines]}, options.output)
         return 0
     if options.output == "name":
         print("\n".join(line.model for line in lines))

@@ -1,9 +1,11 @@
 """GPUTasks and Jobs with GPUs as one kind of thing: what ps, logs, stop and the others are about."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.cli.session import SessionError, pages
+from webhook.cli.session import MistakeError, SessionError, is_name, pages, sentence_of
+from webhook.cli.terminal import complain
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
@@ -75,38 +77,58 @@ def collection(kind: str, namespace: str | None) -> str:
 
 
 def of(api: "Api", namespace: str | None) -> list[Work]:
-    """Every GPUTask and every other Job that asks for GPUs, oldest first. Raises ApiError."""
+    """Every GPUTask and every other Job that asks for GPUs, oldest first.
+
+    Where only one of the two kinds may be read, that one, and a line on standard error. Raises ApiError.
+    """
     from webhook.kube.client import ApiError
 
     found: list[Work] = []
-    try:
-        found += [Work(TASK, item) for item in pages(api, collection(TASK, namespace))]
-    except ApiError as error:
-        if error.status != 404:  # a cluster without GPUTasks
-            raise
-    jobs = (Work(JOB, item) for item in pages(api, collection(JOB, namespace)))
-    found += [job for job in jobs if not _is_of_a_task(job.item) and gpus_of(job)]
+    refusals: dict[str, ApiError] = {}
+    for kind in (TASK, JOB):
+        try:
+            found += [Work(kind, _named(kind, item)) for item in pages(api, collection(kind, namespace))]
+        except ApiError as error:
+            if error.status == 403:
+                refusals[kind] = error
+            elif error.status != 404 or kind == JOB:  # 404: a cluster without GPUTasks
+                raise
+    if len(refusals) == 2:
+        raise refusals[TASK]
+    for kind, refusal in refusals.items():
+        _warn(f"{kind}s are not shown: {sentence_of(refusal)}")
+    found = [work for work in found if work.kind == TASK or (not _is_of_a_task(work.item) and gpus_of(work))]
     return sorted(found, key=lambda work: (work.item["metadata"]["creationTimestamp"], work.name))
 
 
 def find(api: "Api", namespace: str, written: str) -> Work:
-    """A task or a Job by "NAME" or "KIND/NAME". Raises SessionError if there is none, ApiError."""
+    """A task or a Job by "NAME" or "KIND/NAME". Raises SessionError if there is none, MistakeError, ApiError.
+
+    Who may not read tasks still finds Jobs.
+    """
     from webhook.kube.client import ApiError
 
     kind, _, name = written.rpartition("/")
     kinds = [KINDS[kind.lower()]] if kind.lower() in KINDS else [TASK, JOB]
     if (kind and kind.lower() not in KINDS) or not name:
         raise SessionError(f"{written!r} is neither a task nor a job; write NAME, task/NAME or job/NAME")
+    if not is_name(name):
+        raise MistakeError(f"{name!r} is no name of a task or job: these are of a-z, 0-9, - and .")
+    refusal: ApiError | None = None
     for each in kinds:
         try:
             item = dict(api.json("GET", f"{collection(each, namespace)}/{name}"))
         except ApiError as error:
-            if error.status != 404:
+            if error.status == 403:
+                refusal = refusal or error
+            elif error.status != 404:
                 raise
             continue
         if each == JOB and _is_of_a_task(item):
             raise SessionError(f"Job {name} belongs to a task, which makes it again: write task/{name}")
         return Work(each, item)
+    if refusal is not None:
+        raise refusal
     near = _near(api, namespace, name)
     hint = f"; did you mean {near}?" if near else ""
     what = "task" if kinds == [TASK] else "job" if kinds == [JOB] else "task or job"
@@ -160,6 +182,18 @@ def is_gpu(resource: str) -> bool:
 
 def _is_of_a_task(job: Mapping[str, Any]) -> bool:
     return any(owner.get("kind") == TASK for owner in job["metadata"].get("ownerReferences") or ())
+
+
+def _named(kind: str, item: dict[str, Any]) -> dict[str, Any]:
+    """An object of a list as it is alone: the API server leaves out what the list says."""
+    version = (_TASKS if kind == TASK else _JOBS).removeprefix("/apis/")
+    return {"apiVersion": version, "kind": kind, **item}
+
+
+@functools.cache
+def _warn(sentence: str) -> None:
+    """Once, also where the same is asked again and again."""
+    complain(sentence)
 
 
 def _near(api: "Api", namespace: str, name: str) -> str:

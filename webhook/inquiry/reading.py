@@ -12,6 +12,7 @@ import msgspec
 from webhook.kube import placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
+from webhook.kube.decoding import decoded
 from webhook.kube.objects import Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.storage import Storage
@@ -81,7 +82,11 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
     decoder = msgspec.json.Decoder(ObjectList[kind])  # type: ignore[valid-type]
     more = {"limit": str(PAGE_SIZE), **query}
     while True:
-        page = decoder.decode(api.request("GET", path, query=more, timeout_seconds=60))
+        text = api.request("GET", path, query=more, timeout_seconds=60)
+        try:
+            page = decoded(decoder, text)
+        except msgspec.DecodeError as error:
+            raise api.unreadable("GET", path, text) from error
         yield from page.items
         if not page.metadata.continue_:
             return

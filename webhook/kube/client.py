@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote as percent_encoded
 from urllib.parse import urlencode
 
+from webhook.kube.depth import shallow
 from webhook.kube.identity import Identity, of_this_pod
+from webhook.text import quote
 
 if TYPE_CHECKING:
     import urllib3
@@ -31,6 +34,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
+_PATH: Final = "/%?=&:,+@!$'()*;~"
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -135,8 +139,25 @@ class Api:
         return bytes(response.data)
 
     def json(self, method: str, path: str, **options: Any) -> Any:
-        """The same, decoded: for the few calls whose answers are small."""
-        return json.loads(self.request(method, path, **options))
+        """The same, decoded: for the few calls whose answers are small. Raises ApiError, also where the
+        answer is no object.
+        """
+        text = self.request(method, path, **options)
+        try:
+            found = json.loads(text)
+        except RecursionError:
+            found = json.loads(shallow(text))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise self.unreadable(method, path, text)
+        return found
+
+    def unreadable(self, method: str, path: str, text: bytes) -> ApiError:
+        """What to raise of an answer that cannot be read, such as a proxy's page."""
+        begin = quote(text[:200].decode(errors="replace"))
+        what = f"{self._host} answers {begin}, which is no object of Kubernetes: is it an API server?"
+        return ApiError(0, "NoObject", f"{method} {path}: {what}")
 
     def lines(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Iterator[bytes]:
         """A GET whose answer is read line by line as it comes (a watch).
@@ -179,7 +200,8 @@ class Api:
         if body is not None:
             headers["Content-Type"] = content_type
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        url = self._host + path + (f"?{urlencode(query)}" if query else "")
+        # Nothing but a path that a server can read: names come from people.
+        url = self._host + percent_encoded(path, safe=_PATH) + (f"?{urlencode(query)}" if query else "")
         while True:
             token = self._authorization()
             proof = {"Authorization": token} if token else {}
@@ -189,7 +211,8 @@ class Api:
                     return response
                 refusal = _refusal(method, path, response)
             except errors as error:
-                raise ApiError(0, "Unreachable", f"{method} {path} got no answer: {error}") from error
+                nobody = f"{method} {path}: got no answer from {self._host}: {error}"
+                raise ApiError(0, "Unreachable", nobody) from error
             # What was not authenticated was not done either: with a newer token it may be asked again.
             if response.status != 401 or not self._renewed(token):
                 raise refusal

@@ -1,0 +1,274 @@
+"""Commands beside what is odd: names that mean more than a name, rights that lack, servers that are none,
+readers that go, and disks that are full. A sentence each, and an exit status."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from webhook.cli import main
+
+META: Final = {
+    "namespace": "default",
+    "uid": "u",
+    "resourceVersion": "1",
+    "creationTimestamp": "2026-11-22T00:00:00Z",
+}
+GPU: Final = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+FORBIDDEN: Final = (
+    403,
+    {"reason": "Forbidden", "message": 'gputasks.falldio.com is forbidden: User "u" cannot'},
+)
+ABSENT: Final = (404, {"reason": "NotFound", "message": "not found"})
+Answer = tuple[int, Any]
+
+
+def job(name: str) -> dict[str, Any]:
+    return {"metadata": {**META, "name": name}, "spec": {"template": {"spec": GPU}}, "status": {"ready": 1}}
+
+
+def task(name: str) -> dict[str, Any]:
+    """As it stands in a list, in which objects have no kind of their own."""
+    return {"metadata": {**META, "name": name}, "spec": {"gpu-amount": "1"}, "status": {"phase": "Running"}}
+
+
+def items(*found: dict[str, Any]) -> Answer:
+    return 200, {"metadata": {}, "items": list(found)}
+
+
+class Server:
+    """Answers by the end of a path, as an API server would; notes what it is asked."""
+
+    def __init__(self, answers: dict[str, Answer]) -> None:
+        self.answers, self.asked = answers, list[str]()
+
+    def answer(self, path: str) -> Answer:
+        self.asked.append(path)
+        return next((each for end, each in self.answers.items() if urlsplit(path).path.endswith(end)), ABSENT)
+
+
+@contextmanager
+def serving(server: Server, folder: Path, stream: Callable[[Any], None] | None = None) -> Iterator[Path]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if stream is not None and "/log" in self.path:
+                stream(self)
+                return
+            status, body = server.answer(self.path)
+            text = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.do_GET()
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    file = folder / "kubeconfig"
+    address = f"http://127.0.0.1:{http.server_port}"
+    file.write_text(
+        f"current-context: c\nclusters: [{{name: k, cluster: {{server: '{address}'}}}}]\n"
+        "contexts: [{name: c, context: {cluster: k, user: u}}]\nusers: [{name: u, user: {token: t}}]\n"
+    )
+    try:
+        yield file
+    finally:
+        http.shutdown()
+        http.server_close()
+
+
+@pytest.fixture
+def said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(server: Server, *words: str) -> tuple[int, str, str]:
+        with serving(server, tmp_path) as kubeconfig:
+            status = main.main([*words, "--kubeconfig", str(kubeconfig)])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+Said = Callable[..., tuple[int, str, str]]
+WELL: Final = {
+    "/gputasks/t0": (200, task("t0")), "/gputasks": items(task("t0")), "/jobs": items(), "/pods": items(),
+}  # fmt: skip
+
+
+# --- names -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["t0?x=y", "t0#", "..", "t0/../t1", "?x", "é", "T0", "a" * 254, "t%30", " t0", "t0\n"]
+)
+@pytest.mark.parametrize("command", ["logs", "stop", "restart", "explain"])
+def test_what_is_no_name_is_a_sentence_and_reaches_no_server(said: Said, command: str, name: str) -> None:
+    server = Server(WELL)
+    status, _, err = said(server, command, name)
+    assert status in (1, 2)
+    assert (len(err.splitlines()), err.startswith(f"topogate {command}: ")) == (1, True)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("namespace", ["kube-system/pods?x", "a/b", "..", "", "A", "a.b", "é", "a" * 64])
+@pytest.mark.parametrize("command", [["ps"], ["logs", "t0"], ["run"]], ids=str)
+def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
+    said: Said, command: list[str], namespace: str
+) -> None:
+    server = Server(WELL)
+    status, _, err = said(server, *command, "-n", namespace)
+    assert (status, "is no namespace" in err, server.asked) == (2, True, [])
+
+
+# --- rights ------------------------------------------------------------------------------------------
+
+
+def test_who_may_not_read_tasks_still_sees_jobs_and_is_told(said: Said) -> None:
+    server = Server({"/gputasks": FORBIDDEN, "/jobs": items(job("j0")), "/placements": items()})
+    status, out, err = said(server, "ps")
+    assert (status, "j0" in out, "GPUTasks are not shown: gputasks.falldio.com is forbidden" in err) == (
+        0,
+        True,
+        True,
+    )
+
+
+def test_who_may_not_read_jobs_still_sees_tasks_and_is_told(said: Said) -> None:
+    status, out, err = said(Server({**WELL, "/jobs": FORBIDDEN}), "ps")
+    assert (status, "t0" in out, "Jobs are not shown: " in err) == (0, True, True)
+
+
+def test_who_may_not_read_tasks_names_a_job_without_its_kind(said: Said) -> None:
+    server = Server({"/gputasks/j0": FORBIDDEN, "/jobs/j0": (200, job("j0")), "/pods": items()})
+    status, _, err = said(server, "logs", "j0")
+    assert (status, err) == (1, "topogate logs: j0 has no pods yet\n")
+
+
+@pytest.mark.parametrize("command", [["ps"], ["logs", "x"]], ids=str)
+def test_who_may_read_neither_gets_the_servers_words(said: Said, command: list[str]) -> None:
+    status, _, err = said(Server({"s": FORBIDDEN, "/x": FORBIDDEN}), *command)
+    assert (status, "is forbidden" in err, len(err.splitlines())) == (1, True, 1)
+
+
+# --- output ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(
+    said: Said, count: int, form: str
+) -> None:
+    import yaml
+
+    jobs = [job(f"j{number}") for number in range(count)]
+    tasks = [task(f"t{number}") for number in range(count)]
+    _, out, _ = said(Server({"/gputasks": items(*tasks), "/jobs": items(*jobs)}), "ps", "-o", form)
+    found = yaml.safe_load(out)
+    assert (found["apiVersion"], found["kind"]) == ("v1", "List")
+    kinds = [(each["apiVersion"], each["kind"]) for each in found["items"]]
+    assert sorted(kinds) == [("batch/v1", "Job")] * count + [("falldio.com/v1", "GPUTask")] * count
+
+
+# --- servers and disks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>log in</html>", b"", b"[]", b"1" * 5000, b"null"], ids=lambda body: str(body[:9])
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ps"],
+        ["top"],
+        ["logs", "x"],
+        ["run"],
+        ["stop", "x"],
+        ["explain", "x"],
+        ["doctor"],
+        ["gangs"],
+        ["map"],
+    ],
+    ids=str,
+)
+def test_a_server_that_is_no_api_server_is_a_sentence(said: Said, command: list[str], body: bytes) -> None:
+    status, out, err = said(Server({"": (200, body)}), *command)
+    assert status == 1
+    assert "is it an API server?" in err + out
+    assert "Traceback" not in err
+
+
+def test_run_beside_a_server_that_makes_nothing_is_a_sentence(said: Said) -> None:
+    status, _, err = said(Server({"": (200, {})}), "run")
+    assert (status, "answers without the task that was made" in err) == (1, True)
+
+
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Server({}), tmp_path) as kubeconfig:
+        address = kubeconfig.read_text().partition("'")[2].partition("'")[0]
+    assert main.main(["ps", "--kubeconfig", str(kubeconfig)]) == 1
+    assert f"got no answer from {address}: [Errno 111] Connection refused" in capsys.readouterr().err
+
+
+def program(*words: str) -> list[str]:
+    return [sys.executable, "-m", "webhook.cli.main", *words]
+
+
+@pytest.mark.parametrize("words", [["ps"], ["ps", "-o", "json"], ["completion", "bash"]], ids=str)
+def test_a_full_disk_is_a_sentence(words: list[str], tmp_path: Path) -> None:
+    with serving(Server(WELL), tmp_path) as kubeconfig, Path("/dev/full").open("w") as full:
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        done = subprocess.run(
+            program(*words), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=environment
+        )
+    assert (done.returncode, done.stderr) == (
+        1, f"topogate {words[0]}: No space left on device: the output cannot be written\n",
+    )  # fmt: skip
+
+
+def test_following_logs_ends_when_their_reader_has_gone(tmp_path: Path) -> None:
+    pod = {
+        "metadata": {**META, "name": "t0-0"}, "spec": {},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "c"}]},
+    }  # fmt: skip
+    gone = threading.Event()
+
+    def lines(handler: Any) -> None:
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        while not gone.wait(0.02):
+            try:
+                handler.wfile.write(b"7\r\na line\n\r\n")
+            except OSError:
+                return
+
+    with serving(Server({**WELL, "/pods": items(pod)}), tmp_path, lines) as kubeconfig:
+        words = program("logs", "-f", "t0", "--kubeconfig", str(kubeconfig))
+        started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert started.stdout is not None
+        assert started.stderr is not None
+        assert started.stdout.readline() == "a line\n"
+        started.stdout.close()
+        try:
+            assert started.wait(30) == 0
+        finally:
+            gone.set()
+            started.kill()
+        assert "Traceback" not in started.stderr.read()
+        started.stderr.close()
