@@ -161,9 +161,18 @@ def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
     assert "first" not in said["theirs"]
 
 
-@pytest.mark.parametrize(("seconds", "fits"), [(99, True), (101, False), (None, False)])
-def test_a_pod_that_must_end_before_may_use_what_is_held(seconds: int | None, fits: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "grace", "fits"),
+    [
+        (99, 0, True), (101, 0, False), (None, 0, False), (60, 39, True), (60, 41, False),
+        (69, None, True), (71, None, False),
+    ],
+)  # fmt: skip
+def test_a_pod_that_must_end_before_may_use_what_is_held(
+    seconds: int | None, grace: int | None, fits: bool
+) -> None:
     limit = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    limit |= {} if grace is None else {"terminationGracePeriodSeconds": grace}
     pods = [*waiting_gang("big", 8), BUSY, small("s", **limit)]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0, reserve_hold_seconds=100))
     assert bool(places(case.one())) is fits

@@ -73,7 +73,9 @@ def test_a_pod_that_must_end_before_may_use_what_is_kept() -> None:
     kept.saw(seen(LEADER))
     limit = int(SETTINGS.reserve_hold_seconds)
     for seconds, expected in ((limit, frozenset()), (limit + 1, {"n1", "n2"})):
-        (gang,) = gather_all(decode(pod_json("short", activeDeadlineSeconds=seconds)))
+        (gang,) = gather_all(
+            decode(pod_json("short", activeDeadlineSeconds=seconds, terminationGracePeriodSeconds=0))
+        )
         assert nodes_before(kept, gang) == expected
 
 

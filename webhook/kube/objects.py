@@ -189,6 +189,7 @@ class PodSpec(Struct, frozen=True):
     scheduling_gates: list[SchedulingGate] = []
     scheduler_name: str = ""
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
     scheduling_group: dict[str, Any] | None = None
     priority: int | None = None
     priority_class_name: str = ""

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Budget, Snapshot, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
+
+DEFAULT_GRACE_SECONDS: Final = 30
+"""Of a pod that does not say: what the API server fills in."""
 
 _NAMED: Final = 3
 """Holders that a sentence names."""
@@ -193,6 +196,15 @@ def _name(holder: str, namespace: str) -> str:
 
 
 def longest_run(waiting: Iterable[Pod]) -> float:
-    """Seconds after which the last of these pods has ended; infinity where one need not end."""
-    limits = [pod.spec.active_deadline_seconds for pod in waiting]
-    return max((float("inf") if limit is None else limit for limit in limits), default=float("inf"))
+    """Seconds after which the last of these pods has ended; infinity where one need not end.
+
+    The kubelet ends a pod at its deadline, and gives it its grace period for that.
+    """
+    return max((_longest_run(pod.spec) for pod in waiting), default=float("inf"))
+
+
+def _longest_run(spec: PodSpec) -> float:
+    limit, grace = spec.active_deadline_seconds, spec.termination_grace_period_seconds
+    if limit is None:
+        return float("inf")
+    return limit + (DEFAULT_GRACE_SECONDS if grace is None else grace)
