@@ -1,7 +1,7 @@
 """Released pods that will not run and that nobody makes again: what they keep from others, and how long."""
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,6 +20,8 @@ from webhook.sweeper.repair.repair import STAYS_SECONDS, Repair
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+PINNED = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}}
 BIND, ABANDON = 100.0, 1000.0
 SETTINGS = Settings(bind_seconds=BIND, abandon_seconds=ABANDON, rollback_seconds=50)
 GANG = {"annotations": {"topogate.io/gang": "g"}}
@@ -173,6 +175,32 @@ def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() 
 
 
 # --- who is never preempted --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "goes"),
+    [
+        ("apps/v1", "DaemonSet", {"affinity": PINNED}, False),
+        ("apps/v1", "DaemonSet", {}, True),
+        ("none.example/v1", "DaemonSet", {"affinity": PINNED}, True),
+        ("v1", "Node", {}, True),
+    ],
+)
+def test_a_pod_that_only_says_that_its_node_makes_it_again_is_a_victim_as_others_are(
+    version: str, kind: str, spec: dict[str, Any], goes: bool
+) -> None:
+    owner = {"apiVersion": version, "kind": kind, "name": "n0", "uid": "u", "controller": True}
+    standing = gpu_pod("low", node="n0", metadata={"ownerReferences": [owner]}, priority=1, **spec)
+    case = Placing(Nodes(1, standing, gpu_pod("high", priority=100)), Settings())
+    assert places(case.one()) == ({"high": "n0"} if goes else {})
+
+
+def test_a_mirror_pod_is_nobody_s_victim() -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u", "controller": True}
+    metadata = {"ownerReferences": [owner], "annotations": {"kubernetes.io/config.mirror": "hash"}}
+    standing = gpu_pod("low", node="n0", metadata=metadata, priority=1)
+    case = Placing(Nodes(1, standing, gpu_pod("high", priority=100)), Settings())
+    assert places(case.one()) == {}
 
 
 @pytest.mark.parametrize(

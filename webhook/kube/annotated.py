@@ -26,6 +26,7 @@ SHORT: Final = marks.ALL | {
     keys.GAS_XELINK_ANNOTATION,
     keys.GAS_SINGLE_NUMA_ANNOTATION,
     keys.INITIAL_EVENTS_END,
+    keys.MIRROR_POD_ANNOTATION,
     *CLAIMS,
 }
 """Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""

@@ -14,7 +14,7 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
-from webhook.sweeper.observe.pins import occupied_node
+from webhook.sweeper.observe.pins import occupied_node, pinned_node
 
 PodId = tuple[str, str]
 """Namespace and uid. A uid alone proves nothing: a plan speaks for the pods of its own namespace only."""
@@ -94,7 +94,7 @@ class View:
         return frozenset(
             _name(pod)
             for pod in self.others
-            if pod.metadata.namespace in self.protected or _kind_of_owner(pod) in ("DaemonSet", "Node")
+            if pod.metadata.namespace in self.protected or _belongs_to_its_node(pod)
         )
 
     @cached_property
@@ -133,6 +133,18 @@ class View:
 def _name(pod: Pod) -> str:
     """The name of the pod's Usage."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _belongs_to_its_node(pod: Pod) -> bool:
+    """Whether it is a DaemonSet's or the kubelet's own; who names such an owner is not believed for that."""
+    owner = pod.metadata.controller
+    if owner is None:
+        return False
+    if (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet"):
+        node = pinned_node(pod)  # the controller writes the node into each of its pods
+        return node is not None and pod.spec.node_name in ("", node)
+    is_node_s = (owner.api_version, owner.kind) == ("v1", "Node")
+    return is_node_s and keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
 
 
 def _kind_of_owner(pod: Pod) -> str:
