@@ -3,17 +3,20 @@
 import pytest
 
 from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
 from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(reserve_share=1.0)
 NODES = {f"n{number}": Node(metadata=Metadata(name=f"n{number}")) for number in range(4)}
-LEADER = decode(pod_json("leader", schedulingGates=[], priority=5))
+STARTING = decode(pod_json("leader", schedulingGates=[], priority=5))
+LEADER = decode({**pod_json("leader", schedulingGates=[], priority=5), "status": {"phase": "Running"}})
 
 
 def seen(
@@ -128,3 +131,78 @@ def test_what_was_kept_and_is_now_used_needs_no_rest() -> None:
     kept.saw(View([], [LEADER], NODES, {"ns/job-other": Placement(metadata=Metadata(uid="plan"), spec=used)}))
     kept.saw(seen(LEADER, plan="another"))
     assert kept.nodes == {"n1"}
+
+
+def test_no_stage_begins_before_the_pods_of_the_earlier_ones_ran() -> None:
+    clock = Clock()
+    kept = KeptNodes(SETTINGS, clock)
+    kept.saw(seen(STARTING))
+    clock.now += SETTINGS.reserve_hold_seconds
+    kept.saw(seen(STARTING, stages=2))
+    assert kept.nodes == frozenset()
+    kept.saw(seen(LEADER, stages=2))
+    assert kept.nodes == {"n1", "n2"}
+
+
+def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps_nodes() -> None:
+    clock = Clock()
+    kept = KeptNodes(SETTINGS, clock)
+    hold, keeps = SETTINGS.reserve_hold_seconds, []
+    stages: list[Pod] = []
+    for number in range(1, 6):
+        metadata = {"uid": f"uid-of-stage-{number}"}
+        running = pod_json(f"p{number}", schedulingGates=[], metadata=metadata) | {
+            "status": {"phase": "Running"}
+        }
+        kept.saw(seen(LEADER, *stages, stages=number))
+        stages.append(decode(running))
+        clock.now += hold - 1
+        kept.saw(seen(LEADER, *stages, stages=number))
+        keeps.append(bool(kept.nodes))
+    assert keeps == [True, True, True, False, False]
+    clock.now += 3 * hold
+    kept.saw(seen(LEADER, *stages, stages=6))
+    assert kept.nodes, "after as long a rest it may keep some again"
+
+
+def test_what_gangs_that_waited_have_held_in_vain_is_kept_by_nobody_either() -> None:
+    clock = Clock()
+    rest = Rest(clock)
+    kept = KeptNodes(SETTINGS, clock, rest=rest)
+    clock.now = 60
+    rest.begin(["n1"], 0, "a gang")
+    kept.saw(seen(LEADER))
+    assert kept.nodes == {"n2"}
+    clock.now = 120
+    kept.saw(seen(LEADER))
+    assert kept.nodes == {"n1", "n2"}
+
+
+def test_what_was_kept_in_vain_is_held_by_no_gang_that_waits() -> None:
+    busy = gpu_pod("busy", node="n3")
+    metadata = {
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "annotations": {"topogate.io/gang": "big", "topogate.io/gang-size": "4"},
+    }
+    case = Placing(Nodes(4, busy, *(gpu_pod(f"big-{n}", metadata=metadata) for n in range(4))), SETTINGS)
+    case.placer.kept_nodes._rest.begin(["n1"], -60, "plan")
+    case.one()
+    assert not case.placer.reservations.nodes
+    case.clock.now = 60
+    case.one()
+    assert case.placer.reservations.nodes == {"n0", "n1", "n2", "n3"}
+
+
+@pytest.mark.parametrize(("priority", "is_kept_from"), [(1, True), (2, False)])
+def test_nodes_are_kept_as_urgently_as_those_that_ask_for_devices(priority: int, is_kept_from: bool) -> None:
+    """A pod of no GPU and a high class lends it to nobody."""
+    worker = gpu_pod("p1", node="n0", priority=1, metadata={"uid": "uid-of-stage-1"})
+    kept = KeptNodes(SETTINGS, Clock())
+    kept.saw(seen(LEADER, worker, stages=2))
+    assert bool(nodes_before(kept, waiting(priority))) is is_kept_from
+
+
+def test_pods_of_another_namespace_are_none_of_a_plan_s() -> None:
+    kept = KeptNodes(SETTINGS, Clock())
+    kept.saw(seen(decode(pod_json("leader", schedulingGates=[], metadata={"namespace": "theirs"}))))
+    assert not kept.nodes

@@ -1,9 +1,10 @@
 """Nodes that plans keep for pods of their gangs that are made only once the first ones run.
 
 They are bounded as reservations are: in number, together with those; in time, for each stage anew, which has
-more pods than the one before. A leader that never becomes ready keeps nodes empty for a while only, and its
-gang's later pods then look for others. What was kept in vain is kept by nobody for as long afterwards, so
-that nobody keeps it for ever by making such leaders one after the other.
+more pods than the one before, and begins once those ran; in all, by as much time for each node. A leader that
+never becomes ready keeps nodes empty for a while only, and its gang's later pods then look for others. What
+was kept in vain is kept and held by nobody for as long afterwards, and what was held, likewise: so nobody has
+it for ever by making such leaders one after the other.
 """
 
 import time
@@ -15,14 +16,15 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.reservations import Held, longest_run, most_nodes
-from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.decide.rest import Rest
+from webhook.sweeper.observe.gangs import PodGang, urgency
+from webhook.sweeper.observe.view import PodId, View, identity
 from webhook.sweeper.settings import Settings
 
 
 @dataclass(frozen=True)
 class _Keeper:
-    """A plan that keeps nodes. gang: as people call it; priority: of its most important pod."""
+    """A plan that keeps nodes. gang: as people call it; priority: its urgency, as that of gangs that wait."""
 
     plan: str
     gang: str
@@ -31,10 +33,16 @@ class _Keeper:
 
 
 class _Stage(NamedTuple):
-    """How many pods a plan has had at most, and since when so many."""
+    """How many pods a plan has had at most, and since when so many; which of its pods have run.
+
+    first: when it began to keep nodes, and last: when that ends, whatever stages come.
+    """
 
     pods: int
     since: float
+    first: float
+    last: float
+    ran: frozenset[str]
 
 
 class KeptNodes:
@@ -45,14 +53,15 @@ class KeptNodes:
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        rest: Rest | None = None,
     ) -> None:
-        """now: the time of day, for sentences."""
+        """now: the time of day, for sentences. rest: shared with Reservations."""
         self._settings = settings
         self._clock = clock
         self._now = now
         self._stages: dict[str, _Stage] = {}
         self._keepers: dict[str, _Keeper] = {}
-        self._resting: dict[str, tuple[str, float]] = {}
+        self._rest = rest or Rest(clock)
 
     def saw(self, view: View, held: Set[str] = frozenset()) -> None:
         """Take in what a pass sees: plans whose gangs are there, and that have not kept for too long.
@@ -61,46 +70,58 @@ class KeptNodes:
         """
         keeping = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
         named = {planned.uid for each in keeping.values() for planned in each.spec.pods}
-        pods = (pod for pod in (*view.gated, *view.others) if pod.metadata.uid in named) if named else ()
-        priorities = {pod.metadata.uid: pod.spec.priority or 0 for pod in pods}
+        found = (pod for pod in (*view.gated, *view.others) if pod.metadata.uid in named) if named else ()
+        pods = {identity(pod): pod for pod in found}
         now, before = self._clock(), self._keepers
-        self._stages = {each.metadata.uid: self._stage(each) for each in keeping.values()}
-        self._resting = {name: rest for name, rest in self._resting.items() if rest[1] > now}
+        self._stages = {each.metadata.uid: self._stage(each, pods) for each in keeping.values()}
         self._keepers = {}
         left = most_nodes(view, self._settings) - len(held)
         for key, placement in sorted(
             keeping.items(), key=lambda each: (self._stages[each[1].metadata.uid].since, each[0])
         ):
-            there = [priorities[each.uid] for each in placement.spec.pods if each.uid in priorities]
+            there = _there(placement, pods)
             kept = self._held(placement, max(0, left))
             if there and kept.nodes and now < kept.until:
                 left -= len(kept.nodes)
                 gang = f"{placement.metadata.namespace}/{placement.spec.gang}"
-                self._keepers[key] = _Keeper(placement.metadata.uid, gang, max(there), kept)
+                self._keepers[key] = _Keeper(placement.metadata.uid, gang, urgency(there), kept)
         self._let_rest(before, view)
 
-    def _stage(self, placement: Placement) -> "_Stage":
-        """A pod that takes the place of another begins no stage."""
-        known, pods = self._stages.get(placement.metadata.uid), len(placement.spec.pods)
-        return known if known and pods <= known.pods else _Stage(pods, self._clock())
+    def _stage(self, placement: Placement, pods: Mapping[PodId, Pod]) -> "_Stage":
+        """A pod that takes the place of another begins no stage, nor does one before the earlier ones ran."""
+        plan, now, seconds = placement.metadata.uid, self._clock(), self._settings.reserve_hold_seconds
+        count = len(placement.spec.pods)
+        running = [pod for pod in _there(placement, pods) if pod.status.phase == "Running"]
+        ran = frozenset(pod.metadata.uid for pod in running)
+        last = now + seconds * (1 + len(placement.spec.kept))
+        known = self._stages.get(plan)
+        if known is None:
+            return _Stage(count, now, now, last, ran)
+        ran |= known.ran
+        if count <= known.pods or len(ran) < known.pods:
+            return known._replace(ran=ran)
+        goes_on = any(each.plan == plan for each in self._keepers.values()) or (
+            self._rest.nodes() != self._rest.nodes(but=plan)
+        )
+        return _Stage(count, now, *((known.first, known.last) if goes_on else (now, last)), ran)
 
     def _held(self, placement: Placement, most: int) -> Held:
-        since, seconds = self._stages[placement.metadata.uid].since, self._settings.reserve_hold_seconds
-        left = timedelta(seconds=since + seconds - self._clock())
         plan = placement.metadata.uid
-        nodes = [name for name in placement.spec.kept if self._resting.get(name, (plan, 0.0))[0] == plan]
-        return Held(frozenset(nodes[:most]), since, since + seconds, self._now() + left)
+        stage = self._stages[plan]
+        until = min(stage.since + self._settings.reserve_hold_seconds, stage.last)
+        left = timedelta(seconds=until - self._clock())
+        resting = self._rest.nodes(but=plan)
+        nodes = [name for name in placement.spec.kept if name not in resting]
+        return Held(frozenset(nodes[:most]), stage.first, until, self._now() + left)
 
     def _let_rest(self, before: Mapping[str, _Keeper], view: View) -> None:
         """What was kept and is neither kept nor planned for anybody now rests for as long as it was kept.
 
-        A later stage of the same plan may keep it again: it has as many stages as pods at most.
+        A later stage of the same plan may keep it again, within the time that the plan has in all.
         """
-        now = self._clock()
         planned = {each.node for known in view.placements.values() for each in known.spec.pods}
         for keeper in before.values():
-            for name in keeper.held.nodes - self.nodes - planned:
-                self._resting[name] = keeper.plan, 2 * now - keeper.held.since
+            self._rest.begin(keeper.held.nodes - self.nodes - planned, keeper.held.since, keeper.plan)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -117,6 +138,12 @@ class KeptNodes:
             for key, each in self._keepers.items()
             if key != gang.key.placement_key and each.priority >= gang.priority and ends > each.held.until
         }
+
+
+def _there(placement: Placement, pods: Mapping[PodId, Pod]) -> list[Pod]:
+    """The pods of a plan that are there, of its own namespace."""
+    named = ((placement.metadata.namespace, each.uid) for each in placement.spec.pods)
+    return [pods[each] for each in named if each in pods]
 
 
 def later_told(gang: PodGang) -> str:

@@ -26,6 +26,7 @@ from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Reservations, told
+from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round, Said, joined
 from webhook.sweeper.decide.urgency import (
     held_by_others,
@@ -64,8 +65,9 @@ class Placer:
         self._clock = clock
         self._beat = beat
         self._completion = Completion(settings, clock)
-        self.reservations = Reservations(settings, clock)
-        self.kept_nodes = KeptNodes(settings, clock)
+        rest = Rest(clock)
+        self.reservations = Reservations(settings, clock, rest=rest)
+        self.kept_nodes = KeptNodes(settings, clock, rest=rest)
         self._drafts = Drafts(settings, avoided, self.reservations, self.kept_nodes, now_ns)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None

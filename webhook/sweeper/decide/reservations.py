@@ -15,6 +15,7 @@ from typing import Final
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Budget, Snapshot, victims
 from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
@@ -46,13 +47,14 @@ class Reservations:
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        rest: Rest | None = None,
     ) -> None:
-        """now: the time of day, for sentences and for the age of gangs."""
+        """now: the time of day, for sentences and for the age of gangs. rest: shared with KeptNodes."""
         self._settings = settings
         self._clock = clock
         self._now = now
         self._held: dict[GangKey, Held] = {}
-        self._resting: dict[str, float] = {}
+        self._rest = rest or Rest(clock)
         self._kept: frozenset[str] = frozenset()
 
     def of(self, key: GangKey) -> frozenset[str]:
@@ -97,7 +99,6 @@ class Reservations:
         """Other gangs are gone, and what is over is let go. kept: nodes that plans keep count as held."""
         self._kept = kept
         now = self._clock()
-        self._resting = {name: until for name, until in self._resting.items() if until > now}
         for key, held in list(self._held.items()):
             if key not in living or now >= held.until:
                 self._let_go(key)
@@ -110,9 +111,8 @@ class Reservations:
     def _let_go(self, key: GangKey) -> None:
         """What was held in vain rests for as long as it was held."""
         held = self._held.pop(key)
-        now = self._clock()
         logger.info("lets_go gang=%s nodes=%d", key, len(held.nodes))
-        self._resting.update((name, 2 * now - held.since) for name in held.nodes)
+        self._rest.begin(held.nodes, held.since, f"gang {key}")
 
     def hold(
         self,
@@ -134,7 +134,7 @@ class Reservations:
         if len(taken) >= most_nodes(view, self._settings):
             return
         stays = view.lasting | view.endless
-        closed = taken | self._resting.keys()
+        closed = taken | self._rest.nodes()
         found = victims.find(
             asked.without(closed).gang,
             snapshot,

@@ -114,8 +114,7 @@ class PodGang:
         That is extended resources, as GPUs, where any gated member asks for some. Others count for nothing:
         neither a pod that runs already nor a launcher lends its class to those that wait.
         """
-        waiting = [pod for pod in self.gated if asks_for_devices(pod.spec)] or self.gated
-        return min((pod.spec.priority or 0 for pod in waiting), default=0)
+        return urgency(self.gated)
 
     @property
     def created(self) -> str:
@@ -159,6 +158,12 @@ def _bounded(owners: dict[GangKey, OwnerSays]) -> dict[GangKey, OwnerSays]:
         if left < 0 or counts[key] > MOST_PODS:
             owners[key] = replace(owners[key], shape=(), is_cut=True)
     return owners
+
+
+def urgency(pods: Sequence[Pod]) -> int:
+    """The lowest priority of those that ask for extended resources, or of all where none does."""
+    counting = [pod for pod in pods if asks_for_devices(pod.spec)] or pods
+    return min((pod.spec.priority or 0 for pod in counting), default=0)
 
 
 def _gang(
