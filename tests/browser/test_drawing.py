@@ -177,7 +177,7 @@ def test_the_list_says_why_a_gang_waits(browser: Browser) -> None:
     pods = waiting_job(2)
     placed = holding(pods, SECOND, state="Waiting", reason="no room: <b>3 of 5</b>")
     with served(browser, scene_of(cluster_of(pods, placed, size=2))) as page:
-        expect(page.page.locator("#gang-rows small")).to_have_text("no room: <b>3 of 5</b>")
+        expect(page.page.locator("#gang-rows .reason")).to_have_text("no room: <b>3 of 5</b>")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

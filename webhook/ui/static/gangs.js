@@ -4,7 +4,7 @@ import { age, byId, el, redraw } from "./dom.js";
 /** Draw the list. choose: called with a gang's id. */
 export function drawGangs(state, choose) {
   const { picture } = state;
-  redraw(byId("gang-rows"), picture.gangs.map((row) => gangRow(row, state, choose)));
+  redraw(byId("gang-rows"), picture.gangs.flatMap((row) => [gangRow(row, state, choose), ...reasonRow(row)]));
   byId("gangs-hidden").textContent = picture.hiddenGangs
     ? `${picture.hiddenGangs} more are in namespaces whose pods you may not list.`
     : picture.gangs.length ? "" : "No gang waits or runs.";
@@ -14,15 +14,19 @@ function gangRow(row, state, choose) {
   const isChosen = state.gang === row.id;
   return el(
     "tr", { "aria-selected": isChosen ? "true" : "false", "data-gang": row.id },
-    el("td", {}, el("button", { type: "button", class: "link", "data-focus": row.id, onclick: () => choose(isChosen ? "" : row.id) }, `${row.namespace}/${row.kind}/${row.name}`),
-      row.waiting && row.reason ? el("small", {}, ` ${row.reason}`) : null),
+    el("td", {}, el("button", { type: "button", class: "link", "data-focus": row.id, onclick: () => choose(isChosen ? "" : row.id) }, `${row.namespace}/${row.kind}/${row.name}`)),
     el("td", { class: `state ${row.state}` }, row.state),
     el("td", {}, row.waiting ? `${row.pods - row.waiting} of ${row.size}` : `${row.pods}`),
     el("td", {}, String(row.gpus)),
-    el("td", {}, row.compared),
+    el("td", { class: "spread" }, row.compared),
     el("td", {}, age(row.created, picture(state).at)),
     el("td", {}, String(row.priority)),
   );
+}
+
+/** Why a gang waits and where it came closest, below its row. */
+function reasonRow(row) {
+  return row.waiting && row.reason ? [el("tr", { class: "reason" }, el("td", { colspan: 7 }, row.reason))] : [];
 }
 
 const picture = (state) => state.picture;
