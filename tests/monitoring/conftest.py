@@ -1,6 +1,7 @@
 """A cluster in which every program of topogate is at work, and what they answer when all is well."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from hack.local.cluster import Cluster
 from labeler.allocator import metrics as allocator
 from labeler.contract import keys
 from tests.admission.harness import running, shipped_policy
+from tests.allocator.conftest import Kubelet
+from tests.allocator.test_plugin import Site, planned
 from tests.monitoring.live import ALLOCATOR, API_SERVER, SWEEPER, TASKS, WEBHOOK, program, scraped
 from tests.monitoring.scrapes import NOT_HERE, PROMTOOL, Series, State, read
 from tests.support import create_namespace, delete_namespace
@@ -34,7 +37,9 @@ class AtWork:
 
 
 @pytest.fixture(scope="module")
-def at_work(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AtWork]:
+def at_work(
+    module_cluster: Cluster, allocating: Site, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AtWork]:
     """Webhook, sweeper and task controller, four GPU nodes, and a gated pod whose wish cannot be meant."""
     if not PROMTOOL:
         pytest.skip(NOT_HERE)
@@ -79,15 +84,23 @@ def pod_with_an_odd_wish() -> dict[str, object]:
     return {"metadata": {"name": "p", "annotations": annotations}, "spec": spec}
 
 
+@pytest.fixture(scope="module")
+def allocating() -> Iterator[Site]:
+    """The allocator's plugin, to which a played kubelet listens, and which has handed out a planned card."""
+    with tempfile.TemporaryDirectory(prefix="k") as folder:  # a socket's path has 107 characters at most
+        kubelet = Kubelet(Path(folder))
+        kubelet.start()
+        site = Site(kubelet, planned("card1", "card1:gt1"))
+        site.register()
+        site.allocate("card1-0")
+        site.registration.turn(1)
+        yield site
+        site.registration.close()
+        kubelet.stop()
+
+
 def allocator_series() -> tuple[Series, ...]:
-    """What the allocator shows once it has given a container its cards as planned; from its registry, since
-    as a process it needs a kubelet and cards.
-    """
-    resource = keys.I915
-    allocator.ALLOCATIONS.labels(resource, "planned").inc()
-    allocator.ALLOCATIONS.labels(resource, "refused").inc(0)
-    allocator.CONFLICT.labels(resource).set(0)
-    allocator.REGISTERED.labels(resource).set(1)
+    """What the allocator shows. It is no process of its own here: that takes a node's kubelet and cards."""
     registry = CollectorRegistry()
     for each in (allocator.ALLOCATIONS, allocator.CONFLICT, allocator.REGISTERED):
         registry.register(each)

@@ -1,8 +1,8 @@
 """Each alert fires in the state that it is for, by Prometheus' own judgement, and none when all is well.
 
 The series are what our programs answer at /metrics, each a process at work on a real API server (but the
-allocator's), in the state in question. Of states that take hours or a rare fault to come, the answer of a
-healthy program gets the values that it has then.
+allocator's plugin, which has a played kubelet), in the state in question. Of states that take hours or a rare
+fault to come, the answer of a healthy program gets the values that it has then.
 """
 
 import json
@@ -12,14 +12,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
 from hack.local.cluster import Cluster
+from labeler.allocator.register import RIVAL_SECONDS, Registration
 from labeler.contract import keys
 from tests.admission.alone import serving
 from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, gpu_pod, manifest
-from tests.monitoring.conftest import AtWork
+from tests.allocator.test_plugin import Site, planned
+from tests.monitoring.conftest import AtWork, allocator_series
 from tests.monitoring.live import (
     ALLOCATOR,
     API_SERVER,
@@ -248,25 +251,37 @@ def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> 
         ("TopogateEventsDropped", SWEEPER, "topogate_events_dropped_total", {"value": 0, "growth": 1}),
         ("TopogateClassesSilent", WEBHOOK, "topogate_priority_classes_silence_seconds", {"value": 301}),
         ("TopogateTasksNotLed", TASKS, "topogate_tasks_watch_silence_seconds", {"value": 121}),
-        (
-            "TopogateAllocatorAmbiguous",
-            ALLOCATOR,
-            "topogate_allocator_allocations_total",
-            {"value": 0, "growth": 1, "outcome": "refused"},
-        ),
-        (
-            "TopogateAllocatorAmbiguous",
-            ALLOCATOR,
-            "topogate_allocator_allocations_total",
-            {"value": 1, "first": 95, "outcome": "refused"},
-        ),
-        ("TopogateAllocatorConflict", ALLOCATOR, "topogate_allocator_conflict", {"value": 1}),
     ],
 )
 def test_an_alert_fires_when_its_series_says_so(
     name: str, job: str, series: str, more: dict[str, Any], calm: State, tmp_path: Path
 ) -> None:
     assert_fires(name, calm.but(job, changed(calm.jobs[job], series, **more)), tmp_path)
+
+
+def test_an_allocator_that_refuses_a_container_is_told_of(
+    calm: State, allocating: Site, tmp_path: Path
+) -> None:
+    with pytest.raises(grpc.RpcError, match="topogate"):
+        allocating.allocate("card0-0")
+    series = allocator_series()
+    count = next(each.value for each in series if ("outcome", "refused") in each.labels)
+    for how in ({"growth": 1.0}, {"first": 95}):
+        name = "topogate_allocator_allocations_total"
+        rising = changed(series, name, count, outcome="refused", **how)
+        assert_fires("TopogateAllocatorAmbiguous", calm.but(ALLOCATOR, rising), tmp_path)
+
+
+def test_an_allocator_beside_another_plugin_is_told_of(calm: State, allocating: Site, tmp_path: Path) -> None:
+    class Rivalled:
+        def healthy(self, _: str) -> frozenset[str]:
+            return frozenset({"of another plugin"})
+
+    second = Site(allocating.kubelet, planned("card1"))
+    registration = Registration(second.plugin, allocating.kubelet.plugins, Rivalled())  # type: ignore[arg-type]
+    for now in (0.0, RIVAL_SECONDS):
+        registration.turn(now)
+    assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()), tmp_path)
 
 
 def test_every_alert_is_fired_by_a_test() -> None:
