@@ -113,11 +113,15 @@ def test_two_pages_on_one_laptop_do_not_log_each_other_out() -> None:
         assert page.get("/api/picture", base_url=f"http://127.0.0.1:{port}", headers=sent).status_code == 200
 
 
-def test_only_the_latest_answers_are_kept() -> None:
+def test_only_so_many_answers_are_kept_and_those_of_the_latest_version_alone() -> None:
     kept: Kept[int, str] = Kept(2)
     for number in range(3):
-        kept.put(number, str(number))
-    assert [kept.get(number) for number in range(3)] == [None, "1", "2"]
+        kept.put(7, number, str(number))
+    assert [kept.get(7, number) for number in range(3)] == [None, "1", "2"]
+    kept.put(6, 1, "late")
+    assert (kept.get(6, 1), kept.get(7, 1)) == (None, "1")
+    kept.put(8, 1, "new")
+    assert [kept.get(8, number) for number in (1, 2)] == ["new", None]
 
 
 def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:

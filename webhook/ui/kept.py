@@ -1,4 +1,4 @@
-"""The latest few answers to questions that many viewers ask alike."""
+"""Answers to questions that many viewers ask alike, for as long as the scene is the same."""
 
 import threading
 from collections import OrderedDict
@@ -10,21 +10,26 @@ A = TypeVar("A")
 
 
 class Kept(Generic[Q, A]):
-    """At most so many answers; the oldest go first. Safe for use by many threads."""
+    """At most so many answers about the latest version, none about others. Safe for use by many threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
+        self._version = -1
         self._answers: OrderedDict[Q, A] = OrderedDict()
 
-    def get(self, question: Q) -> A | None:
+    def get(self, version: int, question: Q) -> A | None:
         """The answer, if it is kept."""
         with self._lock:
-            return self._answers.get(question)
+            return self._answers.get(question) if version == self._version else None
 
-    def put(self, question: Q, answer: A) -> None:
-        """Keep an answer."""
+    def put(self, version: int, question: Q, answer: A) -> None:
+        """Keep an answer; the oldest goes if there are too many."""
         with self._lock:
-            self._answers[question] = answer
-            while len(self._answers) > self._most:
-                self._answers.popitem(last=False)
+            if version > self._version:
+                self._version = version
+                self._answers.clear()
+            if version == self._version:
+                self._answers[question] = answer
+                if len(self._answers) > self._most:
+                    self._answers.popitem(last=False)

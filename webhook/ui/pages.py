@@ -59,7 +59,7 @@ class Pages:
         self._of = dependencies
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         self._thinking = threading.Lock()
-        self._details: Kept[tuple[int, str, Rights], Detail] = Kept(MOST_DETAILS)
+        self._details: Kept[tuple[str, Rights], Detail] = Kept(MOST_DETAILS)
 
     def readyz(self) -> Response:
         """Ready once the cluster has been read; says which collection is missing."""
@@ -120,12 +120,11 @@ class Pages:
             return as_json(
                 {"error": "There is no such gang, or you may not list the pods of its namespace."}, 404
             )
-        asked = (scene.version, row.id, seen.rights)
-        found = self._details.get(asked)
+        found = self._details.get(scene.version, (row.id, seen.rights))
         if found is None:
             with self._alone():
                 found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
-            self._details.put(asked, found)
+            self._details.put(scene.version, (row.id, seen.rights), found)
         if seen.may_see_events(row.namespace):
             found = msgspec.structs.replace(found, events=events_of(self._of.api, row))
         return as_json(found)
