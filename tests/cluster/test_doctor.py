@@ -1,22 +1,32 @@
 """`topogate doctor` on a real installation: well when it is, and a sentence with a remedy when it is not."""
 
 import base64
+import contextlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from hack.local import nodes
+from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
+from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
 from tests.support import create_namespace
+from webhook.admission.certificates import issue
 from webhook.cli.main import main
-from webhook.inquiry.doctor import GUARDS, State, examine
-from webhook.kube.client import MERGE_PATCH
+from webhook.inquiry.doctor import examine
+from webhook.inquiry.enforcement import GUARDS, ISSUER_GUARDS
+from webhook.inquiry.findings import State
+from webhook.kube.client import JSON_PATCH, MERGE_PATCH
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
+POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -35,6 +45,21 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
     installation.stop()
 
 
+@contextlib.contextmanager
+def patched(installed: Installation, path: str, field: str, value: Any, before: Any) -> Iterator[None]:
+    """An object with another value in one field."""
+
+    def write(content: Any) -> None:
+        patch = [{"op": "replace", "path": field, "value": content}]
+        installed.api.request("PATCH", path, body=patch, content_type=JSON_PATCH)
+
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
 def states(installed: Installation, now: datetime | None = None) -> dict[str, State]:
     """The worst state of each check."""
     order = list(State)
@@ -46,8 +71,25 @@ def states(installed: Installation, now: datetime | None = None) -> dict[str, St
 
 def test_a_whole_installation_gates_holds_its_guards_and_has_a_leader(installed: Installation) -> None:
     found = states(installed)
-    wanted = ("version", "definitions", "certificate", "admission", "leader", "guards", "nodes", "gangs")
+    # Of the programs as pods kwok says what it likes: they run as processes here.
+    wanted = found.keys() - {"programs"}
     assert {name: found[name] for name in wanted} == dict.fromkeys(wanted, State.WELL)
+    assert wanted >= {
+        "version", "clock", "definitions", "classes", "bundle", "certificate", "admission", "leader",
+        "guards", "nodes", "labeler", "allocator", "gangs",
+    }  # fmt: skip
+
+
+def test_the_guards_are_all_that_every_installation_has() -> None:
+    documents = (
+        each
+        for path in (ROOT / "manifests" / "base").glob("*.yaml")
+        for each in yaml.safe_load_all(path.read_text())
+    )
+    bindings = {
+        each["metadata"]["name"] for each in documents if each["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    assert {*GUARDS, *ISSUER_GUARDS} == bindings
 
 
 def test_the_command_prints_a_line_a_finding_and_its_status_tells_scripts(
@@ -56,6 +98,7 @@ def test_the_command_prints_a_line_a_finding_and_its_status_tells_scripts(
     status = main(["doctor", "-o", "json", "--kubeconfig", str(installed.cluster.kubeconfig)])
     found = json.loads(capsys.readouterr().out)
     assert status == int(any(each["state"] == "ill" for each in found))
+    assert not any(each["state"] == "unknown" for each in found)
     assert {each["check"] for each in found} >= {"admission", "leader", "guards"}
 
 
@@ -72,23 +115,130 @@ def test_a_guard_that_is_not_bound_is_named(installed: Installation) -> None:
     assert finding.remedy
 
 
+@pytest.mark.parametrize("guard", ["topogate-tasks", "topogate-certs-webhook"])
+def test_a_guard_that_only_warns_is_named(installed: Installation, guard: str) -> None:
+    path, before = f"{BINDINGS}/{guard}", ["Deny"]
+    assert installed.api.json("GET", path)["spec"]["validationActions"] == before
+    with patched(installed, path, "/spec/validationActions", ["Audit"], before):
+        (finding,) = (each for each in examine(installed.api) if each.check == "guards")
+    assert (finding.state, guard in finding.sentence) == (State.ILL, True)
+
+
+def test_who_may_look_at_nothing_is_told_so_and_scripts_are(
+    installed: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    token = installed.api.json("POST", path, body={"spec": {}})["status"]["token"]
+    (tmp_path / "token").write_text(token)
+    installed.cluster.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
+    assert main(["doctor", "--kubeconfig", str(tmp_path / "kubeconfig")]) == 3
+    assert "you may not look" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("hard", "state"), [({"pods": "0"}, State.UNKNOWN), ({"pods": "1"}, State.WELL)], ids=["full", "roomy"]
+)
+def test_a_quota_that_leaves_no_room_to_try_is_no_fault_of_the_webhook(
+    installed: Installation, hard: dict[str, str], state: State
+) -> None:
+    namespace = opted_in_of(installed)
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    installed.api.request("POST", quotas, body={"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    try:
+        installed.cluster.wait_for(
+            "the quota to be counted", lambda: "used" in installed.api.json("GET", f"{quotas}/q")["status"]
+        )
+        assert states(installed)["admission"] is state
+    finally:
+        installed.api.request("DELETE", f"{quotas}/q")
+
+
+def test_a_program_that_is_scaled_to_nothing_or_gone_is_ill(installed: Installation) -> None:
+    deployments = "/apis/apps/v1/namespaces/topogate-system/deployments"
+    with patched(installed, f"{deployments}/tasks", "/spec/replicas", 0, 1):
+        installed.cluster.wait_for("no replica", lambda: "tasks: 0 of 0" in programs_told(installed))
+    body = installed.api.json("GET", f"{deployments}/certs")
+    installed.api.request("DELETE", f"{deployments}/certs")
+    try:
+        assert "there is no deployment/certs" in programs_told(installed)
+    finally:
+        made = {"metadata": {"name": "certs", "labels": body["metadata"]["labels"]}, "spec": body["spec"]}
+        installed.api.request("POST", deployments, body=made)
+
+
+def programs_told(installed: Installation) -> str:
+    """What is ill of the programs."""
+    told = [each for each in examine(installed.api) if each.check == "programs" and each.state is State.ILL]
+    return "; ".join(each.sentence for each in told)
+
+
+def opted_in_of(installed: Installation) -> str:
+    query = {"labelSelector": f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"}
+    return str(installed.api.json("GET", "/api/v1/namespaces", query=query)["items"][0]["metadata"]["name"])
+
+
 def test_a_webhook_that_does_not_answer_is_seen_by_a_pod_without_gate(installed: Installation) -> None:
     body = installed.api.json("GET", CONFIGURATION)
     url = body["webhooks"][0]["clientConfig"]["url"]
-    patch = [{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": "https://127.0.0.1:9/mutate"}]
-    back = [{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": url}]
-    kind = "application/json-patch+json"
-    installed.api.request("PATCH", CONFIGURATION, body=patch, content_type=kind)
-    try:
+    nobody = "https://127.0.0.1:9/mutate"
+    with patched(installed, CONFIGURATION, "/webhooks/0/clientConfig/url", nobody, url):
         # The API server takes up a changed configuration within seconds.
         installed.cluster.wait_for("a pod without gate", lambda: states(installed)["admission"] is State.ILL)
-    finally:
-        installed.api.request("PATCH", CONFIGURATION, body=back, content_type=kind)
 
 
 @pytest.mark.parametrize(("days", "state"), [(0, State.WELL), (365, State.ILL)], ids=["today", "in a year"])
 def test_a_certificate_is_ill_when_it_has_ended(installed: Installation, days: int, state: State) -> None:
-    assert states(installed, datetime.now(UTC) + timedelta(days=days))["certificate"] is state
+    found = states(installed, datetime.now(UTC) + timedelta(days=days))
+    assert (found["certificate"], found["clock"]) == (state, State.ODD if days else State.WELL)
+
+
+def test_a_certificate_for_another_address_is_ill(installed: Installation) -> None:
+    url = installed.api.json("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["url"]
+    other = url.replace("127.0.0.1", "127.0.0.2")
+    with patched(installed, CONFIGURATION, "/webhooks/0/clientConfig/url", other, url):
+        (finding,) = (each for each in examine(installed.api) if each.check == "certificate")
+    assert (finding.state, finding.sentence.endswith("is not for 127.0.0.2")) == (State.ILL, True)
+
+
+def test_a_bundle_that_has_not_signed_what_the_webhook_serves_is_ill(installed: Installation) -> None:
+    before = installed.api.json("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
+    other = base64.b64encode(issue(("webhook.topogate-system.svc",)).authority).decode()
+    with patched(installed, CONFIGURATION, "/webhooks/0/clientConfig/caBundle", other, before):
+        (finding,) = (each for each in examine(installed.api) if each.check == "certificate")
+    assert (finding.state, "has not signed" in finding.sentence) == (State.ILL, True)
+
+
+def test_a_policy_that_cannot_be_read_is_told_with_a_remedy(installed: Installation) -> None:
+    before = installed.api.json("GET", POLICY)["data"]["policy.yaml"]
+    with patched(installed, POLICY, "/data/policy.yaml", "nonsense: true", before):
+        (finding,) = (each for each in examine(installed.api) if each.check == "classes")
+    assert (finding.state, bool(finding.remedy)) == (State.ILL, True)
+    assert "the policy cannot be used" in finding.sentence
+
+
+def test_a_labeler_that_does_not_become_ready_somewhere_is_told(installed: Installation) -> None:
+    node = SimulatedNode("silent", ("b", "s", "h"), False, 8)
+    with installed.cluster.paused("kwok"):  # so nobody starts its pods
+        installed.api.request("POST", "/api/v1/nodes", body=node.manifest(node.topology_labels))
+        try:
+            installed.cluster.wait_for("a labeler", lambda: states(installed)["labeler"] is State.ODD)
+            (finding,) = (each for each in examine(installed.api) if each.check == "labeler")
+        finally:
+            installed.api.request("DELETE", "/api/v1/nodes/silent")
+    assert "nodes have it ready" in finding.sentence
+    assert "describe daemonset/labeler" in finding.remedy
+
+
+def test_a_class_that_is_not_there_is_named(installed: Installation) -> None:
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    body = installed.api.json("GET", f"{path}/gpu-high-priority")
+    installed.api.request("DELETE", f"{path}/gpu-high-priority")
+    try:
+        (finding,) = (each for each in examine(installed.api) if each.check == "classes")
+    finally:
+        made = {"metadata": {"name": body["metadata"]["name"]}, "value": body["value"]}
+        installed.api.request("POST", path, body=made)
+    assert (finding.state, "gpu-high-priority" in finding.sentence) == (State.ILL, True)
 
 
 def test_a_bundle_that_cannot_be_read_is_ill(installed: Installation) -> None:
@@ -98,7 +248,7 @@ def test_a_bundle_that_cannot_be_read_is_ill(installed: Installation) -> None:
     kind = "application/json-patch+json"
     installed.api.request("PATCH", CONFIGURATION, body=patch, content_type=kind)
     try:
-        assert states(installed)["certificate"] is State.ILL
+        assert states(installed)["bundle"] is State.ILL
     finally:
         back = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": before}]
         installed.api.request("PATCH", CONFIGURATION, body=back, content_type=kind)

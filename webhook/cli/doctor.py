@@ -15,19 +15,21 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check an installation",
-        description="Exit status: 0 if nothing is wrong, 1 if something is, 2 for wrong arguments.",
+        description="Exit status: 0 if nothing is wrong, 1 if something is, 2 for wrong arguments, 3 if "
+        "nothing is known to be wrong but you may not look at all of it.",
     )
     session.add_connection(parser)
     parser.add_argument("-o", "--output", choices=("json",), help="default: a line a finding")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings; 1 if one of them is ill, or the cluster cannot be asked."""
+    """Print the findings; 1 if one of them is ill or the cluster cannot be asked, 3 if one is not known."""
     return session.guarded(options, lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
-    from webhook.inquiry.doctor import State, examine
+    from webhook.inquiry.doctor import examine
+    from webhook.inquiry.findings import State
 
     findings = list(examine(session.connect(options)))
     if options.output == "json":
@@ -36,4 +38,5 @@ def _run(options: argparse.Namespace) -> int:
         for each in findings:
             remedy = f"\n        {each.remedy}" if each.remedy else ""
             print(f"{_MARKS[each.state]}  {each.check}: {printable(each.sentence)}{remedy}")
-    return 1 if any(each.state is State.ILL for each in findings) else 0
+    states = {each.state for each in findings}
+    return 1 if State.ILL in states else 3 if State.UNKNOWN in states else 0

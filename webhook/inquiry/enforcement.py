@@ -1,0 +1,146 @@
+"""Checks of what happens to pods as they are created: policy, classes, the webhook's answer, guards."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
+from webhook.inquiry.trust import is_issued_by_others
+from webhook.kube.client import Api, ApiError
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
+from webhook.policy.values import Policy
+
+GUARDS: Final = (
+    "topogate-pods",
+    "topogate-new-pods",
+    "topogate-deleted-pods",
+    "topogate-tiers",
+    "topogate-labeler",
+    "topogate-gputasks",
+    "topogate-tasks",
+)
+ISSUER_GUARDS: Final = ("topogate-certs-secrets", "topogate-certs-webhook")
+"""Those of our own issuer of certificates, which is not there beside cert-manager."""
+
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_POLICY: Final = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
+_PLAIN: Final = frozenset("*?[").isdisjoint
+
+
+def classes(api: Api, now: datetime) -> Iterator[Finding]:
+    """The policy can be read, and each of its tiers has its PriorityClass."""
+    try:
+        policy = _policy(api)
+    except PolicyError as error:
+        yield found(State.ILL, f"the policy cannot be used: {error}", "`topogate policy check` says more.")
+        return
+    there = {
+        each["metadata"]["name"]
+        for each in api.json("GET", "/apis/scheduling.k8s.io/v1/priorityclasses")["items"]
+    }
+    named = [tier.priority_class_name for tier in policy.tiers]
+    missing = [name for name in named if name not in there]
+    if missing:
+        sentence = f"tiers of the policy name PriorityClasses that are not there: {some(missing)}"
+        yield found(State.ILL, sentence, f"Create them, or mend the policy. {REAPPLY}")
+    else:
+        yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers are there")
+
+
+def _policy(api: Api) -> Policy:
+    """Raises ApiError, PolicyError."""
+    text = (api.json("GET", _POLICY).get("data") or {}).get("policy.yaml", "")
+    return parse_policy(text, "the ConfigMap topogate-policy")
+
+
+def admission(api: Api, now: datetime) -> Iterator[Finding]:
+    """A dry run of a GPU pod in an opted-in namespace comes back gated: Service, TLS and policy at once."""
+    label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
+    namespaces = api.json("GET", "/api/v1/namespaces", query={"labelSelector": label, "limit": "1"})["items"]
+    if not namespaces:
+        yield found(State.ODD, "no namespace is opted in", f"kubectl label namespace NAME {label}")
+        return
+    namespace = namespaces[0]["metadata"]["name"]
+    if not _may_create_pods(api, namespace):
+        yield found(State.UNKNOWN, f"you may not create pods in {namespace}, not even to try")
+        return
+    remedy = f"kubectl get endpointslices,pods -n {SYSTEM}; the webhook's /readyz says more."
+    try:
+        path, pod = f"/api/v1/namespaces/{namespace}/pods", _pod(_resource(api))
+        gates = api.json("POST", path, query={"dryRun": "All"}, body=pod)["spec"].get("schedulingGates")
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        # Whoever may create pods was refused by admission: by a quota, or under the overlay strict.
+        if "exceeded quota" in error.message:
+            yield found(State.UNKNOWN, f"the quota of {namespace} leaves no room to try: {error.message}")
+        else:
+            yield found(State.ILL, f"a GPU pod in {namespace} is refused: {error.message}", remedy)
+        return
+    if gates:
+        names = ", ".join(gate["name"] for gate in gates)
+        yield found(State.WELL, f"a GPU pod in {namespace} gets the gate {names}")
+    else:
+        sentence = (
+            f"a GPU pod in {namespace} gets no gate: the webhook did not answer, or the policy spares it"
+        )
+        yield found(State.ILL, sentence, remedy)
+
+
+def _may_create_pods(api: Api, namespace: str) -> bool:
+    attributes = {"namespace": namespace, "verb": "create", "resource": "pods"}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = api.json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+    return bool(answer["status"].get("allowed"))
+
+
+def _resource(api: Api) -> str:
+    """A resource that makes a pod a GPU pod by the cluster's policy, or where that cannot be read by ours."""
+    try:
+        policy = _policy(api)
+    except (ApiError, PolicyError):
+        return "nvidia.com/gpu"
+    return next(filter(_PLAIN, policy.gpu_resources), "nvidia.com/gpu")
+
+
+def _pod(resource: str) -> dict[str, Any]:
+    """As small and as restricted as a pod can be, so that nobody else refuses it."""
+    limits = {"cpu": "1m", "memory": "1Mi", resource: "1"}
+    security = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "c", "image": "none", "resources": {"limits": limits}, "securityContext": security}
+    return {"metadata": {"generateName": "topogate-doctor-"}, "spec": {"containers": [container]}}
+
+
+def guards(api: Api, now: datetime) -> Iterator[Finding]:
+    """Each guard is there, and a binding has it deny."""
+    wanted = GUARDS if is_issued_by_others(api) else GUARDS + ISSUER_GUARDS
+    policies = _named(api, "validatingadmissionpolicies")
+    denying = {
+        each["spec"]["policyName"]
+        for each in _named(api, "validatingadmissionpolicybindings").values()
+        if "Deny" in (each["spec"].get("validationActions") or ())
+    }
+    missing = [name for name in wanted if name not in policies]
+    idle = [name for name in wanted if name in policies and name not in denying]
+    if missing:
+        yield found(State.ILL, f"these guards are not there: {', '.join(missing)}", REAPPLY)
+    if idle:
+        yield found(State.ILL, f"no binding has these guards deny: {', '.join(idle)}", REAPPLY)
+    if not missing and not idle:
+        yield found(State.WELL, f"{len(wanted)} guards are in force")
+
+
+def _named(api: Api, resource: str) -> dict[str, dict[str, Any]]:
+    items = api.json("GET", f"{_ADMISSION}/{resource}")["items"]
+    return {item["metadata"]["name"]: item for item in items}
