@@ -76,3 +76,10 @@ def test_a_level_that_there_is_not_is_named_with_those_that_there_are(
 ) -> None:
     assert main(["map", "--level", "galaxy", "--kubeconfig", "/nowhere"]) == 2
     assert "block, subblock, host" in capsys.readouterr().err
+
+
+def test_a_level_that_is_not_drawn_is_a_sentence_that_says_where_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["map", "--level", "node"]) == 2
+    assert "there are block, subblock, host; single nodes are on the page" in capsys.readouterr().err

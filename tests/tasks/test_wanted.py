@@ -1,13 +1,16 @@
 """From a GPUTask to its Job."""
 
+import re
 from typing import Any
 
 import pytest
 
 from labeler.contract import keys
-from tests.tasks.builders import rules, task
+from tests.tasks.builders import POLICY_TEXT, rules, task
+from webhook.kube.objects import Metadata, PriorityClass
+from webhook.policy.file import parse_policy
 from webhook.tasks.objects import Task
-from webhook.tasks.wanted import RefusedError, job_wanted
+from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
 SEED = {"memory": "16gi", "cpu": "8", "gpu": "rtx4090", "gpu-amount": "1", "priority": "gpu-low-priority"}
 PRODUCT = "nvidia.com/gpu.product"
@@ -224,3 +227,17 @@ def test_a_template_is_its_authors_also_there() -> None:
     own = {"runAsUser": 0}
     containers = [{"name": "c", "image": "i", "securityContext": own}]
     assert security_of({"template": {"spec": {"containers": containers}}}, restricted={"team"}) == own
+
+
+@pytest.mark.parametrize("letters", [58, 59, 60, 200])
+def test_the_label_of_a_class_is_a_label_and_tells_it_from_others_however_long_its_name(letters: int) -> None:
+    labels = []
+    for end in "ab":
+        name = f"gpu.{'a-' * (letters // 2)}{'x' * (letters % 2)}{end}"
+        classes = {name: PriorityClass(metadata=Metadata(name=name))}
+        long = parse_policy(POLICY_TEXT.replace("gpu-low-priority", name))
+        made = job_wanted(task({"priority": "low"}), TaskRules(long, classes))
+        assert made["spec"]["template"]["spec"]["priorityClassName"] == name
+        labels.append(made["metadata"]["labels"][keys.TASK_CLASS_LABEL])
+        assert re.fullmatch(r"[a-z0-9][-_.a-z0-9]{0,61}[a-z0-9]", labels[-1])
+    assert len(set(labels)) == 2

@@ -37,7 +37,10 @@ def _run(options: argparse.Namespace) -> int:
     settings, policy = picture.files(options)
     levels = list(settings.topology.level_names)
     if options.level and options.level not in levels:
-        raise session.MistakeError(f"{options.level!r} is no level; there are {', '.join(levels)}")
+        below = "; single nodes are on the page: topogate ui" if options.level == "node" else ""
+        raise session.MistakeError(
+            f"{options.level!r} is no level of the map; there are {', '.join(levels)}{below}"
+        )
     lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
     drawn = picture.scene(session.connect(options), settings, policy).picture
     shown = [domain for domain in drawn.domains if domain.level <= lowest]

@@ -5,6 +5,7 @@ annotations by which admission would come to the same.
 """
 
 import copy
+import hashlib
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,11 +18,12 @@ from webhook.tasks.objects import GROUP_VERSION, KIND, NEVER, Task
 from webhook.tasks.spellings import SpellingError
 from webhook.tasks.template import first_fault
 from webhook.tasks.workers import equip
-from webhook.text import quote, sentence_list
+from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 
 DEFAULT_IMAGE: Final = "busybox:stable"
 DEFAULT_COMMAND: Final = ("sleep", "infinity")
 CONTAINER: Final = "task"
+_DIGEST: Final = 10
 _NOBODY: Final = 65532
 """Who runs the default image where root may not: waiting needs no rights."""
 
@@ -99,7 +101,7 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
                 keys.TASK_LABEL: metadata.name,
                 keys.TASK_UID_LABEL: metadata.uid,
                 keys.TASK_ATTEMPT_LABEL: str(spec.attempt),
-                keys.TASK_CLASS_LABEL: class_name,
+                keys.TASK_CLASS_LABEL: as_label(class_name),
             },
             "ownerReferences": [
                 {
@@ -114,6 +116,14 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
         },
         "spec": job,
     }
+
+
+def as_label(name: str) -> str:
+    """The name of an object as a label's value: itself; where it is too long, its beginning and a digest."""
+    if len(name) <= LONGEST_LABEL_VALUE:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+    return f"{name[: LONGEST_LABEL_VALUE - _DIGEST - 1]}_{digest}"
 
 
 # --- priority and model -----------------------------------------------------------------------------
