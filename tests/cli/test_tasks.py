@@ -12,9 +12,10 @@ import pytest
 
 from labeler.contract import keys
 from tests.kube.copies import kubeconfig
-from webhook.cli import enter, logs, main, ps, run, session, works
+from webhook.cli import enter, logs, main, ps, run, session, stopping, works
 from webhook.cli.main import COMMANDS
 from webhook.cli.works import JOB, TASK, Work
+from webhook.kube.client import ApiError
 
 
 def arguments_of(*words: str) -> argparse.Namespace:
@@ -261,3 +262,20 @@ def test_a_table_row_tells_gang_size_model_and_reason() -> None:
     row = ps._row(work(TASK, spec, {"phase": "Waiting", "reason": "Needs room."}), {})
     assert row[:6] == ["w", "3x8", "h100", "high", "Waiting", "-"]
     assert row[-1] == "Needs room."
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), ApiError(0, "Unreachable", "no answer")], ids=repr)
+def test_a_restart_that_is_ended_half_way_says_that_the_job_is_suspended(
+    end: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ending:
+        def request(self, method: str, path: str, **_: Any) -> bytes:
+            return b"{}"
+
+        def json(self, method: str, path: str, **_: Any) -> Any:
+            raise end
+
+    job = Work(JOB, {"metadata": {"name": "w", "namespace": "n", "uid": "u"}, "spec": {}, "status": {}})
+    with pytest.raises(type(end)):
+        stopping._restart(Ending(), job)  # type: ignore[arg-type]
+    assert "Job w is suspended now; `topogate restart job/w` lets it go on." in capsys.readouterr().err
