@@ -34,8 +34,8 @@ class EventLine(Shown, frozen=True):
 class Detail(Shown, frozen=True):
     """A gang in full. sentences: as `topogate explain` prints them; nearest: the id of a domain, or "".
 
-    nodes: where the core would place its waiting pods now, member by member; best: its spread if nobody
-    else were there.
+    nodes: where the core would place its waiting pods now, member by member, for who may list nodes; best:
+    its spread if nobody else were there.
     """
 
     gang: GangRow
@@ -64,7 +64,11 @@ def detail(
         row,
         list(explain_gated(first, gang, view, snapshot, settings, now=now, named=named)),
         nearest=_nearest(now, snapshot),
-        nodes=[each.node for each in now.answer.placed] if isinstance(now.answer, Assignment) else [],
+        nodes=(
+            [each.node for each in now.answer.placed]
+            if rights.nodes and isinstance(now.answer, Assignment)
+            else []
+        ),
         best=_best(now.asked, snapshot, settings),
     )
 

@@ -164,7 +164,8 @@ class Pages:
         change, counting = whatif.WhatIfChange(wanted.size, wanted.level, wanted.model), self._of.counting
         if wanted.manifest:
             with self._alone():
-                found = whatif.of_manifest(wanted.manifest, scene, self._of.settings, change, counting)
+                settings, rights = self._of.settings, seen.rights
+                found = whatif.of_manifest(wanted.manifest, scene, settings, change, counting, rights)
             return self._placed(found, seen)
         row = self._row(scene, seen, wanted.gang)
         gang = find(row, scene, self._of.live.cache.size_of) if row is not None else None

@@ -9,8 +9,9 @@ from webhook.inquiry import documents, simulation
 from webhook.inquiry.manifest import InputError
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
-from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, place
+from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage, place
 from webhook.scheduling import unmodelled
+from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.gpus import Counting
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -18,6 +19,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
+from webhook.ui.redact import EVERYTHING, Rights
 
 LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""
@@ -52,10 +54,16 @@ class _With:
 
     view: View
     more: tuple[Pod, ...]
+    rights: Rights
 
     def pod_items(self) -> Iterable[Pod]:
-        """The view's pods and the others."""
-        return (*self.view.others, *self.view.gated, *self.more)
+        """The view's pods, without the rules of hidden ones, and the others."""
+        for pod in (*self.view.others, *self.view.gated):
+            if pod.spec.affinity is None or self.rights.may_list(pod.metadata.namespace):
+                yield pod
+            else:
+                yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=None))
+        yield from self.more
 
     def node_items(self) -> Mapping[str, Node]:
         """The nodes of the view, by name."""
@@ -70,8 +78,30 @@ class _With:
         return None
 
 
+@dataclass(frozen=True)
+class _Listed(Conflicts):
+    """Rules between pods that leave hidden ones out: by them anybody could find out what runs there."""
+
+    rights: Rights = EVERYTHING
+
+    def usage(self, pod: Pod, usage: Usage) -> Usage:
+        """What a pod takes of its node; a hidden one nothing but what is real."""
+        return super().usage(pod, usage) if self.rights.may_list(pod.metadata.namespace) else usage
+
+
+LEFT_OUT = (
+    "Rules between these pods and those of namespaces that you may not list (anti-affinity, host ports) are "
+    "left out: where one of them holds, it fits less well."
+)
+
+
 def of_manifest(
-    text: str, scene: Scene, settings: Settings, change: WhatIfChange, counting: Counting
+    text: str,
+    scene: Scene,
+    settings: Settings,
+    change: WhatIfChange,
+    counting: Counting,
+    rights: Rights = EVERYTHING,
 ) -> WhatIf:
     """Where the pods of a manifest would go now. Raises InputError for a text that cannot be used."""
     if len(text.encode()) > LARGEST_TEXT:
@@ -81,13 +111,20 @@ def of_manifest(
     if not pods:
         raise InputError("the manifest describes no pods")
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
-    snapshotter = Snapshotter(_With(scene.view, waiting), settings)
+    snapshotter = Snapshotter(_With(scene.view, waiting, rights), settings)
     view = snapshotter.view()
+    if rights.namespaces is not None:
+        rules = view.conflicts
+        view = replace(
+            view, conflicts=_Listed(rules.terms, rules.ports, rules.loners, rules.lumped, rights=rights)
+        )
     try:
         gang = simulation.gang_of(name, pods, view.conflicts)
     except PlacementError as error:
         raise InputError(str(error)) from None
-    notes = unmodelled.notes(pod for _, _, pod in pods)
+    notes = [*unmodelled.notes(pod for _, _, pod in pods)]
+    if view.conflicts and rights.namespaces is not None:
+        notes.append(LEFT_OUT)
     return answer(gang, snapshotter.snapshot(view), settings.options, change, counting, notes)
 
 
