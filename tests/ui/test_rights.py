@@ -1,7 +1,10 @@
 """What viewers see who may not list everything: that something is there, and no names."""
 
 import json
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,11 +15,15 @@ from hypothesis import strategies as st
 
 from hack.local.cluster import Cluster
 from tests.support import create_namespace
-from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
+from tests.sweeper.pods import decode, pod_json
+from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
+from webhook.kube.client import Api
 from webhook.kube.placements import Placement
-from webhook.ui.access import CurrentViewer
+from webhook.ui import access as access_room
+from webhook.ui.access import SESSION_SECONDS, ClusterAccess, CurrentViewer
+from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
-from webhook.ui.rights import BELIEVED_SECONDS, Answers, Gatekeeper, Viewer
+from webhook.ui.rights import BELIEVED_SECONDS, STRANGERS_A_SECOND, Answers, Gatekeeper, Viewer
 
 FIRST = "node-b0-s0-h00"
 
@@ -32,6 +39,9 @@ class Granted:
 
     def viewer(self) -> Viewer:
         return Viewer("somebody")
+
+    def watched(self) -> Callable[[], bool]:
+        return lambda: True
 
     def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
         return CurrentViewer(viewer.user, self._rights, frozenset())
@@ -124,6 +134,70 @@ def test_who_may_not_list_nodes_sees_domains_alone() -> None:
     assert json.loads(page.post("/api/what-if", json={"manifest": manifest}).data)["places"] == {}
 
 
+def test_who_may_not_list_nodes_is_not_told_where_a_gang_would_go() -> None:
+    for nodes, told in ((True, 2), (False, 0)):
+        page = pages(Rights(frozenset({"mine"}), nodes=nodes))
+        gang = json.loads(page.get("/api/picture").data)["gangs"][0]["id"]
+        assert len(json.loads(page.get(f"/api/gang?id={gang}").data)["nodes"]) == told
+
+
+def probing(rule: dict[str, Any], **spec: Any) -> str:
+    """A Job of as many pods as there are nodes, with a rule about other pods."""
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+    template = {
+        "metadata": {"labels": {"app": "probe"}},
+        "spec": {"containers": [gpu_container(1) | spec], "affinity": anti},
+    }
+    job = {"parallelism": 8, "template": template}
+    return json.dumps({"kind": "Job", "metadata": {"name": "probe", "namespace": "mine"}, "spec": job})
+
+
+OVER_NODES = {"topologyKey": "kubernetes.io/hostname"}
+SECRET_LABEL = {"matchLabels": {"app": "secret"}}
+PORT = {"containerPort": 9, "hostPort": 9}
+PROBES = {
+    "a label in their namespace": probing(
+        {**OVER_NODES, "namespaces": ["theirs"], "labelSelector": SECRET_LABEL}
+    ),
+    "a label anywhere": probing({**OVER_NODES, "namespaceSelector": {}, "labelSelector": SECRET_LABEL}),
+    "anything of theirs": probing({**OVER_NODES, "namespaces": ["theirs"], "labelSelector": {}}),
+    "no such label": probing(
+        {
+            **OVER_NODES,
+            "namespaceSelector": {},
+            "labelSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]},
+        }
+    ),
+    "a port": probing({**OVER_NODES, "labelSelector": {"matchLabels": {"no": "one"}}}, ports=[PORT]),
+    "their own rule": probing({**OVER_NODES, "labelSelector": {"matchLabels": {"no": "one"}}}),
+}
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_what_if_does_not_tell_by_rules_between_pods_what_runs_in_hidden_namespaces(probe: str) -> None:
+    rule = {**OVER_NODES, "namespaces": ["mine"], "labelSelector": {"matchLabels": {"app": "probe"}}}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+    body = {
+        **pod_json("their-pod", nodeName=FIRST, schedulingGates=[], affinity=anti),
+        "status": {"phase": "Running"},
+    }
+    body["spec"]["containers"] = [gpu_container(1) | {"ports": [PORT]}]
+    body["metadata"] |= {"namespace": "theirs", "labels": {"app": "secret"}}
+    answers = []
+    for there in ([decode(body)], [bound_pod("other", FIRST, 1, "theirs")]):
+        page = page_of(scene_of(cluster_of(there)), Granted(MINE))
+        answers.append(json.loads(page.post("/api/what-if", json={"manifest": PROBES[probe]}).data))
+    assert answers[0] == answers[1]
+    assert any("left out" in note for note in answers[0]["notes"])
+
+
+def test_rules_of_the_manifest_s_own_pods_hold_in_what_if_though_their_namespace_is_hidden() -> None:
+    apart = probing({**OVER_NODES, "labelSelector": {"matchLabels": {"app": "probe"}}})
+    page = page_of(scene_of(cluster_of([])), Granted(Rights(frozenset())))
+    places = json.loads(page.post("/api/what-if", json={"manifest": apart}).data)["places"]
+    assert len(set(places.values())) == 8
+
+
 @given(allowed=st.frozensets(st.sampled_from(["a", "b", "c"])))
 def test_a_name_is_shown_exactly_where_its_namespace_may_be_listed(allowed: frozenset[str]) -> None:
     pods = [bound_pod(f"pod-{name}", FIRST, 2, name) for name in ("a", "b", "c")]
@@ -146,6 +220,114 @@ def test_an_answer_counts_for_its_time_and_is_then_asked_for_again() -> None:
     assert (answers.get("q", ask), answers.get("q", ask)) == (1, 1)
     now[0] = BELIEVED_SECONDS
     assert answers.get("q", ask) == 2
+
+
+class Counted:
+    """An API server that accepts tokens that begin with "good", allows everything."""
+
+    def __init__(self) -> None:
+        self.reviews = 0
+        self.asked: list[tuple[str, str]] = []
+
+    def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        if path.endswith("tokenreviews"):
+            self.reviews += 1
+            name = body["spec"]["token"]
+            return {"status": {"authenticated": name.startswith("good"), "user": {"username": name}}}
+        if path.endswith("subjectaccessreviews"):
+            asked = body["spec"]["resourceAttributes"]
+            self.asked.append((asked["resource"], asked.get("namespace", "")))
+            return {"status": {"allowed": True}}
+        return {"items": []}
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def asked_by(api: Counted, clock: Callable[[], float] = lambda: 0.0) -> ClusterAccess:
+    return ClusterAccess(Gatekeeper(cast(Api, api), clock=clock), clock=clock)
+
+
+def test_a_look_asks_of_no_more_namespaces_than_it_needs() -> None:
+    api = Counted()
+    pods = [*waiting_job(1, namespace="ns-0"), *(bound_pod("p", FIRST, 0, f"ns-{n}") for n in range(900))]
+    page = page_of(scene_of(cluster_of(pods)), asked_by(api))
+    bearer = {"Authorization": "Bearer good"}
+    gang = json.loads(page.get("/api/picture", headers=bearer).data)["gangs"][0]["id"]
+    assert api.asked == [("nodes", ""), ("pods", "")]
+    page.get(f"/api/gang?id={gang}", headers=bearer)
+    assert api.asked[2:] == [("events", "ns-0")]
+
+
+def test_tokens_that_anybody_makes_up_are_asked_about_so_often_and_keep_no_known_one_out() -> None:
+    now, api = [0.0], Counted()
+    page = page_of(scene_of(cluster_of([])), asked_by(api, lambda: now[0]))
+
+    def look(token: str) -> int:
+        return page.get("/api/picture", headers={"Authorization": f"Bearer {token}"}).status_code
+
+    assert look("good") == 200
+    answers = Counter(look(f"bad-{number}") for number in range(5_000))
+    assert set(answers) == {401, 429}
+    assert api.reviews <= STRANGERS_A_SECOND
+    now[0] = BELIEVED_SECONDS - 0.01
+    for number in range(5_000):
+        look(f"worse-{number}")
+    before = api.reviews
+    assert (look("good"), api.reviews) == (200, before), "it is still believed"
+    now[0] = BELIEVED_SECONDS
+    assert (look("good"), api.reviews) == (200, before + 1), "and asked about again at once"
+
+
+def test_a_session_that_has_ended_leaves_no_token_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(access_room, "TIDY_SECONDS", 0.01)
+    access = asked_by(Counted(), lambda: now[0])
+    page = page_of(scene_of(cluster_of([])), access)
+    assert page.post("/login", data={"token": "good"}).status_code == 302
+    assert (page.get("/api/picture").status_code, access.sessions) == (200, 1)
+    now[0] = SESSION_SECONDS
+    wait_until(lambda: not access.sessions, "the token to be forgotten though nobody looks")
+    assert page.get("/api/picture").status_code == 401
+    assert page.post("/login", data={"token": "good"}).status_code == 302
+    now[0] *= 2
+    wait_until(lambda: not access.sessions, "the next one too")
+
+
+def test_one_viewer_takes_no_more_than_a_share_of_the_streams() -> None:
+    page = page_of(scene_of(cluster_of([])), asked_by(Counted()))
+
+    def streams(token: str) -> list[Any]:
+        header = {"Authorization": f"Bearer {token}"}
+        return [
+            page.get("/api/changes", headers=header, buffered=False) for _ in range(MOST_STREAMS_A_VIEWER + 1)
+        ]
+
+    first = streams("good-1")
+    assert [each.status_code for each in first] == [200] * MOST_STREAMS_A_VIEWER + [503]
+    assert [each.status_code for each in streams("good-2")][:1] == [200]
+    first[0].close()
+    assert (
+        page.get("/api/changes", headers={"Authorization": "Bearer good-1"}, buffered=False).status_code
+        == 200
+    )
+
+
+def test_a_stream_ends_with_its_viewer_s_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(access_room, "TIDY_SECONDS", 0.01)
+    access = asked_by(Counted(), lambda: now[0])
+    page = page_of(scene_of(cluster_of([])), access)
+    page.post("/login", data={"token": "good"})
+    said = iter(page.get("/api/changes", buffered=False).response)
+    assert next(said) in ("data: 1\n\n", b"data: 1\n\n")
+    now[0] = SESSION_SECONDS
+    assert list(said) == []
+    wait_until(lambda: not access.sessions, "its token to be forgotten")
 
 
 def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Cluster) -> None:

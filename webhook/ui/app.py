@@ -15,6 +15,7 @@ from webhook.kube.client import ApiError
 from webhook.ui import whatif
 from webhook.ui.access import NoViewerError
 from webhook.ui.pages import PageDependencies, Pages, UnavailableError, as_json, as_text
+from webhook.ui.rights import TooManyError
 
 STATIC: Final = Path(__file__).with_name("static")
 LARGEST_BODY_BYTES: Final = 2 * whatif.LARGEST_TEXT
@@ -71,6 +72,10 @@ def create_app(dependencies: PageDependencies) -> Flask:
     @app.errorhandler(UnavailableError)
     def later(error: UnavailableError) -> Response:
         return as_json({"error": str(error)}, 503)
+
+    @app.errorhandler(TooManyError)
+    def too_many(error: TooManyError) -> Response:
+        return as_json({"error": str(error)}, 429)
 
     @app.errorhandler(ApiError)
     def unasked(error: ApiError) -> Response:

@@ -1,7 +1,8 @@
 """What each route of the page answers: the live scene, cut down to what the viewer may see."""
 
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from webhook.ui.redact import Rights, gangs_for, node_for
 
 MOST_STREAMS: Final = 64
 """Viewers that are told of changes at once; more are asked to come later."""
+
+MOST_STREAMS_A_VIEWER: Final = 8
 
 STREAM_SECONDS: Final = 15.0
 """A stream says something at least this often, so that a viewer who left is noticed."""
@@ -57,7 +60,7 @@ class Pages:
 
     def __init__(self, dependencies: PageDependencies) -> None:
         self._of = dependencies
-        self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        self._streams = _Streams()
         self._thinking = threading.Lock()
         self._details: Kept[tuple[str, Rights], Detail] = Kept(MOST_DETAILS)
 
@@ -139,17 +142,19 @@ class Pages:
         return as_json({"samples": [each for each in self._of.live.history.samples() if each.at > since]})
 
     def changes(self) -> Response:
-        """Server-sent events: the number of each new version, from the first picture on."""
-        self._of.access.viewer()
-        if not self._streams.acquire(blocking=False):
-            raise UnavailableError(f"{MOST_STREAMS} viewers are told of changes already; ask again later")
-        stream = Response(self._told(), content_type="text/event-stream")
-        stream.call_on_close(self._streams.release)
+        """Server-sent events: the number of each new version, from the first picture on.
+
+        Until the viewer is none any more: the token has ended, or the session.
+        """
+        viewer = self._of.access.viewer()
+        self._streams.take(viewer.user)
+        stream = Response(self._told(self._of.access.watched()), content_type="text/event-stream")
+        stream.call_on_close(lambda: self._streams.give_back(viewer.user))
         return stream
 
-    def _told(self) -> Iterator[str]:
+    def _told(self, is_viewer: Callable[[], bool]) -> Iterator[str]:
         version = -1
-        while True:
+        while is_viewer():
             scene = self._of.live.wait(version, STREAM_SECONDS)
             if scene is None or scene.version == version:
                 yield ": still here\n\n"
@@ -205,6 +210,29 @@ class Pages:
 
     def _alone(self) -> "_Turn":
         return _Turn(self._thinking)
+
+
+class _Streams:
+    """Counts the streams of each viewer. Safe for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: Counter[str] = Counter()
+
+    def take(self, user: str) -> None:
+        """One more. Raises UnavailableError."""
+        with self._lock:
+            if self._of[user] >= MOST_STREAMS_A_VIEWER:
+                raise UnavailableError(f"You look at {MOST_STREAMS_A_VIEWER} of these pages already")
+            if self._of.total() >= MOST_STREAMS:
+                raise UnavailableError(f"{MOST_STREAMS} pages are told of changes already; ask again later")
+            self._of[user] += 1
+
+    def give_back(self, user: str) -> None:
+        """One less."""
+        with self._lock:
+            self._of[user] -= 1
+            self._of += Counter()  # forgets those that have none
 
 
 class _Turn:

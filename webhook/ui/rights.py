@@ -19,6 +19,10 @@ BELIEVED_SECONDS: Final = 60.0
 """How long an answer of the API server counts; a right that is taken away is gone after this."""
 
 MOST_ANSWERS: Final = 20_000
+MOST_TOKENS: Final = 2_000
+STRANGERS_A_SECOND: Final = 20
+"""Tokens that were not accepted before, of all viewers together."""
+
 MOST_NAMESPACES: Final = 500
 """Asked about for one viewer; names in further namespaces stay hidden."""
 
@@ -32,10 +36,11 @@ class Viewer:
 
 
 class Answers:
-    """Answers by question, for BELIEVED_SECONDS, at most MOST_ANSWERS of them. Safe for many threads."""
+    """Answers by question, for BELIEVED_SECONDS, at most so many of them. Safe for many threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST_ANSWERS) -> None:
         self._clock = clock
+        self._most = most
         self._lock = threading.Lock()
         self._known: OrderedDict[object, tuple[float, Any]] = OrderedDict()
 
@@ -50,23 +55,78 @@ class Answers:
         with self._lock:
             self._known[question] = (now, answer)
             self._known.move_to_end(question)
-            while len(self._known) > MOST_ANSWERS:
+            while len(self._known) > self._most:
                 self._known.popitem(last=False)
         return answer
+
+
+class TooManyError(Exception):
+    """Too many tokens are tried that nobody knows; the message says what to do."""
+
+
+class Strangers:
+    """Bounds how often the API server is asked about tokens that it has not accepted before.
+
+    Anybody who reaches the page can make tokens up. Those that have been accepted are asked about anew
+    whatever others try. Safe for many threads.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._left = float(STRANGERS_A_SECOND)
+        self._at = clock()
+
+    def let_in(self, digest: str) -> None:
+        """Ask about a token. Raises TooManyError."""
+        with self._lock:
+            if digest in self._known:
+                return
+            now = self._clock()
+            self._left = min(STRANGERS_A_SECOND, self._left + (now - self._at) * STRANGERS_A_SECOND)
+            self._at = now
+            if self._left < 1:
+                raise TooManyError("Too many unknown tokens are tried just now; try again in a moment.")
+            self._left -= 1
+
+    def know(self, digest: str) -> None:
+        """A token has been accepted."""
+        with self._lock:
+            self._known[digest] = None
+            self._known.move_to_end(digest)
+            while len(self._known) > MOST_TOKENS:
+                self._known.popitem(last=False)
 
 
 class Gatekeeper:
     """Turns tokens into viewers, and viewers into rights."""
 
-    def __init__(self, api: Api, answers: Answers | None = None) -> None:
+    def __init__(
+        self, api: Api, answers: Answers | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """api: may create TokenReviews and SubjectAccessReviews."""
         self._api = api
-        self._answers = answers or Answers()
+        self._answers = answers or Answers(clock)
+        self._tokens = Answers(clock, MOST_TOKENS)
+        self._strangers = Strangers(clock)
 
     def viewer(self, token: str) -> Viewer | None:
-        """Whose token it is; None for one that the API server does not accept. Raises ApiError."""
-        found: Viewer | None = self._answers.get(_digest(token), lambda: self._review(token))
-        return found
+        """Whose token it is; None for one that the API server does not accept.
+
+        Raises ApiError, and TooManyError where too many are asked about that have not been accepted before.
+        """
+        digest = _digest(token)
+
+        def ask() -> Viewer | None:
+            self._strangers.let_in(digest)
+            found = self._review(token)
+            if found is not None:
+                self._strangers.know(digest)
+            return found
+
+        viewer: Viewer | None = self._tokens.get(digest, ask)
+        return viewer
 
     def rights(self, viewer: Viewer, namespaces: Iterable[str]) -> Rights:
         """What the viewer may list, as far as these namespaces go. Raises ApiError."""
