@@ -6,14 +6,13 @@ Ends with a table and a verdict; the exit status is 0 only if everything was as 
 import argparse
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from hack.demos import real, workload
+from hack.demos.command import topogate
 from hack.demos.page import serve_page
 from hack.demos.table import print_table
 from hack.demos.workload import SeenPod
@@ -161,15 +160,7 @@ class Demo:
 
     def _topogate(self, *words: str) -> str:
         """What the command prints. Raises ClusterError with its words if it fails."""
-        program = str(Path(sys.executable).parent / "topogate")
-        kubeconfig = ["--kubeconfig", str(self.cluster.kubeconfig), "-n", workload.NAMESPACE]
-        result = subprocess.run(
-            [program, words[0], *kubeconfig, *words[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        result = topogate(self.cluster, workload.NAMESPACE, *words)
         if result.returncode:
             raise ClusterError(f"topogate {' '.join(words)}: {result.stderr.strip()}")
         return result.stdout

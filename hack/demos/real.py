@@ -4,12 +4,14 @@ topogate runs as the pods of its manifests, from images that are built here. The
 machines have four of them: sysfs entries, and device nodes that are those of /dev/null.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hack.demos.command import topogate
 from hack.demos.table import print_table
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
@@ -79,7 +81,9 @@ def run(*, keep: bool) -> int:
         return 1
     try:
         _install(cluster)
-        found = _play(cluster)
+        found = _play(cluster) + _follow_task(cluster)
+        for sentence in found:
+            print(f"NOT AS IT SHOULD BE: {sentence}")
         print(f"{'FAILED' if found else 'As it should be'}, after {time.monotonic() - started:.0f} s.")
         return 1 if found else 0
     except (ClusterError, BaseError, BuildError) as error:
@@ -96,9 +100,10 @@ def run(*, keep: bool) -> int:
 def _install(cluster: Cluster) -> None:
     devices.plug(cluster.namespaces, CARDS)
     nodes.register(cluster.api(), nodes.grid(SHAPE), tainted=True)
-    place = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "real"), strict=True))
+    labels = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "real"), strict=True))
+    labels |= {"gpu.intel.com/product": "Max_1550"}  # as Intel's node tools name the model of these cards
     path = f"/api/v1/nodes/{node.NAME}"
-    cluster.api().request("PATCH", path, body={"metadata": {"labels": place}}, content_type=MERGE_PATCH)
+    cluster.api().request("PATCH", path, body={"metadata": {"labels": labels}}, content_type=MERGE_PATCH)
     say("Installing topogate with its allocator (kubectl apply -k), its programs as pods of that node ...")
     installation = RealInstallation(cluster, components=("labeler-extended-resources", "allocator"))
     installation.apply()
@@ -132,10 +137,24 @@ def _play(cluster: Cluster) -> list[str]:
         (each.name, each.node, _text(each.promised), " ".join(sorted(each.files)), each.mask) for each in seen
     ]
     print_table(rows)
-    found = [each.fault for each in seen if each.fault]
-    for sentence in found:
-        print(f"NOT AS IT SHOULD BE: {sentence}")
-    return found
+    return [each.fault for each in seen if each.fault]
+
+
+def _follow_task(cluster: Cluster) -> list[str]:
+    """Start a GPUTask as a user does and follow it to its end; returns the faults as sentences."""
+    words = ["run", "--follow", "--name", "hello", "--model", "max-1550", "--image", BUSYBOX]
+    words += ["--", "sh", "-c", "echo I have $(ls /dev/dri)"]
+    say(f"\n$ topogate {' '.join(words[:-1])} '{words[-1]}'")
+    try:
+        told = topogate(cluster, NAMESPACE, *words, seconds=_SECONDS)
+    except subprocess.TimeoutExpired:
+        told = topogate(cluster, NAMESPACE, "explain", "task/hello")
+        return [f"the task hello has not ended after {_SECONDS:.0f} s: {told.stdout}{told.stderr}"]
+    print(told.stderr + told.stdout, end="")
+    ended = topogate(cluster, NAMESPACE, "ps", "--all", "hello").stdout
+    print(ended, end="")
+    as_it_should = told.returncode == 0 and "I have card" in told.stdout and "Succeeded" in ended
+    return [] if as_it_should else [f"the task hello ended with status {told.returncode}, without its card"]
 
 
 def _look_inside(cluster: Cluster, pod: dict[str, Any]) -> SeenInside:
