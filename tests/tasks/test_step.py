@@ -195,6 +195,7 @@ def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
         pytest.param(
             2, [pod(0, "Succeeded", "n1"), pod(1, "Running", "n2")], None, RUNNING, "", id="half is done"
         ),
+        pytest.param(1, [pod(0, "Succeeded", "n1")], None, RUNNING, "", id="all is done, but for the Job"),
     ],
 )  # fmt: skip
 def test_the_phase_tells_how_far_it_is(

@@ -147,6 +147,8 @@ def _phase(
         return RUNNING, "; ".join(part for part in (rest, lacks, _why_not_up(ours)) if part)
     if ours:
         return PENDING, lacks or _why_not_up(ours) or "its containers are being started"
+    if done >= workers:
+        return RUNNING, ""  # all have succeeded, which the Job is about to say
     return PENDING, lacks or ("its pods are being made" if not done else "")
 
 
