@@ -240,6 +240,13 @@ def test_a_full_disk_is_a_sentence(words: list[str], tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_an_output_that_is_closed_is_no_mistake(tmp_path: Path) -> None:
+    with serving(Server(WELL), tmp_path) as kubeconfig:
+        words = ["sh", "-c", 'exec "$@" >&-', "sh", *program("ps", "--kubeconfig", str(kubeconfig))]
+        done = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_following_logs_ends_when_their_reader_has_gone(tmp_path: Path) -> None:
     pod = {
         "metadata": {**META, "name": "t0-0"}, "spec": {},

@@ -54,7 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     assert module is not None, "argparse ends the program where no command is known"
     try:
         status = int(module.run(options))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as where a shell has closed it
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return 130  # as a shell does for what SIGINT has ended

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote as percent_encoded
 from urllib.parse import urlencode
 
-from webhook.kube.depth import shallow
 from webhook.kube.identity import Identity, of_this_pod
 from webhook.text import quote
 
@@ -146,6 +145,8 @@ class Api:
         try:
             found = json.loads(text)
         except RecursionError:
+            from webhook.kube.depth import shallow  # not for commands that are brief
+
             found = json.loads(shallow(text))
         except ValueError:
             found = None
