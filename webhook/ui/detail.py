@@ -2,33 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
 from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
-from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
+from webhook.ui.events import EventLine
 from webhook.ui.gangs import GangRow
 from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import HIDDEN, Rights
-
-MOST_EVENTS = 50
-
-
-class EventLine(Shown, frozen=True):
-    """An Event of the gang's owner, its first pod or its Placement. at: RFC 3339."""
-
-    at: str
-    type: str
-    reason: str
-    note: str
-    count: int = 1
 
 
 class Detail(Shown, frozen=True):
@@ -44,6 +31,7 @@ class Detail(Shown, frozen=True):
     nodes: list[str] = msgspec.field(default_factory=list)
     best: str = ""
     events: list[EventLine] = msgspec.field(default_factory=list)
+    events_missing: str = ""
 
 
 def detail(
@@ -128,32 +116,3 @@ def _best_of_standing(row: GangRow, scene: Scene, settings: Settings) -> str:
         return _best(question(gang, pods, {}, class_of=scene.view.class_of).gang, scene.snapshot, settings)
     except ValueError:
         return ""
-
-
-def events_of(api: Api, row: GangRow) -> list[EventLine]:
-    """The gang's newest Events, the latest first; none where they cannot be read."""
-    names = {row.name, row.id.partition("/")[2], *(member.name for member in row.members)}
-    try:
-        answer = api.json(
-            "GET", f"/apis/events.k8s.io/v1/namespaces/{row.namespace}/events", query={"limit": "500"}
-        )
-    except ApiError:
-        return []
-    lines = [
-        _line(item)
-        for item in answer.get("items") or ()
-        if (item.get("regarding") or {}).get("name") in names
-    ]
-    return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_EVENTS]
-
-
-def _line(item: dict[str, Any]) -> EventLine:
-    series = item.get("series") or {}
-    at = series.get("lastObservedTime") or item.get("eventTime") or item.get("deprecatedLastTimestamp")
-    return EventLine(
-        str(at or (item.get("metadata") or {}).get("creationTimestamp") or ""),
-        str(item.get("type", "")),
-        str(item.get("reason", "")),
-        str(item.get("note", "")),
-        int(series.get("count") or item.get("deprecatedCount") or 1),
-    )

@@ -16,7 +16,8 @@ from webhook.sweeper.decide.question import question
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.access import Access, CurrentViewer
-from webhook.ui.detail import Detail, detail, events_of, find
+from webhook.ui.detail import Detail, detail, find
+from webhook.ui.events import Events
 from webhook.ui.gangs import GangRow
 from webhook.ui.kept import Kept
 from webhook.ui.live import Live, Scene
@@ -61,6 +62,7 @@ class Pages:
     def __init__(self, dependencies: PageDependencies) -> None:
         self._of = dependencies
         self._streams = _Streams()
+        self._events = Events(dependencies.api)
         self._thinking = threading.Lock()
         self._details: Kept[tuple[str, Rights], Detail] = Kept(MOST_DETAILS)
 
@@ -129,7 +131,8 @@ class Pages:
                 found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
             self._details.put(scene.version, (row.id, seen.rights), found)
         if seen.may_see_events(row.namespace):
-            found = msgspec.structs.replace(found, events=events_of(self._of.api, row))
+            events = self._events.of(row)
+            found = msgspec.structs.replace(found, events=events.lines, events_missing=events.missing)
         return as_json(found)
 
     def history(self) -> Response:

@@ -52,7 +52,7 @@ export function drawGang(detail) {
     el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     el("details", { open: open[0] ?? false }, el("summary", { "data-focus": "plan" }, `Plan: ${gang.members.length} pods`),
       el("ul", {}, ...gang.members.map((each) => el("li", {}, `${each.rank ?? "-"}  ${each.name}: ${each.node || "waits"}`)))),
-    el("details", { open: open[1] ?? false }, el("summary", { "data-focus": "events" }, `Events: ${detail.events.length}`),
+    el("details", { open: open[1] ?? false }, el("summary", { "data-focus": "events" }, `Events: ${detail.events.length}${detail.eventsMissing ? ` (${detail.eventsMissing})` : ""}`),
       el("ul", {}, ...detail.events.map((each) => el("li", {}, `${each.at} ${each.type} ${each.reason} (${each.count}): ${each.note}`)))),
   ]);
 }

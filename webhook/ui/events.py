@@ -1,0 +1,112 @@
+"""The Events of a gang: read once for all viewers, and a bounded number of them."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from webhook.kube.client import Api, ApiError
+from webhook.ui.gangs import GangRow
+from webhook.ui.picture import Shown
+
+MOST_EVENTS: Final = 50
+"""Of one gang, the newest."""
+
+PAGE: Final = 500
+PAGES: Final = 10
+"""Read of one namespace; of one with more, only Events of the gang's owner, Placement and first pod."""
+
+KEPT_SECONDS: Final = 10.0
+MOST_NAMESPACES: Final = 50
+
+
+class EventLine(Shown, frozen=True):
+    """An Event of the gang's owner, its pods or its Placement. at: RFC 3339."""
+
+    at: str
+    type: str
+    reason: str
+    note: str
+    count: int = 1
+
+
+class Told(NamedTuple):
+    """The lines, the latest first, and what is missing among them, "" if nothing is."""
+
+    lines: list[EventLine]
+    missing: str = ""
+
+
+Lines = dict[str, list[EventLine]]
+"""By the name of what an Event is about."""
+
+
+class Events:
+    """Reads Events and keeps them for KEPT_SECONDS. Safe for many threads."""
+
+    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+        """api: asked with this process's own rights."""
+        self._api = api
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], tuple[float, Lines | None]] = OrderedDict()
+
+    def of(self, row: GangRow) -> Told:
+        """The gang's newest Events; none where they cannot be read, which is said."""
+        placement = row.id.partition("/")[2]
+        names = list(dict.fromkeys([row.name, placement, *(member.name for member in row.members)]))
+        missing = ""
+        try:
+            found = self._of(row.namespace)
+            if found is None:
+                names = names[:3]
+                missing = f"its namespace has more than {PAGE * PAGES}: only those of {', '.join(names)}"
+                parts = [self._of(row.namespace, name) or {} for name in names]
+                found = {name: lines for part in parts for name, lines in part.items()}
+        except ApiError as error:
+            return Told([], f"they cannot be read: {error}")
+        lines = [line for name in names for line in found.get(name, ())]
+        return Told(sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_EVENTS], missing)
+
+    def _of(self, namespace: str, name: str = "") -> Lines | None:
+        """Those of a namespace, or about one object, None if there are too many. Raises ApiError."""
+        question, now = (namespace, name), self._clock()
+        with self._lock:
+            known = self._known.get(question)
+        if known is not None and now - known[0] < KEPT_SECONDS:
+            return known[1]
+        found = self._read(namespace, name)
+        with self._lock:
+            self._known[question] = now, found
+            self._known.move_to_end(question)
+            while len(self._known) > MOST_NAMESPACES:
+                self._known.popitem(last=False)
+        return found
+
+    def _read(self, namespace: str, name: str) -> Lines | None:
+        query = {"limit": str(PAGE)} | ({"fieldSelector": f"regarding.name={name}"} if name else {})
+        found: Lines = {}
+        for _ in range(PAGES):
+            answer = self._api.json(
+                "GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", query=query
+            )
+            for item in answer.get("items") or ():
+                about = str((item.get("regarding") or {}).get("name") or "")
+                found.setdefault(about, []).append(_line(item))
+            query["continue"] = str((answer.get("metadata") or {}).get("continue") or "")
+            if not query["continue"]:
+                return found
+        return found if name else None
+
+
+def _line(item: dict[str, Any]) -> EventLine:
+    series = item.get("series") or {}
+    at = series.get("lastObservedTime") or item.get("eventTime") or item.get("deprecatedLastTimestamp")
+    return EventLine(
+        str(at or (item.get("metadata") or {}).get("creationTimestamp") or ""),
+        str(item.get("type", "")),
+        str(item.get("reason", "")),
+        str(item.get("note", "")),
+        int(series.get("count") or item.get("deprecatedCount") or 1),
+    )
