@@ -3,8 +3,11 @@
 import logging
 from typing import Any
 
+from flask import request
+
 from tests.ui.scenes import cluster_of, page_of, scene_of
 from tests.ui.test_rights import MINE, Granted
+from webhook.ui.rights import Viewer
 from webhook.ui.serve import PageServer, options
 
 
@@ -12,7 +15,14 @@ def tell(arbiter: Any) -> None:
     print(arbiter.LISTENERS[0].sock.getsockname()[1], flush=True)
 
 
+class Named(Granted):
+    """Viewers who say their names."""
+
+    def viewer(self) -> Viewer:
+        return Viewer(request.headers.get("X-Name", "somebody"))
+
+
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    app = page_of(scene_of(cluster_of([])), Granted(MINE)).application
+    app = page_of(scene_of(cluster_of([])), Named(MINE)).application
     PageServer({**options("127.0.0.1:0"), "when_ready": tell}, lambda: app).run()

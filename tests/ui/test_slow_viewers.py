@@ -17,7 +17,7 @@ HEADERS = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: "
 FORM = b"Content-Type: application/x-www-form-urlencoded"
 BODY = b"POST /login HTTP/1.1\r\nHost: a\r\n" + FORM + b"\r\nContent-Length: 99\r\n\r\na"
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
-STREAM = b"GET /api/changes HTTP/1.1\r\nHost: a\r\n\r\n"
+STREAM = b"GET /api/changes HTTP/1.1\r\nHost: a\r\nX-Name: %d\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(por
 
 def test_streams_go_on_where_slow_clients_want_all_threads(port: int) -> None:
     with contextlib.ExitStack() as stack:
-        streams = [connected(stack, port, STREAM) for _ in range(MOST_STREAMS)]
+        streams = [connected(stack, port, STREAM % viewer) for viewer in range(MOST_STREAMS)]
         for stream in streams:
             assert stream.recv(1000).startswith(b"HTTP/1.1 200")
         for _ in range(2 * THREADS):
