@@ -1,0 +1,88 @@
+"""`topogate logs` and `exec` reach real containers."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.local import node
+from hack.local.cluster import Cluster
+from tests.node.conftest import clean_real
+from tests.support import create_namespace
+
+SAY = 'echo "started $JOB_COMPLETION_INDEX"; exec sleep 1000'
+
+
+class Person:
+    """Who types commands about one Job of two workers."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.namespace = create_namespace(cluster)
+        self._cluster = cluster
+        kubectl = folder / "kubectl"
+        kubectl.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.programs.commands["kubectl"])} "$@"\n')
+        kubectl.chmod(0o700)
+        self._path = str(folder)
+
+    def types(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command, *rest = words
+        connection = ("--kubeconfig", str(self._cluster.kubeconfig), "-n", self.namespace)
+        return subprocess.run(
+            [sys.executable, "-m", "webhook.cli.main", command, *connection, *rest],
+            input=stdin, env={"PATH": self._path, "HOME": self._path}, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+
+    def starts_a_job(self) -> None:
+        container = {
+            "name": "c", "image": "topogate.local/busybox:1", "imagePullPolicy": "Never",
+            "command": ["sh", "-c", SAY],
+        }  # fmt: skip
+        pod = {
+            "nodeSelector": {node.REAL_LABEL: ""}, "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0, "containers": [container],
+        }  # fmt: skip
+        spec = {"completionMode": "Indexed", "parallelism": 2, "completions": 2, "template": {"spec": pod}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
+        self._cluster.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(job))
+        self._cluster.kubectl(
+            "wait", "-n", self.namespace, "--for=jsonpath={.status.ready}=2", "job/train", "--timeout=60s"
+        )
+
+
+@pytest.fixture(scope="module")
+def person(real_control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    clean_real(real_control_plane)
+    made = Person(real_control_plane, tmp_path_factory.mktemp("bin"))
+    made.starts_a_job()
+    yield made
+    clean_real(real_control_plane)
+
+
+def test_the_logs_of_all_workers_stand_behind_their_ranks(person: Person) -> None:
+    assert person.types("logs", "job/train").stdout == "[0] started 0\n[1] started 1\n"
+    assert person.types("logs", "train", "--rank", "1").stdout.endswith("started 1\n")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_exec_runs_a_command_in_the_worker_of_a_rank_and_ends_with_its_status(
+    person: Person, rank: int
+) -> None:
+    found = person.types(
+        "exec", "train", "--rank", str(rank), "--", "sh", "-c", "echo $JOB_COMPLETION_INDEX; exit 7"
+    )
+    assert (found.stdout, found.returncode) == (f"{rank}\n", 7)
+
+
+def test_exec_without_a_command_is_a_shell(person: Person) -> None:
+    assert person.types("exec", "train", stdin="echo one; echo two\n").stdout == "one\ntwo\n"
+
+
+def test_a_worker_that_there_is_not_is_a_sentence(person: Person) -> None:
+    found = person.types("exec", "train", "--rank", "5", "--", "true")
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr == "topogate exec: train has no worker of rank 5; it is Running\n"
