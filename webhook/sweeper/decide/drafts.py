@@ -14,6 +14,7 @@ from webhook.sweeper.decide.holders import held_off, holders
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Reservations
 from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.decide.timestamps import Timestamps
@@ -30,6 +31,7 @@ class Drafts:
         avoided: Avoided,
         reservations: Reservations,
         kept_nodes: KeptNodes,
+        replacing: Replacing,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """now_ns: the time of day, for gas-ts."""
@@ -37,6 +39,7 @@ class Drafts:
         self._avoided = avoided
         self._reservations = reservations
         self._kept_nodes = kept_nodes
+        self._replacing = replacing
         self._now_ns = now_ns
         self._timestamps = Timestamps()
 
@@ -89,7 +92,9 @@ class Drafts:
         if not companions:
             return Beside()
         view, options = now.view, self._settings.options
-        holding = holders(gang, companions, view, now.rank, self._reservations, self._kept_nodes)
+        holding = holders(
+            gang, companions, view, now.rank, self._reservations, self._kept_nodes, self._replacing
+        )
         avoid = self._avoided.of(gang.key, gang.maker) | held_off(holding)
         snapshot = now.snapshot.assume(answer, asked.gang)
         return beside(

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations
-from webhook.sweeper.decide.urgency import replaces
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 
@@ -17,14 +17,15 @@ def holders(
     rank: Mapping[GangKey, int],
     reservations: Reservations,
     kept: KeptNodes,
+    replacing: Replacing,
 ) -> dict[str, Held]:
     """Name of each holder -> what it holds. rank: each gang's place in the order of urgency.
 
     A gang whose pods fill up what it had goes there whoever holds it since.
     """
-    if replaces(gang, view):
-        return {}
     waiting = list(waiting)
+    if replacing.fills_up(gang, waiting, view):
+        return {}
     reserved = reservations.before(rank, gang, waiting)
     return {str(key): held for key, held in reserved.items()} | kept.before(gang, waiting)
 

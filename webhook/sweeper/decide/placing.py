@@ -25,6 +25,7 @@ from webhook.sweeper.decide.holders import held_off, holders
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Reservations, told
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round, Said, joined
@@ -68,7 +69,8 @@ class Placer:
         rest = Rest(clock)
         self.reservations = Reservations(settings, clock, rest=rest)
         self.kept_nodes = KeptNodes(settings, clock, rest=rest)
-        self._drafts = Drafts(settings, avoided, self.reservations, self.kept_nodes, now_ns)
+        self._replacing = Replacing()
+        self._drafts = Drafts(settings, avoided, self.reservations, self.kept_nodes, self._replacing, now_ns)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None
         self._last: Round | None = None
@@ -77,6 +79,7 @@ class Placer:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
         self._completion.saw(gangs)
         self._memory = {gang.key: self._memory.get(gang.key) or Memory() for gang in gangs}
+        self._replacing.saw(view)
         self.kept_nodes.saw(view, self.reservations.nodes)
         self.reservations.keep_only(self._memory.keys(), self.kept_nodes.nodes)
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
@@ -197,7 +200,8 @@ class Placer:
         self, gang: PodGang, waiting: Sequence[Pod], companions: Sequence[Pod], now: Round
     ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
-        holding = holders(gang, waiting, now.view, now.rank, self.reservations, self.kept_nodes)
+        kept, replacing = self.kept_nodes, self._replacing
+        holding = holders(gang, waiting, now.view, now.rank, self.reservations, kept, replacing)
         refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding)
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)

@@ -64,11 +64,3 @@ def held_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:
     """The gates of others on these pods: quota, another controller."""
     names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
     return sorted(name for name in names if not name.startswith(prefix))
-
-
-def replaces(gang: PodGang, view: View) -> bool:
-    """Whether the waiting pods only fill up what the gang had: its own nodes may be held by others since."""
-    placement = view.placements.get(gang.key.placement_key)
-    if placement is None or not gang.released:
-        return False
-    return len(gang.pods) <= max(placement.spec.size, len(placement.spec.pods))

@@ -1,0 +1,74 @@
+"""Whether pods that wait take the place of pods that their gang has lost, asking for what those asked for."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View, identity
+
+Amounts = tuple[tuple[tuple[str, str | int | float], ...], ...]
+"""Requests and limits of each container, as they are written: a controller writes the same each time."""
+
+
+class _Had(NamedTuple):
+    plan: Placement
+    asked: Counter[Amounts]
+
+
+class Replacing:
+    """Remembers what the pods of each plan ask for, for when they are gone.
+
+    Without that memory, all of a gang is taken to have asked for what those ask that are left, if these are
+    alike.
+    """
+
+    def __init__(self) -> None:
+        self._had: dict[str, _Had] = {}
+
+    def saw(self, view: View) -> None:
+        """Take in the plans that have changed. Pods of theirs that are gone since are not forgotten."""
+        known = {key: had for key, had in self._had.items() if key in view.placements}
+        changed = {
+            key: plan
+            for key, plan in view.placements.items()
+            if plan.spec.pods and (key not in known or known[key].plan is not plan)
+        }
+        named = {(plan.metadata.namespace, each.uid) for plan in changed.values() for each in plan.spec.pods}
+        found = (pod for pod in (*view.gated, *view.others) if identity(pod) in named) if named else ()
+        asked = {identity(pod): _amounts(pod) for pod in found}
+        for key, plan in changed.items():
+            ids = ((plan.metadata.namespace, each.uid) for each in plan.spec.pods)
+            there = Counter(asked[each] for each in ids if each in asked)
+            before = known.get(key)
+            if before is not None and there.total() < before.asked.total():
+                there = before.asked
+            known[key] = _Had(plan, there)
+        self._had = known
+
+    def fills_up(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
+        """Whether the waiting pods only fill up what the gang had: others may hold its own nodes since."""
+        plan = view.placements.get(gang.key.placement_key)
+        had = self._had.get(gang.key.placement_key)
+        if plan is None or had is None or not gang.released:
+            return False
+        size = max(plan.spec.size, len(plan.spec.pods))
+        if len(gang.pods) > size:
+            return False
+        asked: Mapping[Amounts, int] = had.asked
+        if len(had.asked) == 1 and had.asked.total() < size:
+            asked = dict.fromkeys(had.asked, size)
+        named = {each.uid for each in plan.spec.pods}
+        there = Counter(_amounts(pod) for pod in gang.released if pod.metadata.uid in named)
+        wanted = Counter(_amounts(pod) for pod in waiting)
+        return all(there[each] + number <= asked.get(each, 0) for each, number in wanted.items())
+
+
+def _amounts(pod: Pod) -> Amounts:
+    return tuple(
+        tuple(sorted(amounts.items()))
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for amounts in (container.resources.requests, container.resources.limits)
+    )
