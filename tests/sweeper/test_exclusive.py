@@ -194,6 +194,47 @@ def test_groups_of_leader_worker_sets_shun_those_of_their_own_namespace(
     assert placed(racks(3, pods=pods)) == expected
 
 
+SHUNNING = {"key": "jobset.sigs.k8s.io/job-key", "operator": "Exists"}
+
+
+def of_set(name: str, job: str, namespace: str, *, node: str = "", has_affinity: bool) -> Pod:
+    """A pod of an exclusive Job over racks, with or without the affinity of its leader."""
+    labels = {marks.JOBSET_NAME_LABEL: "set", marks.JOB_NAME_LABEL: job, "jobset.sigs.k8s.io/job-key": job}
+    annotations = {marks.JOBSET_EXCLUSIVE: "rack", keys.GANG_SIZE_ANNOTATION: "1"}
+    metadata = {"namespace": namespace, "labels": labels, "annotations": annotations}
+    own = {"key": SHUNNING["key"], "operator": "NotIn", "values": [job]}
+    term = {
+        "topologyKey": "rack",
+        "labelSelector": {"matchExpressions": [SHUNNING, own]},
+        "namespaceSelector": {},
+    }
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spec: dict[str, Any] = {"affinity": anti} if has_affinity else {}
+    return gpu_pod(name, node=node, metadata=metadata, **spec)
+
+
+def bare(name: str, node: str) -> Pod:
+    metadata = {"namespace": "theirs", "annotations": {marks.JOBSET_EXCLUSIVE: "rack"}}
+    return gpu_pod(name, gpus=0, node=node, metadata=metadata)
+
+
+@pytest.mark.parametrize("has_affinity", [True, False])
+def test_an_annotation_alone_takes_no_domain_from_another_namespace(has_affinity: bool) -> None:
+    mine = of_set("mine", "a", "ns", has_affinity=has_affinity)
+    assert placed(racks(2, pods=(bare("theirs", "n0"), mine))) == {"mine": "r0"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "expected"),
+    [(True, True, {}), (True, False, {}), (False, True, {}), (False, False, {"mine": "r0"})],
+)
+def test_jobs_of_jobsets_of_two_namespaces_shun_each_other_where_either_s_affinity_says_so(
+    theirs: bool, mine: bool, expected: dict[str, str]
+) -> None:
+    there = of_set("theirs", "b", "theirs", node="n0", has_affinity=theirs)
+    assert placed(racks(2, pods=(there, of_set("mine", "a", "ns", has_affinity=mine)))) == expected
+
+
 def test_nodes_without_the_label_are_in_no_domain() -> None:
     assert placed(racks(3, key="other", pods=(member("a0", "a"), member("a1", "a")))) == {}
 

@@ -46,8 +46,8 @@ class AntiAffinityTerm:
         return all(label_holds(requirement, labels) for requirement in self.requirements)
 
 
-def terms_of(pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
-    """The required anti-affinity of a pod, as far as it is over nodes.
+def terms_of(pod: objects.Pod, over: str = keys.HOSTNAME_LABEL) -> tuple[AntiAffinityTerm, ...]:
+    """The required anti-affinity of a pod, as far as it is over nodes, or over domains by another label.
 
     What exceeds MOST_PARTS is one term that repels all pods of the namespaces which those terms are about:
     more than was meant, and no more than a single term may say.
@@ -60,7 +60,7 @@ def terms_of(pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
     beyond: list[frozenset[str] | None] = []
     for each in affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution:
         # A term without a selector selects no pod.
-        if each.topology_key != keys.HOSTNAME_LABEL or each.label_selector is None:
+        if each.topology_key != over or each.label_selector is None:
             continue
         namespaces = _namespaces(each, own)
         size = _size(each.label_selector) * max(1, len(namespaces or ()))

@@ -3,7 +3,9 @@
 JobSet and LeaderWorkerSet ask for it by an annotation that names a node label, and have their own webhooks
 write affinity and node selectors that say the same to kube-scheduler, which knows domains by the label's
 value alone. Whose domains count as taken follows those rules: of JobSets all, of LeaderWorkerSets those of
-the same namespace.
+the same namespace. The annotation alone, which anybody may write, is believed within its namespace; a domain
+is another namespace's only if the affinity of either says so to kube-scheduler as well, as what a JobSet
+makes does.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +14,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Topology
+from webhook.scheduling.antiaffinity import terms_of
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.replicas import beside_replicas
 from webhook.sweeper.observe.gangs import PodGang
@@ -21,6 +24,9 @@ from webhook.workloads import marks
 
 _TRIED: Final = 64
 """Domains of a label that is no level which are tried in a pass."""
+
+_ASKED: Final = 8
+"""Members of a gang, and terms of theirs, by which it is told whom they may not share a domain with."""
 
 _NAMED: Final = 3
 """Domains that a sentence names."""
@@ -56,10 +62,11 @@ def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology
     key = rule[2]
     own = {pod.metadata.uid for pod in gang.pods}
     here = {_value(view, node, key) for node in view.placed_on(gang.pods).values()} - {""}
+    shunned = _Shunned(gang, key)
     taken = {
         _value(view, node, key)
         for pod, node in _placed(view, plans)
-        if pod.metadata.uid not in own and _rule(pod) == rule
+        if pod.metadata.uid not in own and _rule(pod) == rule and pod in shunned
     }
     domains: dict[str, set[str]] = {}
     for name in view.nodes:
@@ -88,6 +95,29 @@ def _placed(view: View, plans: Iterable[NewPlan]) -> Iterator[tuple[Pod, str]]:
     yield from ((pod, nodes[pod.metadata.uid]) for pod in pods if pod.metadata.uid in nodes)
     for plan in plans:
         yield from ((plan.pods[entry.uid], entry.node) for entry in plan.entries if entry.node)
+
+
+class _Shunned:
+    """With whom an exclusive gang shares no domain: by what both say, or by what kube-scheduler heeds."""
+
+    def __init__(self, gang: PodGang, over: str) -> None:
+        self._namespace = gang.key.namespace
+        self._over = over
+        # They say the same of other Jobs, all but the leader's terms; but their authors write what they like.
+        self._like = gang.gated[:_ASKED]
+        terms = {term.name: term for pod in gang.gated for term in terms_of(pod, over)}
+        self._terms = list(terms.values())[:_ASKED]
+
+    def __contains__(self, pod: Pod) -> bool:
+        metadata = pod.metadata
+        if metadata.namespace == self._namespace:
+            return True
+        if any(term.repels(metadata.namespace, metadata.labels) for term in self._terms):
+            return True
+        theirs = terms_of(pod, self._over)
+        return any(
+            term.repels(self._namespace, mine.metadata.labels) for mine in self._like for term in theirs
+        )
 
 
 def _rule(pod: Pod) -> Rule | None:
