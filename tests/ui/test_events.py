@@ -10,7 +10,7 @@ from tests.support import create_namespace
 from tests.ui.scenes import cluster_of, scene_of, waiting_job
 from webhook.kube.client import Api, ApiError
 from webhook.ui import events as events_room
-from webhook.ui.events import KEPT_SECONDS, PAGE, PAGES, Events
+from webhook.ui.events import KEPT_SECONDS, PAGE, PAGES, GangEvents
 
 ROW = scene_of(cluster_of(waiting_job(2))).gangs[0]
 
@@ -45,8 +45,8 @@ def others(count: int) -> list[dict[str, Any]]:
     return [event(f"other-{number}", "n") for number in range(count)]
 
 
-def of(api: Any, clock: Any = lambda: 0.0) -> Events:
-    return Events(cast(Api, api), clock)
+def of(api: Any, clock: Any = lambda: 0.0) -> GangEvents:
+    return GangEvents(cast(Api, api), clock)
 
 
 def test_events_behind_many_others_are_found_the_latest_first() -> None:
@@ -102,6 +102,6 @@ def test_the_api_server_selects_events_by_what_they_are_about(
             "type": "Normal",
         }
         api.request("POST", f"/api/v1/namespaces/{namespace}/events", body=body)
-    told = Events(api).of(msgspec.structs.replace(ROW, namespace=namespace))
+    told = GangEvents(api).of(msgspec.structs.replace(ROW, namespace=namespace))
     assert [line.note for line in told.lines] == [f"about {ROW.name}"]
     assert told.missing

@@ -42,7 +42,7 @@ Lines = dict[str, list[EventLine]]
 """By the name of what an Event is about."""
 
 
-class Events:
+class GangEvents:
     """Reads Events and keeps them for KEPT_SECONDS. Safe for many threads."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:

@@ -17,7 +17,7 @@ from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.access import Access, CurrentViewer
 from webhook.ui.detail import Detail, detail, find
-from webhook.ui.events import Events
+from webhook.ui.events import GangEvents
 from webhook.ui.gangs import GangRow
 from webhook.ui.kept import Kept
 from webhook.ui.live import Live, Scene
@@ -62,7 +62,7 @@ class Pages:
     def __init__(self, dependencies: PageDependencies) -> None:
         self._of = dependencies
         self._streams = _Streams()
-        self._events = Events(dependencies.api)
+        self._events = GangEvents(dependencies.api)
         self._thinking = threading.Lock()
         self._details: Kept[tuple[str, Rights], Detail] = Kept(MOST_DETAILS)
 
