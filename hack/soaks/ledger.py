@@ -14,6 +14,7 @@ its victims. True at every moment is:
 6. Of a tenant whom nobody has a reason to disturb no pod is lost.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
+9. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -27,6 +28,7 @@ from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
 from hack.soaks.domains import Domains
+from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
@@ -66,6 +68,7 @@ class Ledger:
     kept: frozenset[str] = frozenset()
     losses: Losses = field(default_factory=Losses)
     domains: Domains = field(default_factory=Domains)
+    held: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
     bound: int = 0
@@ -86,6 +89,9 @@ class Ledger:
         """
         version = int(placement["metadata"]["resourceVersion"]) if in_order else 0
         spec = placement.get("spec", {})
+        if self.held is not None:
+            with self._lock:
+                self.held.plan(kind, placement)
         if kind == "DELETED":
             return
         with self._lock:
@@ -119,6 +125,12 @@ class Ledger:
                 self.bound += 1
                 self._judge_binding(pod, take, in_order=in_order)
             self._judge_node(node)
+
+    def look_at_held(self, *, anew: bool = False) -> None:
+        """Judge what is held now. anew: the sweeper or the API server has just died."""
+        if self.held is not None:
+            with self._lock:
+                (self.held.begin_anew if anew else self.held.look)()
 
     def _where(self, pod: Json) -> str:
         """The node on which it counts, "" for none; what was deleted before it was bound will never be."""
@@ -251,6 +263,8 @@ class LedgerReader(threading.Thread):
             there = {item["metadata"]["uid"] for item in answer["items"]}
             for uid in self._ledger.takes.keys() - there:
                 self._ledger.takes.pop(uid, None)
+        else:
+            self._ledger.look_at_held(anew=True)
         for item in answer["items"]:
             self._tell("ADDED", item, in_order=False)
         return str(answer["metadata"]["resourceVersion"])

@@ -27,6 +27,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
+from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, LedgerReader
 from hack.soaks.passes import long_steps
@@ -54,7 +55,8 @@ SETTINGS: Final = {
     "not_ready_seconds": 4,
     "rollback_seconds": 15,
     "reserve_seconds": 8,
-    "reserve_hold_seconds": 15,
+    "reserve_hold_seconds": 6,
+    "reserve_share": 0.5,
     "abandon_seconds": 20,
 }
 """Short, so that everything that takes patience in life happens within minutes."""
@@ -83,7 +85,9 @@ class Soak:
         self.api = cluster.api()
         self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
-        self.ledger = Ledger(frozenset({OURS, FOREIGN, HOSTILE}), hostile=frozenset({HOSTILE}))
+        self.held = bounds(SETTINGS, len(self.grid) + 1)
+        names = frozenset({OURS, FOREIGN, HOSTILE})
+        self.ledger = Ledger(names, hostile=frozenset({HOSTILE}), held=self.held)
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
@@ -110,6 +114,7 @@ class Soak:
             audit = self.cluster.log("audit").read_text().splitlines()
             return (
                 self.ledger.faults
+                + self.held.faults
                 + self.ledger.domains.faults
                 + self.ledger.losses.faults(audit)
                 + long_steps(self.sweepers)
@@ -150,8 +155,8 @@ class Soak:
         }
         actions: dict[str, Callable[[], None]] = {
             "disturb": self.trouble.something,
-            "restart": self.trouble.restart_api_server,
-            "kill": self.trouble.kill_leader,
+            "restart": self._restart,
+            "kill": self._kill,
             "say": self._say,
             "hostile": self.tenant.act,
         }
@@ -165,6 +170,7 @@ class Soak:
                     self._try(name, actions[name])
             self._try("undo", self.trouble.end_what_is_due)
             self._try("create", self.crowd.create)
+            self.ledger.look_at_held()
             if len(self.ledger.faults) > 20:
                 return
             time.sleep(0.1)
@@ -175,6 +181,14 @@ class Soak:
             action()
         except ApiError as error:
             self.done[f"refused: {name} {error.status}"] += 1
+
+    def _restart(self) -> None:
+        self.trouble.restart_api_server()
+        self.ledger.look_at_held(anew=True)
+
+    def _kill(self) -> None:
+        self.trouble.kill_leader()
+        self.ledger.look_at_held(anew=True)
 
     def _say(self) -> None:
         for fault in self.ledger.faults[self.told :]:
@@ -245,6 +259,7 @@ def main(argv: list[str] | None = None) -> int:
     ledger = soak.ledger
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
+    say(f"Gangs that wait held {soak.held.most_seen} nodes at most, of {soak.held.most} that they may.")
     say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
     return verdict(faults, seed)

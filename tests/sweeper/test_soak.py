@@ -4,6 +4,7 @@ The choices are the same in every run, so that a fault found here is met again; 
 """
 
 import json
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hack.local.cluster import Cluster
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
+from hack.soaks.held import Holdings
 from hack.soaks.ledger import GPUS, Ledger
 from hack.soaks.losses import SWEEPER, Losses
 from hack.soaks.passes import over
@@ -241,3 +243,67 @@ def test_a_step_that_takes_too_long_is_a_fault(seconds: list[float], faults: int
     families = text_string_to_metric_families(text)
     found = over(next(each for each in families if each.name == "topogate_pass_seconds"), "sweeper-1")
     assert [fault.split(" took")[0] for fault in found] == ["2 times sweeper-1"] * faults
+
+
+def holding(uid: str, *nodes: str, until: float = 1e9) -> dict[str, Any]:
+    """A Placement for whose gang these nodes are held."""
+    ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"metadata": {"uid": uid}, "status": {"held": list(nodes), "held_until": ends}}
+
+
+def observed(*moments: tuple[float, str, dict[str, Any]]) -> list[str]:
+    """What is found of Placements seen at these moments, if two nodes may be held, for 10 s each time."""
+    held = Holdings(2, 10.0, grace=5.0, clock=lambda: now)
+    for now, kind, placement in moments:  # noqa: B007
+        held.plan(kind, placement)
+    return held.faults
+
+
+A, B = holding("a", "n1", "n2"), holding("b", "n3")
+ONE, SAME = holding("a", "n1"), holding("b", "n1")
+NONE: dict[str, Any] = {"metadata": {"uid": "a"}, "status": {}}
+ADDED, LATER, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+@pytest.mark.parametrize(
+    ("moments", "fault"),
+    [
+        pytest.param([(0, ADDED, A), (20, LATER, A)], "", id="as much as may be"),
+        pytest.param([(0, ADDED, A), (0, ADDED, B), (6, LATER, B)], "hold 3 nodes", id="too many"),
+        pytest.param([(0, ADDED, A), (0, ADDED, B), (5, LATER, B)], "", id="for a moment"),
+        pytest.param([(0, ADDED, A), (1, ADDED, B), (2, DELETED, A), (9, LATER, B)], "", id="gone"),
+        pytest.param([(0, ADDED, A), (0, ADDED, holding("b", "n3", until=3)), (9, LATER, A)], "", id="over"),
+        pytest.param([(0, ADDED, ONE), (26, LATER, ONE)], "n1 is held for 26 s", id="for too long"),
+        pytest.param(
+            [(0, ADDED, ONE), (12, ADDED, SAME), (13, DELETED, ONE), (26, LATER, NONE)],
+            "n1 is held for 26 s",
+            id="by two in turn",
+        ),
+        pytest.param(
+            [(0, ADDED, ONE), (12, ADDED, SAME), (13, DELETED, ONE), (24, LATER, B), (30, LATER, B)],
+            "",
+            id="let go in the end",
+        ),
+    ],
+)
+def test_waiting_gangs_that_hold_too_much_or_too_long_are_a_fault(
+    moments: list[tuple[float, str, dict[str, Any]]], fault: str
+) -> None:
+    found = observed(*moments)
+    assert len(found) == bool(fault)
+    assert all(fault in each for each in found)
+
+
+def test_who_leads_anew_is_not_blamed_for_what_another_has_held() -> None:
+    held = Holdings(0, 10.0, grace=5.0, clock=lambda: now)
+    now = 0.0
+    held.plan("ADDED", ONE)
+    now = 4.0
+    held.begin_anew()
+    held.plan("MODIFIED", ONE)
+    now = 8.0
+    held.look()
+    assert held.faults == []
+    now = 10.0
+    held.look()
+    assert held.faults == ["waiting gangs hold 1 nodes, more than 0, for too long"]
