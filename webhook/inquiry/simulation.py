@@ -62,6 +62,9 @@ def _usage(pod: objects.Pod, file: Path) -> Usage:
 MOST_PODS: Final = 1_000_000
 """Of one manifest: a number with a zero too many is a mistake, not a wish."""
 
+VALUES_A_POD: Final = 50
+"""Times the most pods: what all pods may hold together, as a short text can ask for many large ones."""
+
 Waiting = tuple[str, int | None, objects.Pod]
 """Name, rank and body of a pod."""
 
@@ -75,16 +78,30 @@ def read_pods(
     """
     names: list[str] = []
     pods: list[Waiting] = []
+    counted: object = None
+    size = values = 0
     for document in found:
         metadata = document.get("metadata")
         namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
         for name, rank, template in pods_of(document, source):
+            if template is not counted:
+                counted, size = template, _values(template)
+            values += size
+            if values > VALUES_A_POD * most:
+                raise InputError(f"{source} makes pods with more than {VALUES_A_POD * most} values together")
             pod = documents.decoded(objects.Pod, defaults.defaulted(template, namespace), source)
             pods.append((name, rank, pod))
             if len(pods) > most:
                 raise InputError(f"{source} makes more than {most} pods")
         names.append(name_of(document))
     return next(iter(names), ""), pods
+
+
+def _values(document: object) -> int:
+    """How many values a document holds."""
+    if isinstance(document, dict):
+        return 1 + sum(map(_values, document.values()))
+    return 1 + sum(map(_values, document)) if isinstance(document, list) else 1
 
 
 def gang_of(name: str, pods: list[Waiting], rules: conflicts.Conflicts) -> Gang:
