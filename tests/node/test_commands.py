@@ -1,9 +1,10 @@
-"""`topogate logs` and `exec` reach real containers."""
+"""`topogate logs`, `exec` and `attach` reach real containers."""
 
 import json
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from hack.local.cluster import Cluster
 from tests.node.conftest import clean_real
 from tests.support import create_namespace
 
-SAY = 'echo "started $JOB_COMPLETION_INDEX"; exec sleep 1000'
+SAY = 'echo "started $JOB_COMPLETION_INDEX"; while read -r line; do echo "got $line"; done; exec sleep 1000'
+"""Of each worker: a line, then one for each line that is typed into it."""
 
 
 class Person:
@@ -26,21 +28,39 @@ class Person:
         kubectl = folder / "kubectl"
         kubectl.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.programs.commands["kubectl"])} "$@"\n')
         kubectl.chmod(0o700)
-        self._path = str(folder)
+        self._environment = {"PATH": str(folder), "HOME": str(folder)}
 
     def types(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command, *rest = words
-        connection = ("--kubeconfig", str(self._cluster.kubeconfig), "-n", self.namespace)
         return subprocess.run(
-            [sys.executable, "-m", "webhook.cli.main", command, *connection, *rest],
-            input=stdin, env={"PATH": self._path, "HOME": self._path}, capture_output=True, text=True,
+            self._command(words), input=stdin, env=self._environment, capture_output=True, text=True,
             timeout=60, check=False,
         )  # fmt: skip
+
+    def converses(self, *words: str, says: str) -> str:
+        """The first line that comes after a line was typed; the typist stays until then."""
+        with subprocess.Popen(
+            self._command(words), env=self._environment, text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            patience = threading.Timer(60, process.kill)
+            patience.start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(says)
+            process.stdin.flush()
+            heard = process.stdout.readline()
+            process.terminate()
+            patience.cancel()
+            return heard
+
+    def _command(self, words: tuple[str, ...]) -> list[str]:
+        connection = ("--kubeconfig", str(self._cluster.kubeconfig), "-n", self.namespace)
+        return [sys.executable, "-m", "webhook.cli.main", words[0], *connection, *words[1:]]
 
     def starts_a_job(self) -> None:
         container = {
             "name": "c", "image": "topogate.local/busybox:1", "imagePullPolicy": "Never",
-            "command": ["sh", "-c", SAY],
+            "command": ["sh", "-c", SAY], "stdin": True,
         }  # fmt: skip
         pod = {
             "nodeSelector": {node.REAL_LABEL: ""}, "restartPolicy": "Never",
@@ -80,6 +100,11 @@ def test_exec_runs_a_command_in_the_worker_of_a_rank_and_ends_with_its_status(
 
 def test_exec_without_a_command_is_a_shell(person: Person) -> None:
     assert person.types("exec", "train", stdin="echo one; echo two\n").stdout == "one\ntwo\n"
+
+
+def test_what_is_typed_after_attach_reaches_the_worker(person: Person) -> None:
+    assert person.converses("attach", "train", "--rank", "1", says="hello\n") == "got hello\n"
+    assert "[1] got hello" in person.types("logs", "train").stdout
 
 
 def test_a_worker_that_there_is_not_is_a_sentence(person: Person) -> None:
