@@ -17,8 +17,15 @@ from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from tests.scheduling.agreement import CLIENTS, decoded, register, steady, verdict
 from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, Drawn, draw
-from webhook.kube import annotated, objects
-from webhook.kube.storage import CLASSES, VOLUMES, PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.kube import objects
+from webhook.kube.storage import (
+    CLASSES,
+    SELECTED_NODE,
+    VOLUMES,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from webhook.placement import Snapshot, capacity
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
@@ -98,7 +105,7 @@ def verdicts(cluster: Cluster, namespace: str, drawn: dict[str, Drawn]) -> dict[
     def is_said() -> bool:
         path = f"/api/v1/namespaces/{namespace}"
         chosen = {
-            body["metadata"]["name"]: body["metadata"].get("annotations", {}).get(annotated.SELECTED_NODE)
+            body["metadata"]["name"]: body["metadata"].get("annotations", {}).get(SELECTED_NODE)
             for body in items(cluster, f"{path}/persistentvolumeclaims")
         }
         for pod in items(cluster, f"{path}/pods"):
@@ -119,7 +126,7 @@ def verdicts(cluster: Cluster, namespace: str, drawn: dict[str, Drawn]) -> dict[
 
 def _is_silent(drawn: Drawn, node: str) -> bool:
     annotations = [claim["metadata"].get("annotations") for claim in drawn.claims]
-    return any(each == {annotated.SELECTED_NODE: node} for each in annotations)
+    return any(each == {SELECTED_NODE: node} for each in annotations)
 
 
 @pytest.mark.usefixtures("storage_ends")

@@ -10,12 +10,6 @@ from labeler.contract import keys
 from webhook.kube import sharing
 from webhook.workloads import marks
 
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-CLASS_BEFORE_IT_WAS_A_FIELD: Final = "volume.beta.kubernetes.io/storage-class"
-CLAIMS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, CLASS_BEFORE_IT_WAS_A_FIELD})
-"""What Kubernetes' controllers write on claims and volumes (k8s.io/component-helpers, storage/volume)."""
-
 SHORT: Final = marks.ALL | {
     keys.INJECT_ANNOTATION,
     *keys.WISH_ANNOTATIONS,
@@ -27,7 +21,6 @@ SHORT: Final = marks.ALL | {
     keys.GAS_SINGLE_NUMA_ANNOTATION,
     keys.INITIAL_EVENTS_END,
     keys.MIRROR_POD_ANNOTATION,
-    *CLAIMS,
 }
 """Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
 
@@ -53,7 +46,7 @@ NAME_ANNOTATION: Final = 256
 SHORT_ANNOTATION: Final = 1024
 """Characters that are read of a wish to us: the name of a gang, a list of cards or containers."""
 
-LONG_ANNOTATION: Final = 16 * 1024
+LONG_ANNOTATION: Final = 15 * 1024
 """Characters that are read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
 
 OTHER_ANNOTATIONS: Final[dict[str, str]] = {"": ""}

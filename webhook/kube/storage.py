@@ -1,5 +1,9 @@
 """Claims, volumes and storage classes as narrow structs: what decides on which nodes a volume can be used."""
 
+from typing import Final
+
+from msgspec.structs import force_setattr
+
 from webhook.kube.affinity import LabelSelector, NodeSelector
 from webhook.kube.objects import Metadata, Resources
 from webhook.kube.struct import Quantities, Struct
@@ -7,6 +11,25 @@ from webhook.kube.struct import Quantities, Struct
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+CLASS_BEFORE_IT_WAS_A_FIELD: Final = "volume.beta.kubernetes.io/storage-class"
+_KEPT: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, CLASS_BEFORE_IT_WAS_A_FIELD})
+"""What Kubernetes' controllers write on claims (k8s.io/component-helpers, storage/volume)."""
+
+_LONGEST: Final = 253
+"""Of what they write: a name."""
+
+
+class ClaimMetadata(Metadata, frozen=True):
+    """A claim's metadata: of its annotations those that decide where its volume is."""
+
+    def __post_init__(self) -> None:
+        """Forget the other annotations, and those that cannot be a name."""
+        kept = {key: text for key, text in self.annotations.items() if key in _KEPT and len(text) <= _LONGEST}
+        force_setattr(self, "annotations", kept)
 
 
 class ClaimSpec(Struct, frozen=True):
@@ -29,7 +52,7 @@ class Phase(Struct, frozen=True):
 class PersistentVolumeClaim(Struct, frozen=True):
     """A claim."""
 
-    metadata: Metadata
+    metadata: ClaimMetadata
     spec: ClaimSpec = ClaimSpec()
     status: Phase = Phase()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from labeler.contract.quantities import QuantityError, parse
-from webhook.kube import annotated, objects
+from webhook.kube import objects, storage
 from webhook.kube.affinity import NodeSelector
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement.eligibility import NAME_FIELD, Requirement, Term, label_holds
@@ -67,7 +67,7 @@ class Storage:
         if not name:
             yield self._unbound(claim, what)
             return
-        if annotated.BIND_COMPLETED not in claim.metadata.annotations:
+        if storage.BIND_COMPLETED not in claim.metadata.annotations:
             raise _UnusableError(f"the {what} is not bound yet")
         bound = self.volumes.get(name)
         if bound is None:
@@ -99,7 +99,7 @@ class Storage:
             raise _UnusableError(f"the {what} is not bound: {why}")
         if found.volume_binding_mode != "WaitForFirstConsumer":
             raise _UnusableError(f'the {what} is not bound yet (StorageClass "{name}" binds at once)')
-        chosen = claim.metadata.annotations.get(annotated.SELECTED_NODE)
+        chosen = claim.metadata.annotations.get(storage.SELECTED_NODE)
         if chosen:
             return (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
         terms = [term for each in self._matching(claim) for term in _reachable(each)]
@@ -135,7 +135,7 @@ def claim_name(pod: objects.Pod, volume: objects.Volume) -> str:
 
 def class_name(claim: PersistentVolumeClaim) -> str:
     """The storage class that a claim names, "" for none. The old annotation wins, as in Kubernetes."""
-    old = claim.metadata.annotations.get(annotated.CLASS_BEFORE_IT_WAS_A_FIELD)
+    old = claim.metadata.annotations.get(storage.CLASS_BEFORE_IT_WAS_A_FIELD)
     return old if old is not None else claim.spec.storage_class_name or ""
 
 
