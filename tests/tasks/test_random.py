@@ -12,6 +12,7 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.tasks.at_work import Lives, Team, install, mortal
+from webhook.kube.client import ApiError
 from webhook.tasks import objects
 
 TASKS: Final = 40
@@ -46,7 +47,11 @@ class Dice:
                 self.team.api.request("DELETE", objects.path(self.team.namespace, name))
             case "delete job" if name in self.team.jobs():
                 path = objects.jobs_path(self.team.namespace, name)
-                self.team.api.request("DELETE", path, query={"propagationPolicy": "Background"})
+                try:
+                    self.team.api.request("DELETE", path, query={"propagationPolicy": "Background"})
+                except ApiError as error:
+                    if error.status != 404:  # the controller may have been quicker
+                        raise
 
     def _create(self) -> None:
         # Names come again, as those of tasks that have just been deleted.
