@@ -14,7 +14,7 @@ from hack.local.install_real import RealInstallation
 from labeler.contract import keys
 from labeler.contract.labels import decode_cards
 from tests.node.conftest import clean_real, look_inside, pods_of
-from tests.support import create_namespace, wait_for_pods
+from tests.support import create_namespace, delete_namespace, wait_for_pods
 
 CARDS = [PlayedCard(0), PlayedCard(1)]
 OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
@@ -22,7 +22,7 @@ OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 
 @pytest.fixture(scope="module")
 def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
-    """The default overlay, applied and ready, on a node with two cards."""
+    """The default overlay, applied and ready, on a node with two cards; it stays for those who add to it."""
     clean_real(real_control_plane)
     devices.plug(real_control_plane.namespaces, CARDS)
     installation = RealInstallation(real_control_plane)
@@ -30,7 +30,6 @@ def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
     installation.wait()
     yield real_control_plane
     devices.unplug(real_control_plane.namespaces, CARDS)
-    clean_real(real_control_plane)
 
 
 def test_every_program_runs_as_restricted_as_its_manifest_says(installed: Cluster) -> None:
@@ -114,6 +113,7 @@ def test_a_gang_runs_in_containers_while_the_leading_sweeper_is_killed(installed
         affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         (term,) = affinity["nodeSelectorTerms"]
         assert term["matchFields"][0]["values"] == [node.NAME]
+    delete_namespace(installed, namespace)
 
 
 def offer_gpus(cluster: Cluster) -> None:
