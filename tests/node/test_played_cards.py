@@ -212,7 +212,8 @@ def look(site: Site, namespace: str) -> dict[tuple[str, str], tuple[object, ...]
                 "exec", "-n", namespace, name, "-c", each["name"], "--",
                 "sh", "-c", "ls /dev/dri; env | grep ^ZE_; true",
             ).stdout  # fmt: skip
-            booked = held[f"{namespace}/{name}"][each["name"]]
+            listed = held[f"{namespace}/{name}"][each["name"]].items()
+            booked = {resource: sorted(devices) for resource, devices in listed}
             found[name, each["name"]] = (
                 pod["status"]["phase"], each["containerID"], each["restartCount"], inside, booked,
             )  # fmt: skip

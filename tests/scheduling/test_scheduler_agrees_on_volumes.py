@@ -16,11 +16,10 @@ import pytest
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from tests.scheduling.agreement import CLIENTS, decoded, register, steady, verdict
-from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, Drawn, draw
+from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, draw
 from webhook.kube import objects
 from webhook.kube.storage import (
     CLASSES,
-    SELECTED_NODE,
     VOLUMES,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -98,35 +97,25 @@ def wait_until_bound(cluster: Cluster, path: str) -> None:
     cluster.wait_for("volumes to be bound", is_done, 60)
 
 
-def verdicts(cluster: Cluster, namespace: str, drawn: dict[str, Drawn]) -> dict[str, bool]:
-    """Whether kube-scheduler found the node fit: it bound the pod, or asked for its volumes to be made."""
+def verdicts(cluster: Cluster, namespace: str, names: set[str]) -> dict[str, bool]:
+    """Whether kube-scheduler found the node fit: it bound the pod, or nominates the node meanwhile.
+
+    What it waits for may never come: nobody makes volumes here.
+    """
     found: dict[str, bool] = {}
 
     def is_said() -> bool:
-        path = f"/api/v1/namespaces/{namespace}"
-        chosen = {
-            body["metadata"]["name"]: body["metadata"].get("annotations", {}).get(SELECTED_NODE)
-            for body in items(cluster, f"{path}/persistentvolumeclaims")
-        }
-        for pod in items(cluster, f"{path}/pods"):
+        for pod in items(cluster, f"/api/v1/namespaces/{namespace}/pods"):
             node = pod["metadata"]["name"]
             said = verdict(pod)
-            asked = [claim for claim in drawn[node].claims if "annotations" not in claim["metadata"]]
-            if said is None and any(chosen.get(claim["metadata"]["name"]) == node for claim in asked):
+            if said is None and pod["status"].get("nominatedNodeName") == node:
                 said = True
             if said is not None:
-                found[node] = said
-        return silent | found.keys() == drawn.keys()
+                found.setdefault(node, said)
+        return found.keys() == names
 
-    # A pod whose volumes are all being made for this node already is waited for without a word.
-    silent = {node for node, each in drawn.items() if _is_silent(each, node)}
-    cluster.wait_for("a verdict on each pod", is_said, 240)
+    cluster.wait_for("a verdict on each pod", is_said, 120)
     return found
-
-
-def _is_silent(drawn: Drawn, node: str) -> bool:
-    annotations = [claim["metadata"].get("annotations") for claim in drawn.claims]
-    return any(each == {SELECTED_NODE: node} for each in annotations)
 
 
 @pytest.mark.usefixtures("storage_ends")
@@ -145,7 +134,7 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
     wait_until_bound(cluster, f"{path}/persistentvolumeclaims")
     storage = stored(cluster, items(cluster, f"{path}/persistentvolumeclaims"))
     create(cluster, ((f"{path}/pods", pod_body(name, each.names)) for name, each in drawn.items()))
-    said = verdicts(cluster, namespace, drawn)
+    said = verdicts(cluster, namespace, set(names))
     state = steady(cluster, set(names))
     nodes = [node_of(msgspec.convert(body, objects.Node)) for body in state.values()]
     snapshot = Snapshot.build(nodes, [])
@@ -159,5 +148,4 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
             wrong.append((name, reason, said[name], pods[name]["status"].get("conditions"), drawn[name]))
     assert not wrong, f"{len(wrong)} of {len(said)}: {wrong[:3]}"
     fit = sum(said.values())
-    assert len(said) > PAIRS * 9 // 10
     assert PAIRS // 5 < fit < PAIRS * 4 // 5, f"{fit} of {PAIRS} fit: the pairs do not tell enough"

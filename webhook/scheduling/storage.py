@@ -65,7 +65,7 @@ class Storage:
         claim, what = self._claim(pod, volume)
         name = claim.spec.volume_name
         if not name:
-            yield self._unbound(claim, what)
+            yield from self._unbound(claim, what)
             return
         if storage.BIND_COMPLETED not in claim.metadata.annotations:
             raise _UnusableError(f"the {what} is not bound yet")
@@ -90,7 +90,7 @@ class Storage:
             raise _UnusableError(f"the {what} has lost its PersistentVolume")
         return claim, what
 
-    def _unbound(self, claim: PersistentVolumeClaim, what: str) -> Alternatives:
+    def _unbound(self, claim: PersistentVolumeClaim, what: str) -> Iterator[Alternatives]:
         """Where a volume for the claim is free, or may be made."""
         name = class_name(claim)
         found = self.classes.get(name)
@@ -100,14 +100,14 @@ class Storage:
         if found.volume_binding_mode != "WaitForFirstConsumer":
             raise _UnusableError(f'the {what} is not bound yet (StorageClass "{name}" binds at once)')
         chosen = claim.metadata.annotations.get(storage.SELECTED_NODE)
-        if chosen:
-            return (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
-        terms = [term for each in self._matching(claim) for term in _reachable(each)]
+        if chosen:  # one is being made there already
+            yield (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
+        terms = [] if chosen else [term for each in self._matching(claim) for term in _reachable(each)]
         if found.provisioner != NOTHING_MADE:
             terms.extend(_allowed(found))
         elif not terms:
             raise _UnusableError(f'no PersistentVolume of StorageClass "{name}" is free for the {what}')
-        return _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
+        yield _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
 
     def _matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """The volumes that may be bound to a claim; one that is kept for it excludes all others."""
