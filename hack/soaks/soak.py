@@ -54,7 +54,7 @@ SETTINGS: Final = {
     "bind_seconds": 12,
     "not_ready_seconds": 4,
     "rollback_seconds": 15,
-    "reserve_seconds": 8,
+    "reserve_seconds": 3,
     "reserve_hold_seconds": 6,
     "reserve_share": 0.5,
     "abandon_seconds": 20,

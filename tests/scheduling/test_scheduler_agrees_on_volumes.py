@@ -30,8 +30,8 @@ from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 from webhook.scheduling.storage import Storage
 
-PAIRS = int(os.environ.get("TOPOGATE_VOLUME_PAIRS", "100"))
-"""400 agree as well; that takes minutes."""
+PAIRS = int(os.environ.get("TOPOGATE_VOLUME_PAIRS", "60"))
+"""More of them take minutes."""
 
 
 def node_body(dice: random.Random, name: str) -> Body:
