@@ -1,5 +1,6 @@
 """What controllers that make pods in stages will make: by their owners, and by the pods that are there."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.workloads.test_workloads import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.workloads.shape import MOST_PODS, Awaited, Part, PodTemplate, awaited, is_extended
 
 GPU = "nvidia.com/gpu"
@@ -205,22 +206,31 @@ def test_a_gang_of_too_many_pods_is_planned_by_those_that_are_there(count: int, 
     assert found.stage_is_whole is is_planned
 
 
-def test_a_pass_plans_a_bounded_number_of_pods_that_are_yet_to_be_made() -> None:
-    def jobset(name: str, count: int) -> OwnerSays:
+def leaders_of(counts: Mapping[str, int], namespace: Callable[[str], str]) -> list[PodGang]:
+    """Gangs of JobSets by name, whose leaders are there and whose workers, so many, are yet to be made."""
+
+    def jobset(count: int) -> OwnerSays:
         return OwnerSays(count + 1, True, (part("leader", 0, 0, 1), part("workers", 1, 1, count)))
 
+    pods = []
+    for name in counts:
+        labels = {**LABELS, "jobset.sigs.k8s.io/jobset-name": name}
+        metadata = {"labels": labels, "namespace": namespace(name)}
+        pods.append(decode(pod_json(name, **template()["spec"], metadata=metadata)))
+    return gather(pods, [], lambda key: jobset(counts[key.name]))
+
+
+def test_many_gangs_of_one_namespace_leave_the_large_one_of_another_its_plan() -> None:
+    counts = {"large": MOST_PODS - 1} | {f"small-{number}": 300 for number in range(100)}
+    gangs = leaders_of(counts, lambda name: "good" if name == "large" else "evil")
+    planned = {gang.key.name: len(gang.later) for gang in gangs}
+    assert planned["large"] == MOST_PODS - 1
+    assert sum(planned.values()) <= 20_000
+
+
+def test_a_pass_plans_a_bounded_number_of_pods_that_are_yet_to_be_made() -> None:
     counts = {"small": 10} | {f"large-{number}": MOST_PODS - 1 for number in range(6)}
-    pods = [
-        decode(
-            pod_json(
-                name,
-                **template()["spec"],
-                metadata={"labels": {**LABELS, "jobset.sigs.k8s.io/jobset-name": name}},
-            )
-        )
-        for name in counts
-    ]
-    gangs = gather(pods, [], lambda key: jobset(key.name, counts[key.name]))
+    gangs = leaders_of(counts, lambda _: "ns")
     planned = {gang.key.name: len(gang.later) for gang in gangs}
     assert planned["small"] == 10
     assert 3 * (MOST_PODS - 1) <= sum(planned.values()) <= 20_000

@@ -149,14 +149,21 @@ def gather(
 def _bounded(owners: dict[GangKey, OwnerSays]) -> dict[GangKey, OwnerSays]:
     """The same, where the gangs that will have the most pods are planned by those alone that are there.
 
-    Owners are made by anybody: one of many pods, or many of some, must not hold up a pass.
+    Owners are made by anybody: one of many pods, or many of some, must not hold up a pass, nor leave nothing
+    to the gangs of other namespaces. Those that have taken least come next.
     """
     counts = {key: count for key, owner in owners.items() if (count := pod_count(owner.shape))}
-    left = _MOST_LATER
+    taken: dict[str, int] = {}
+    turns: list[tuple[int, GangKey]] = []
     for key in sorted(counts, key=lambda each: (counts[each], each)):
-        left -= counts[key]
-        if left < 0 or counts[key] > MOST_PODS:
+        taken[key.namespace] = taken.get(key.namespace, 0) + counts[key]
+        turns.append((taken[key.namespace], key))
+    left = _MOST_LATER
+    for _, key in sorted(turns):
+        if counts[key] > min(left, MOST_PODS):
             owners[key] = replace(owners[key], shape=(), is_cut=True)
+        else:
+            left -= counts[key]
     return owners
 
 
