@@ -2,7 +2,8 @@
 
 1. CPU and requests a second of the webhook against a Flask app that does nothing, both under the same
    gunicorn, TLS, body and clients. CPU is the worker's own time from /proc, so the clients do not count.
-2. Pod creations a second through a real API server, in a namespace with and one without the webhook.
+2. Pod creations a second through a real API server: without admission, with a webhook that does nothing, with
+   ours, with the gate added in-process alone; and pods that are none of ours.
 
 Absolute figures belong to the machine; only the ratios are meant to be compared.
 """
@@ -12,6 +13,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -24,10 +26,10 @@ from typing import Final
 
 from flask import Flask, Response, request
 
+from hack.comparing import creations
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.admission.harness import HOSTS, Webhook, create, delete_pods, gpu_pod, install, install_classes
-from tests.support import create_namespace
+from tests.admission.harness import HOSTS, Webhook, gpu_pod, install_classes
 from webhook.admission import certificates, serve
 
 CONNECTIONS: Final = 8
@@ -40,18 +42,16 @@ class NoOpServer(serve.Server):
     def load(self) -> Flask:
         super().load()  # the same threads in the background
         app = Flask("no-op", static_folder=None)
-        answer = json.dumps(
-            {
-                "apiVersion": "admission.k8s.io/v1",
-                "kind": "AdmissionReview",
-                "response": {"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": True},
-            }
-        ).encode()
+        find_uid = re.compile(rb'"uid":\s*"([^"]+)"')  # the request's own is the first of a review
+        answer = (
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",'
+            b'"response":{"uid":"%s","allowed":true}}'
+        )
 
         @app.post("/mutate")
         def mutate() -> Response:
-            request.get_data(cache=False)
-            return Response(answer, content_type="application/json")
+            uid = find_uid.search(request.get_data(cache=False))
+            return Response(answer % (uid[1] if uid else b""), content_type="application/json")
 
         @app.get("/readyz")
         def readyz() -> Response:
@@ -209,49 +209,14 @@ def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float)
     return statistics.median(ratios)
 
 
-def compare_creations(cluster: Cluster, folder: Path, rounds: int, pods: int) -> float:
-    """Create pods with and without the webhook in turns; returns the ratio of the medians."""
-    found: dict[str, list[float]] = {"without": [], "with": []}
-    paused = ("kube-scheduler", "kube-controller-manager", "kwok")
-    with started(Webhook, cluster, folder / "cluster") as webhook:
-        install(cluster, webhook, failurePolicy="Fail", timeoutSeconds=10)
-        opted = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
-        namespaces = {"without": create_namespace(cluster), "with": create_namespace(cluster, opted)}
-        with contextlib.ExitStack() as stack:
-            for program in paused:
-                stack.enter_context(cluster.paused(program))
-            for namespace in namespaces.values():
-                creations(cluster, namespace, 100)  # warm up
-            for _ in range(rounds):
-                for name, namespace in namespaces.items():
-                    found[name].append(creations(cluster, namespace, pods))
+def compare_creations(cluster: Cluster, folder: Path, rounds: int, pods: int) -> None:
+    """Create pods under each kind of admission in turns."""
+    with started(NoOp, cluster, folder / "noop") as noop, started(Webhook, cluster, folder / "own") as own:
+        servers = {creations.NO_OP: noop, creations.OURS: own}
+        found = creations.compare(cluster, servers, rounds, pods, CONNECTIONS)
     print(f"\n2. Pods through a real API server: {CONNECTIONS} clients, {rounds} rounds of {pods} in turns,")
     print("   scheduler, controllers and kwok held still, everything on the same cores")
-    for name, rates in found.items():
-        print(f"   {name:8} the webhook: {_spread(rates)} pods/s")
-    ratios = [a / b for a, b in zip(found["with"], found["without"], strict=True)]
-    print(f"   with / without: {_spread(ratios, 2)}")
-    return statistics.median(ratios)
-
-
-def creations(cluster: Cluster, namespace: str, count: int) -> float:
-    """Create so many pods from several threads; returns pods a second."""
-    api = cluster.api()
-    share = count // CONNECTIONS
-
-    def work() -> None:
-        for _ in range(share):
-            create(api, namespace, gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"}))
-
-    threads = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
-    started_at = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    rate = share * CONNECTIONS / (time.perf_counter() - started_at)
-    delete_pods(api, namespace)
-    return rate
+    print("\n".join(creations.told(found)))
 
 
 def _spread(values: list[float], digits: int = 0) -> str:
