@@ -5,6 +5,7 @@ from typing import Any
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import wait_for_pods
 from tests.sweeper.mortal import MortalApi, living
 from webhook.kube.client import Api
 from webhook.policy.values import Policy
@@ -49,6 +50,14 @@ def create_job(api: Api, namespace: str, name: str, count: int, body: dict[str, 
         "spec": {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod},
     }
     api.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=job)
+
+
+def create_large_behind_blocker(two_nodes: Cluster, namespace: str) -> None:
+    """Make the gang "large", which needs both nodes, once the pod "blocker" has one of them."""
+    api = two_nodes.api()
+    create_pod(api, namespace, "blocker", template(8, gated=False))
+    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "blocker", 1), "the pod in the way")
+    create_job(api, namespace, "large", 2, template(8))
 
 
 def sweep(

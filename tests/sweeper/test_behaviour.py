@@ -14,6 +14,7 @@ from tests.support import delete, wait_for_pods
 from tests.sweeper.at_work import (
     Pods,
     create_job,
+    create_large_behind_blocker,
     create_pod,
     is_gated,
     named,
@@ -63,9 +64,7 @@ def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
-    create_pod(api, namespace, "blocker", template(8, gated=False))
-    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "blocker", 1), "the pod in the way")
-    create_job(api, namespace, "large", 2, template(8))
+    create_large_behind_blocker(two_nodes, namespace)
     settings = Settings(reserve_seconds=0)
     created: list[str] = []
 

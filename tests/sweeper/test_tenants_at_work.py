@@ -13,8 +13,18 @@ import yaml
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
 from labeler.contract import keys
-from tests.support import create_namespace, wait_for_pods
-from tests.sweeper.at_work import Pods, create_job, create_pod, is_gated, named, run_all, sweep, template
+from tests.support import create_namespace
+from tests.sweeper.at_work import (
+    Pods,
+    create_job,
+    create_large_behind_blocker,
+    create_pod,
+    is_gated,
+    named,
+    run_all,
+    sweep,
+    template,
+)
 from webhook.kube.client import Api
 from webhook.sweeper.settings import Settings
 
@@ -102,9 +112,7 @@ def test_who_is_kept_off_held_nodes_is_told_by_whom_and_gets_them_in_time(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
-    create_pod(api, namespace, "blocker", template(8, gated=False))
-    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "blocker", 1), "the pod in the way")
-    create_job(api, namespace, "large", 2, template(8))
+    create_large_behind_blocker(two_nodes, namespace)
     settings = Settings(reserve_seconds=0, reserve_hold_seconds=4, reserve_share=0.5)
 
     def is_held(_: Pods) -> bool:

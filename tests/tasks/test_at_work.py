@@ -53,26 +53,29 @@ def test_a_higher_priority_preempts_a_lower_one_which_then_waits(team: Team, liv
     ]
 
 
-def test_what_the_api_server_refuses_is_told_and_tried_again(team: Team, lives: Lives) -> None:
-    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+def allow_none(team: Team, lives: Lives, resource: str) -> str:
+    """A quota that allows none of something, once it is counted; returns its path."""
     path = f"/api/v1/namespaces/{team.namespace}/resourcequotas"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {resource: "0"}}}
     team.api.request("POST", path, body=quota)
     lives.until("the quota is counted", lambda: "status" in team.api.json("GET", f"{path}/none"))
+    return f"{path}/none"
+
+
+def test_what_the_api_server_refuses_is_told_and_tried_again(team: Team, lives: Lives) -> None:
+    quota = allow_none(team, lives, "count/jobs.batch")
     team.create("train", {})
 
     def is_refused() -> bool:
         return "exceeded quota" in team.tasks()["train"].get("status", {}).get("reason", "")
 
     lives.until("the refusal is told", is_refused)
-    team.api.request("DELETE", f"{path}/none")
+    team.api.request("DELETE", quota)
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
 def test_why_no_pod_can_be_made_is_told_until_one_can(team: Team, lives: Lives) -> None:
-    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}}
-    path = f"/api/v1/namespaces/{team.namespace}/resourcequotas"
-    team.api.request("POST", path, body=quota)
-    lives.until("the quota is counted", lambda: "status" in team.api.json("GET", f"{path}/none"))
+    quota = allow_none(team, lives, "requests.nvidia.com/gpu")
     team.create("train", {})
 
     def is_told() -> bool:
@@ -80,7 +83,7 @@ def test_why_no_pod_can_be_made_is_told_until_one_can(team: Team, lives: Lives) 
         return bool(reason.startswith("its pods cannot be made: forbidden: exceeded quota: none"))
 
     lives.until("the reason is told", is_told)
-    team.api.request("DELETE", f"{path}/none")
+    team.api.request("DELETE", quota)
     team.change("train", {"suspend": True})  # so that the Job controller does not rest for minutes
     lives.until("train is suspended", lambda: team.phase("train") == "Suspended")
     team.change("train", {"suspend": False})

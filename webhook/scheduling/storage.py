@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 from webhook.kube import objects, storage
 from webhook.kube.affinity import NodeSelector
@@ -22,7 +23,7 @@ from webhook.scheduling.convert import node_term
 
 NOTHING_MADE: Final = "kubernetes.io/no-provisioner"
 _ZONE_LABELS: Final = (
-    "topology.kubernetes.io/zone",
+    keys.ZONE_LABEL,
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",

@@ -5,7 +5,6 @@ is made again elsewhere, like any pod that is not bound in time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
 
 from labeler.contract import keys
 from webhook.kube import objects
@@ -52,9 +51,6 @@ def volume_note(pod: objects.Pod) -> str:
     )
 
 
-_ZONE: Final = "topology.kubernetes.io/zone"
-
-
 def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
     """The label keys over whose domain a rule of the pod was broken, by what kube-scheduler said of its node.
 
@@ -70,7 +66,7 @@ def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
     if "anti-affinity rules" in said:
         found.update(term.topology_key for term in _required(affinity.pod_anti_affinity))
     if pod.spec.volumes and ("volume" in said or "PersistentVolume" in said):
-        found.add(_ZONE)
+        found.add(keys.ZONE_LABEL)
     return frozenset(found - {keys.HOSTNAME_LABEL, ""})
 
 

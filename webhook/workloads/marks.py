@@ -14,17 +14,22 @@ from labeler.contract import keys
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 LEGACY_JOB_NAME_LABEL: Final = "job-name"
 JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+LEADER_WORKER_SET_NAME_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
+TRAINING_JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
+KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+COSCHEDULING_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+VOLCANO_GROUP_LABEL: Final = "scheduling.volcano.sh/group-name"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 
 GANG_LABELS: Final = (
     # (kind for people, key of the name, key of what tells two of that name apart)
     ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
-    ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-key"),
-    ("PodGroup", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-name"),
-    ("PodGroup", "scheduling.x-k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"),
-    ("PodGroup", "scheduling.volcano.sh/group-name", "scheduling.volcano.sh/group-name"),
+    ("LeaderWorkerSet", LEADER_WORKER_SET_NAME_LABEL, "leaderworkerset.sigs.k8s.io/group-key"),
+    ("PodGroup", KUEUE_GROUP_LABEL, KUEUE_GROUP_LABEL),
+    ("PodGroup", COSCHEDULING_GROUP_LABEL, COSCHEDULING_GROUP_LABEL),
+    ("PodGroup", VOLCANO_GROUP_LABEL, VOLCANO_GROUP_LABEL),
     ("PodGroup", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-name"),
-    ("TrainingJob", "training.kubeflow.org/job-name", "training.kubeflow.org/job-name"),
+    ("TrainingJob", TRAINING_JOB_NAME_LABEL, TRAINING_JOB_NAME_LABEL),
     ("RayCluster", "ray.io/cluster", "ray.io/cluster"),
     ("Job", JOB_NAME_LABEL, "batch.kubernetes.io/controller-uid"),
     ("Job", LEGACY_JOB_NAME_LABEL, "controller-uid"),
@@ -36,11 +41,11 @@ GANG_KEYS: Final = frozenset(key for _, *two in GANG_LABELS for key in two)
 
 COMPANION_LABELS: Final = (
     JOBSET_NAME_LABEL,
-    "leaderworkerset.sigs.k8s.io/name",
-    "training.kubeflow.org/job-name",
-    "kueue.x-k8s.io/pod-group-name",
-    "scheduling.x-k8s.io/pod-group",
-    "scheduling.volcano.sh/group-name",
+    LEADER_WORKER_SET_NAME_LABEL,
+    TRAINING_JOB_NAME_LABEL,
+    KUEUE_GROUP_LABEL,
+    COSCHEDULING_GROUP_LABEL,
+    VOLCANO_GROUP_LABEL,
 )
 """Labels of gangs whose pods may be of several templates: one without GPUs may stand beside others with some.
 Not those of a Job, whose pods are alike, nor of a RayCluster, whose head may have to ask for its workers."""

@@ -73,8 +73,9 @@ def beside(
     options = replace(options, mode=Mode.BEST_FIT)
     budget = Budget(options.bound)
     steps: list[tuple[GangQuestion, Assignment]] = []
+    placed: set[str] = set()
     for some in _attempts(near):
-        if all(pod.metadata.uid in {uid for asked, _ in steps for uid in asked.pods} for pod in some):
+        if all(pod.metadata.uid in placed for pod in some):
             continue
         try:
             asked = _question(gang, some, others, avoid, class_of)
@@ -83,8 +84,8 @@ def beside(
             continue
         if not isinstance(answer, NoFit):
             steps.append((asked, answer))
+            placed |= asked.pods.keys()
             snapshot = snapshot.assume(answer, asked.gang)
-    placed = {uid for asked, _ in steps for uid in asked.pods}
     left = [pod for pod in near if pod.metadata.uid not in placed]
     return Beside(tuple(steps), (*free, *left))
 

@@ -29,21 +29,22 @@ class Volumes:
         self._claims = Informer(api, CLAIMS, PersistentVolumeClaim, on_event=self._note)
         self._volumes = Informer(api, VOLUMES, PersistentVolume, on_event=self._note)
         self._classes = Informer(api, CLASSES, StorageClass, on_event=self._note)
+        self._all = self._claims, self._volumes, self._classes
 
     def start(self) -> None:
         """Begin to list and watch."""
-        for each in (self._claims, self._volumes, self._classes):
+        for each in self._all:
             each.start()
 
     def stop(self) -> None:
         """End all watches."""
-        for each in (self._claims, self._volumes, self._classes):
+        for each in self._all:
             each.stop()
 
     def storage(self) -> Storage | None:
         """What is known now, None before all has been read. Only asked for when a waiting pod has volumes."""
         self._is_wanted = True
-        if not (self._claims.synced and self._volumes.synced and self._classes.synced):
+        if not all(each.synced for each in self._all):
             return None
         return Storage(self._claims.items(), self._volumes.items(), self._classes.items())
 
