@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
+from tests.kube.test_planned import drawn
 from tests.support import install_definitions
 from webhook.kube import placements
 from webhook.kube.client import Api, ApiError
-from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
+from webhook.kube.decoding import Reader
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
+from webhook.kube.planned import PlannedPod
 
 
 def controller(api: Api, namespace: str, name: str) -> dict[str, Any]:
@@ -83,3 +86,32 @@ def test_a_plan_that_somebody_wrote_meanwhile_is_not_written_over(cluster: Clust
     with pytest.raises(ApiError) as refused:
         placements.write_plan(api, first, metadata, spec("c"))
     assert refused.value.status == 409
+
+
+def test_a_plan_of_20_000_pods_is_kept_and_a_smaller_one_after_it_is_plain_again(
+    cluster: Cluster, namespace: str
+) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}
+    large, small = (PlacementSpec(gang="Job/g", pods=drawn(count)) for count in (20_000, 2))
+    written = placements.write_plan(api, None, metadata, large)
+    assert written.spec == large
+    reader = Reader(placements.ALL, Placement)
+    (item, _, why), *_ = reader.page(api.request("GET", placements.path(namespace)))[0]
+    assert item is not None, why
+    assert item.spec == large
+    assert placements.write_plan(api, written, metadata, small).spec == small
+    stored = api.json("GET", placements.path(namespace, "p"))["spec"]
+    assert [pod["name"] for pod in stored["pods"]] == [pod.name for pod in small.pods]
+    assert "packed" not in stored
+
+
+def test_a_plan_that_is_too_large_for_one_object_is_refused_for_good_and_it_is_said_why(
+    control_plane: Cluster,
+) -> None:
+    spec = PlacementSpec(gang="Job/g", pods=drawn(60_000))
+    api = control_plane.api()
+    with pytest.raises(ApiError, match=r"1.4 MB .* several gangs of the 60,000 pods") as refused:
+        placements.write_plan(api, None, {"namespace": "n", "name": "p"}, spec)
+    assert not refused.value.is_transient

@@ -7,7 +7,8 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.anew import unpinned
 from webhook.sweeper.settings import Settings
 

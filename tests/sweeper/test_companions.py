@@ -13,7 +13,8 @@ from tests.sweeper.cluster import GPU, Nodes, Placing, places
 from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.explanation import explain_gated
 from webhook.kube.objects import Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.settings import Settings

@@ -19,7 +19,8 @@ from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Snapshot, place
 from webhook.probes import serve
 from webhook.sweeper.apply import patches

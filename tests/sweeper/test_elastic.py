@@ -14,7 +14,8 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import gather_all, job_pod, no_size
 from tests.sweeper.test_report import Answers, Copy
 from webhook.kube.objects import Metadata, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, NoFit
 from webhook.placement.model import Objective
 from webhook.sweeper.context import Pass

@@ -6,7 +6,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import PodGang

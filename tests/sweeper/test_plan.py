@@ -11,7 +11,8 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Topology, place
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.question import question

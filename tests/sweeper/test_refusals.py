@@ -13,7 +13,8 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_report import Answers, Copy
 from webhook.kube.client import MERGE_PATCH
 from webhook.kube.objects import Metadata, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided

@@ -9,7 +9,8 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import View

@@ -4,7 +4,8 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Metadata, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.settings import Settings
 

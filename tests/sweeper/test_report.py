@@ -10,7 +10,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
-from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.reservations import Held

@@ -11,7 +11,8 @@ from tests.sweeper.cluster import Nodes, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook import logs
 from webhook.kube.objects import Metadata, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.patches import release_patch
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.pins import occupied_node, pinned_node

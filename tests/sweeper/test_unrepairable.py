@@ -10,7 +10,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather

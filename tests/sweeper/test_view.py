@@ -8,7 +8,8 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.scheduling import conflicts
 from webhook.sweeper.observe.snapshotter import Snapshotter

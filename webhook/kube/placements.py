@@ -2,14 +2,16 @@
 
 spec is the decision: which pod (by uid) goes to which node with which cards. status is progress and,
 for a gang that waits, the reason. A later leader needs nothing else to finish what an earlier began.
+A plan is one object, so that one write makes it durable; the pods of a large one are packed to fit in it.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Metadata
+from webhook.kube.planned import PLAIN_PODS, PlannedPod, pack, unpack
 from webhook.kube.struct import Struct
 
 GROUP_VERSION: Final = "topogate.io/v1alpha1"
@@ -21,18 +23,8 @@ RELEASING: Final = "Releasing"
 RELEASED: Final = "Released"
 BOUND: Final = "Bound"
 
-
-class PlannedPod(Struct, frozen=True, omit_defaults=True):
-    """One pod of the plan. annotations: those that hand it its cards, as they will be written.
-
-    node: "" for a pod that goes wherever kube-scheduler sends it, after our own choices were refused.
-    """
-
-    name: str
-    uid: str
-    node: str
-    rank: int | None = None
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+PLAN_BYTES: Final = 1_400_000
+"""A plan's JSON at most: etcd takes 1.5 MiB for an object, and its status must still find room."""
 
 
 class PlacementSpec(Struct, frozen=True, omit_defaults=True):
@@ -43,6 +35,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
     minimum: how many pods are enough to run, 0 where all are needed.
     kept: nodes for pods of the gang that are made only once those of the plan run.
+    packed: pods, where they are many, as they are on the wire; here they are always in `pods`.
     """
 
     gang: str = ""
@@ -54,6 +47,22 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
     kept: list[str] = msgspec.field(default_factory=list)
     minimum: int = 0
+    packed: str = ""
+
+    def __post_init__(self) -> None:
+        """Unpack. Raises ValueError, by which the whole object counts as unreadable, and is told as such."""
+        if self.packed:
+            if self.pods:
+                raise ValueError("spec has both pods and packed")
+            msgspec.structs.force_setattr(self, "pods", unpack(self.packed))
+            msgspec.structs.force_setattr(self, "packed", "")
+
+    def on_the_wire(self) -> dict[str, Any]:
+        """The fields as the API server keeps them, without those at their defaults."""
+        if len(self.pods) <= PLAIN_PODS:
+            return dict(msgspec.to_builtins(self))
+        rest = msgspec.to_builtins(msgspec.structs.replace(self, pods=[]))
+        return {**rest, "packed": pack(self.pods)}
 
 
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):
@@ -113,13 +122,21 @@ def write_plan(
 
     The gang's controller may be another one than when `before` was made (a JobSet makes its Jobs anew): the
     plan must not go with the earlier one.
-    Raises ApiError; status 409 when another leader wrote since `before` was read.
+    Raises ApiError; status 409 when another leader wrote since `before` was read, 413 for a plan that is too
+    large for one object.
     """
+    fields = spec.on_the_wire()
+    if len(msgspec.json.encode(fields)) > PLAN_BYTES:
+        # The API server would say so as an error of its own (500), which is tried again and again.
+        limit = f"its plan would take more than the {PLAN_BYTES / 1e6:.1f} MB that one object may have"
+        raise ApiError(
+            413, "RequestEntityTooLarge", f"{limit}: make several gangs of the {len(spec.pods):,} pods"
+        )
     body: dict[str, Any] = {
         "apiVersion": GROUP_VERSION,
         "kind": KIND,
         "metadata": metadata,
-        "spec": msgspec.to_builtins(spec),
+        "spec": fields,
     }
     if before is None:
         return _decoder.decode(api.request("POST", path(metadata["namespace"]), body=body))
@@ -129,7 +146,7 @@ def write_plan(
         "resourceVersion": before.metadata.resource_version,
         "ownerReferences": metadata.get("ownerReferences"),
     }
-    gone = {name: None for name in msgspec.to_builtins(before.spec) if name not in body["spec"]}
+    gone = {name: None for name in PlacementSpec.__struct_encode_fields__ if name not in body["spec"]}
     answer = api.request(
         "PATCH",
         path(before.metadata.namespace, before.metadata.name),

@@ -14,7 +14,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
-from webhook.kube.placements import PlannedPod
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import patches
 from webhook.sweeper.observe.pins import is_gated, pinned_node
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from webhook.kube.placements import PlannedPod
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.observe.view import View
 
 SEEN_SECONDS: Final = 300.0

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.kube.placements import PlannedPod
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion

@@ -5,7 +5,8 @@ from typing import Any
 
 from labeler.contract import annotations
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlannedPod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Topology
 from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from webhook.kube.objects import Pod
-from webhook.kube.placements import PlannedPod
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.avoided import Avoided

@@ -7,7 +7,7 @@ so kubelet must see them one after the other, in that order.
 from collections.abc import Iterable, Set
 
 from labeler.contract import keys
-from webhook.kube.placements import PlannedPod
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.observe.view import View

@@ -6,7 +6,8 @@ from typing import Final, Protocol
 
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
-from webhook.kube.placements import Placement, PlannedPod
+from webhook.kube.placements import Placement
+from webhook.kube.planned import PlannedPod
 from webhook.placement import NodeInfo as PlacementNode
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert

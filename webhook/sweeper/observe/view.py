@@ -7,7 +7,8 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
-from webhook.kube.placements import Placement, PlannedPod
+from webhook.kube.placements import Placement
+from webhook.kube.planned import PlannedPod
 from webhook.placement import PodClass
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.conflicts import Conflicts

@@ -1,0 +1,110 @@
+"""The pods of a plan on the wire: what goes in comes out, in little room, and nothing else is read."""
+
+import binascii
+import gzip
+import json
+import random
+import uuid
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.kube.placements import PlacementSpec
+from webhook.kube.planned import PLAIN_PODS, UNPACKED_BYTES, PlannedPod, pack, unpack
+
+pods = st.lists(
+    st.builds(
+        PlannedPod,
+        name=st.text(),
+        uid=st.text(),
+        node=st.text(),
+        rank=st.none() | st.integers(-(2**63), 2**63 - 1),
+        annotations=st.dictionaries(st.text(), st.text()),
+    )
+)
+
+
+def drawn(count: int, *, cards: bool = True) -> list[PlannedPod]:
+    """Entries as a sweeper writes them for one-GPU pods of a Job; what is random there is random here."""
+    dice = random.Random(count)
+
+    def end(length: int) -> str:
+        return "".join(dice.choices("bcdfghjklmnpqrstvwxz2456789", k=length))
+
+    nodes = [f"gpu-pool-{number // 256:02d}-{end(8)}-{end(4)}" for number in range(count // 8 + 1)]
+    return [
+        PlannedPod(
+            name=f"pretraining-workers-0-{rank}-{end(5)}",
+            uid=str(uuid.UUID(int=dice.getrandbits(128), version=4)),
+            node=nodes[rank // 8],
+            rank=rank,
+            annotations={"gas-container-cards": f"card{rank % 8}", "gas-ts": str(1764 * 10**15 + rank)}
+            if cards
+            else {},
+        )
+        for rank in range(count)
+    ]
+
+
+@given(pods)
+def test_what_is_packed_comes_out_as_it_was(given_pods: list[PlannedPod]) -> None:
+    assert unpack(pack(given_pods)) == given_pods
+
+
+def test_equal_plans_are_packed_alike() -> None:
+    assert pack(drawn(50)) == pack(drawn(50))
+
+
+def test_people_see_the_fields_of_all_pods_in_what_base64_and_zcat_show() -> None:
+    shown = json.loads(gzip.decompress(binascii.a2b_base64(pack(drawn(3)))))
+    assert shown["node"] == [pod.node for pod in drawn(3)]
+    assert shown["rank"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not one gzip stream"),
+        ("%", "not gzip in base64"),
+        ("é", "not gzip in base64"),
+        (binascii.b2a_base64(b"plain", newline=False).decode(), "not gzip in base64"),
+        (pack([])[:-8], "not "),
+        (binascii.b2a_base64(gzip.compress(b"{}") * 2, newline=False).decode(), "not one gzip stream"),
+        (binascii.b2a_base64(gzip.compress(b"{}"), newline=False).decode(), "missing required field"),
+        (
+            binascii.b2a_base64(
+                gzip.compress(b'{"name":["a"],"uid":[],"node":[],"rank":[],"annotations":[]}'), newline=False
+            ).decode(),
+            "argument 2 is shorter",
+        ),
+    ],
+)
+def test_other_text_is_refused_and_it_is_said_why(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        unpack(text)
+
+
+def test_a_short_text_that_stands_for_gigabytes_is_not_read() -> None:
+    bomb = gzip.compress(b" " * (UNPACKED_BYTES + 1), 9)
+    with pytest.raises(ValueError, match="at most 67,108,864 bytes"):
+        unpack(binascii.b2a_base64(bomb, newline=False).decode())
+
+
+def test_a_plan_that_people_may_read_is_not_packed() -> None:
+    plan = PlacementSpec(gang="Job/small", pods=drawn(PLAIN_PODS))
+    assert plan.on_the_wire() == msgspec.to_builtins(plan)
+
+
+def test_a_large_plan_is_packed_and_read_as_if_it_were_not() -> None:
+    plan = PlacementSpec(gang="Job/large", size=7, pods=drawn(PLAIN_PODS + 1), kept=["n"])
+    wire = plan.on_the_wire()
+    assert sorted(wire) == ["gang", "kept", "packed", "size"]
+    assert msgspec.convert(wire, PlacementSpec) == plan
+
+
+def test_a_plan_with_its_pods_in_both_forms_counts_as_unreadable() -> None:
+    wire = {"pods": [msgspec.to_builtins(drawn(1)[0])], "packed": pack(drawn(2))}
+    with pytest.raises(msgspec.ValidationError, match="both pods and packed"):
+        msgspec.convert(wire, PlacementSpec)
