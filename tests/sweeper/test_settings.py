@@ -45,7 +45,7 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         ("settle_seconds: true", "settle_seconds: True is not a number of seconds"),
         ("repair: 'no'", "repair: 'no' is not true or false"),
         ("ignored_namespaces: a", "ignored_namespaces: 'a' is not a list of names"),
-        ("mode: widest", "mode: 'widest' is none of best-fit, least-free, balanced, headroom"),
+        ("mode: widest", "mode: 'widest' is none of best-fit, least-free, balanced, headroom, keep-whole"),
         ("weights: {cpu: 0.5}", "weights: must map resource names to whole numbers"),
         ("weights: {cpu: -1}", "weights: must map resource names to whole numbers"),
         ("weights: cpu", "weights: must map resource names to whole numbers"),

@@ -18,17 +18,16 @@ from webhook.placement.model import (
     Objective,
     Options,
     Placed,
-    PlacementError,
     PodClass,
     Slice,
     Slots,
     Spread,
-    Topology,
     Usage,
     vector,
 )
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot
+from webhook.placement.topology import PlacementError, Topology
 
 __all__ = [
     "Anchor", "Assignment", "Budget", "Card", "CardShare", "CardWish", "Gang", "Member", "Mode", "Nearest",

@@ -1,7 +1,7 @@
 """A cost as one integer made of fields, the most important highest; so costs add up and compare.
 
 The fields: domains used at each level, unevenness, leftover at each level, headroom penalty (see
-model.Objective).
+model.Objective). In mode keep-whole the holes stand among the domains, before those of the machines.
 """
 
 from webhook.placement.model import Objective
@@ -10,22 +10,34 @@ COUNT_BITS = 32
 ROOM_BITS = 64
 SQUARE_BITS = 64
 SCORE_BITS = 40
+HOLE_BITS = 96
+"""For the squares of rooms: of as many pods as capacity.UNBOUNDED, on 100,000 nodes."""
 
 
 class Costs:
     """Packs and unpacks the fields of a cost for a topology of `levels` label levels and the node below."""
 
-    def __init__(self, levels: int) -> None:
-        """levels: number of label levels, without the node."""
+    def __init__(self, levels: int, machine: int | None = None) -> None:
+        """levels: number of label levels, without the node. machine: in mode keep-whole the level from which
+        on domains are machines, else None.
+        """
         self.depth = levels + 1
+        self.machine = machine
         self.square = SCORE_BITS + ROOM_BITS * self.depth
         self.leftover = [SCORE_BITS + ROOM_BITS * (self.depth - 1 - level) for level in range(self.depth)]
         first = self.square + SQUARE_BITS
         self.domains = [first + COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
+        self.holes = 0
+        if machine is not None:
+            self.holes = first + COUNT_BITS * (self.depth - machine)
+            self.domains[:machine] = [shift + HOLE_BITS for shift in self.domains[:machine]]
 
     def of_domain(self, level: int, room: int) -> int:
         """Cost of using one domain of a level that has room for so many pods."""
-        return (1 << self.domains[level]) + (room << self.leftover[level])
+        cost = (1 << self.domains[level]) + (room << self.leftover[level])
+        if self.machine is not None and level == self.depth - 1:
+            cost += room * room << self.holes
+        return cost
 
     def of_levels(self, top: int, bottom: int, room: int) -> int:
         """Cost of using a domain that stands for all these levels."""
@@ -38,4 +50,5 @@ class Costs:
             cost >> self.square & (1 << SQUARE_BITS) - 1,
             tuple(cost >> shift & (1 << ROOM_BITS) - 1 for shift in self.leftover),
             cost & (1 << SCORE_BITS) - 1,
+            0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,
         )

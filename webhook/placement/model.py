@@ -4,11 +4,10 @@ Amounts are exact integers: cpu in thousandths, everything else in whole units (
 quantities.in_units. Everything is frozen; a Mapping given here must not be changed afterwards.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from labeler.contract import keys
 from webhook.placement.eligibility import Rules, Taint
 
 Vector = tuple[tuple[str, int], ...]
@@ -18,66 +17,6 @@ Vector = tuple[tuple[str, int], ...]
 def vector(amounts: Mapping[str, int]) -> Vector:
     """The amounts above 0, sorted by name."""
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
-
-
-class PlacementError(ValueError):
-    """A question that has no meaning, such as a level that the topology does not have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """The label families that place a node, coarsest level first, and what people call their levels.
-
-    A node uses the first family whose labels it has complete. Below the last level is always the node itself.
-    A level that a family lacks has the key of its next finer one.
-    """
-
-    families: tuple[tuple[str, ...], ...] = keys.TOPOLOGY_FAMILIES
-    level_names: tuple[str, ...] = keys.LEVEL_NAMES
-
-    def __post_init__(self) -> None:
-        """Check that each family has a key for each level."""
-        for family in self.families:
-            if len(family) != len(self.level_names):
-                raise PlacementError(
-                    f"topology family {family} has {len(family)} keys for the {len(self.level_names)} levels "
-                    f"{self.level_names}"
-                )
-
-    def path(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
-        """A node's place: family number and level values, coarsest first; None without a full family."""
-        for number, family in enumerate(self.families):
-            if not labels.get(family[0]):
-                continue  # most families of most nodes
-            values = tuple(labels.get(key, "") for key in family)
-            if all(values):
-                return (str(number), *values)
-        return None
-
-    def spread(self, counts: Iterable[int]) -> str:
-        """How far a gang is spread, as "1 block, 16 nodes". counts: domains of each level, then nodes."""
-        names = (*self.level_names, "node")
-        return ", ".join(
-            f"{count} {name}{'' if count == 1 else 's'}" for name, count in zip(names, counts, strict=True)
-        )
-
-    def level(self, name: str) -> int:
-        """Number of a level by its name or one of its label keys, 0 the coarsest; node is the last.
-
-        Raises PlacementError for a name that is none, or a key that is not of the same level in all families.
-        """
-        if name in self.level_names:
-            return self.level_names.index(name)
-        if name in ("node", keys.HOSTNAME_LABEL):
-            return len(self.level_names)
-        found = {family.index(name) for family in self.families if name in family}
-        if len(found) == 1:
-            return found.pop()
-        if found:
-            meant = " and ".join(self.level_names[level] for level in sorted(found))
-            raise PlacementError(f"{name} is a key of several levels, {meant}: name the level instead")
-        known = ", ".join((*self.level_names, "node"))
-        raise PlacementError(f"topology level {name!r} is unknown; the levels here are {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +146,14 @@ class Gang:
 
 class Mode(StrEnum):
     """How a gang is laid out once the fewest domains are kept (see alike.least_free and alike.most_headroom
-    for how far those modes keep them).
+    for how far those modes keep them; keep-whole, the fewest above the machines: see Objective.holes).
     """
 
     BEST_FIT = "best-fit"
     LEAST_FREE = "least-free"
     BALANCED = "balanced"
     HEADROOM = "headroom"
+    KEEP_WHOLE = "keep-whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +199,17 @@ class Objective:
     the numbers of members on each node, added up in mode balanced, else 0. leftover: at each level, the room
     (in pods of the gang's most frequent class, before placing) of the domains used. headroom_penalty:
     100 minus the headroom score (see headroom.Score), added over the nodes used. Domains that anchors use
-    cost nothing. Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom
-    penalty. Where a gang is spread evenly, the sum of the squares of what the domains hold comes before all.
+    cost nothing. holes: the squares of the rooms of the nodes used in mode keep-whole, else 0; they compare
+    before the numbers of machines (hosts and nodes). Beside anchors with ranks, nearness to the neighbouring
+    ranks comes before the headroom penalty. Where a gang is spread evenly, the sum of the squares of what the
+    domains hold comes before all.
     """
 
     domains: tuple[int, ...]
     unevenness: int
     leftover: tuple[int, ...]
     headroom_penalty: int
+    holes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

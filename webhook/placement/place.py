@@ -14,7 +14,6 @@ from webhook.placement.alike import knapsack, least_free, most_headroom, spread
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
-from webhook.placement.costs import Costs
 from webhook.placement.evaluate import cost_of, evaluate
 from webhook.placement.explain import no_fit, refused, undecided
 from webhook.placement.model import (
@@ -61,7 +60,7 @@ def place(
     except Impossible as reason:
         return refused(gang, snapshot, str(reason))
     if not gang.members:
-        nothing = Costs(question.levels).objective(0)
+        nothing = question.costs().objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
     budget.take(len(snapshot.nodes) + len(gang.members))
     tree = build(question, snapshot, budget.part(budget.left // 2))
@@ -98,7 +97,7 @@ def _near_neighbours(
         if solved.counts is None:
             continue
         taken = {name: sum(pods) for name, pods in solved.counts.items()}
-        objective = evaluate(question, snapshot, taken, Costs(question.levels))
+        objective = evaluate(question, snapshot, taken, question.costs())
         if replace(objective, headroom_penalty=0) == replace(best.objective, headroom_penalty=0):
             with contextlib.suppress(_CardsUndecided):
                 placed = _assign(confined, members, snapshot, solved, budget)
@@ -108,7 +107,8 @@ def _near_neighbours(
 
 def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
-    if len(question.counts) > 1 or question.slices:
+    alike = len(question.counts) == 1 and not question.slices
+    if not alike or (question.machine is not None and question.spread is None):
         found = _unlike(question, tree.root, budget)
     elif question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left // 2))
@@ -122,7 +122,9 @@ def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
 
 
 def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """Gangs that are more than identical pods: mostly alike where that solves them, else unlike."""
+    """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
+    solves them, else unlike.
+    """
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
             return mixed.solve(question, root, budget.part(budget.left // 2))
@@ -130,7 +132,7 @@ def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 
 def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> Objective:
-    costs = Costs(question.levels)
+    costs = question.costs()
     if solved.cost is not None:
         return costs.objective(solved.cost)
     assert solved.counts is not None

@@ -1,34 +1,19 @@
 """A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
-from webhook.placement.model import Gang, Member, Options, PlacementError, PodClass
+from webhook.placement.costs import Costs
+from webhook.placement.model import Gang, Member, Mode, Options, PodClass
 from webhook.placement.names import natural
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
+from webhook.placement.spreading import Spreading, spreading
+from webhook.placement.topology import PlacementError
 
 Counts = tuple[int, ...]
 """How many pods of each class."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spreading:
-    """A wish to be spread over the domains of a level. there: pods that count, by their domain's path."""
-
-    level: int
-    most: int | None
-    there: Mapping[Path, int]
-
-    def there_in(self, key: Path) -> int:
-        """How many are in the domain of a path, which may be that of a domain or a node inside."""
-        return self.there.get(key[: self.level + 2], 0)
-
-    def is_full(self, key: Path) -> bool:
-        """Whether the domain of a path takes no more."""
-        return self.most is not None and self.there_in(key) >= self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +39,15 @@ class Question:
     unbound_slices: tuple[int, ...] = ()
     """For each class how many of the slices, from the coarsest, do not bind it; () without slices."""
     spread: Spreading | None = None
+    machine: int | None = None
+    """In mode keep-whole the level from which on domains are machines, else None; see costs.Costs."""
 
     reference: ClassVar[int] = 0
     """Number of the class that rooms are measured in: the most frequent comes first."""
+
+    def costs(self) -> Costs:
+        """The fields of a cost."""
+        return Costs(self.levels, self.machine)
 
     @property
     def labelled_only(self) -> bool:
@@ -133,35 +124,10 @@ def ask(
         excluded=gang.excluded_nodes,
         confined=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
         unbound_slices=unbound,
-        spread=_spreading(gang, snapshot, required, len(keys)),
+        spread=spreading(gang, snapshot, required, len(keys)),
+        machine=topology.machine if options.mode is Mode.KEEP_WHOLE else None,
     )
     return question, [groups[key] for key in keys]
-
-
-def _spreading(gang: Gang, snapshot: Snapshot, required: int | None, kinds: int) -> Spreading | None:
-    """The wish to be spread, with what is there. Raises PlacementError for one that cannot be meant."""
-    wish = gang.spread
-    if wish is None:
-        return None
-    topology = snapshot.topology
-    level = topology.level(wish.level)
-    if wish.most is not None and wish.most < 1:
-        raise PlacementError(f"gang {gang.name}: at most {wish.most} pods a domain; 1 is the least")
-    if required is not None and level <= required:
-        raise PlacementError(
-            f"gang {gang.name}: the level that it is to be spread over, {wish.level}, is not below "
-            f"the required {gang.required_level}"
-        )
-    if gang.slices:
-        raise PlacementError(f"gang {gang.name}: slices are not spread; one wish excludes the other")
-    if kinds > 1:
-        raise PlacementError(f"gang {gang.name}: only pods that are alike can be spread, and these are not")
-    there = Counter(
-        key_of(snapshot.nodes[name], len(topology.level_names))[: level + 2]
-        for name in (*(anchor.node for anchor in gang.anchors), *wish.peers)
-        if name in snapshot.nodes
-    )
-    return Spreading(level, wish.most, there)
 
 
 _Places = list[tuple[Path, int | None]]

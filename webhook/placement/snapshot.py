@@ -10,17 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webhook.placement.cards.state import CardState, card_state
-from webhook.placement.model import (
-    Assignment,
-    Gang,
-    NodeInfo,
-    Placed,
-    PlacementError,
-    PodClass,
-    Topology,
-    Usage,
-)
+from webhook.placement.model import Assignment, Gang, NodeInfo, Placed, PodClass, Usage
 from webhook.placement.names import natural
+from webhook.placement.topology import PlacementError, Topology
 
 Path = tuple[str, ...]
 

@@ -106,7 +106,7 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
 
     budget: of what cards decide; rooms that are not decided by its end count as none.
     """
-    costs = Costs(question.levels)
+    costs = question.costs()
     score = score_of(question, snapshot)
     blocks = [_block_tree(question, block, costs, score, budget) for block in snapshot.blocks.values()]
     children = sorted(
@@ -152,7 +152,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
     )
     if not plain:
         return _Builder(question, block, costs, score, budget).tree()
-    key = ("tree", question.classes, score.key)
+    key = ("tree", question.classes, score.key, question.machine)
     known: tuple[_BlockTree, int] | None = block.cache.get(key)
     if known is not None and known[1] <= budget.left:
         budget.take(known[1])

@@ -34,7 +34,6 @@ from typing import Any
 
 from webhook.placement.alike.rooms import Pick, child_rooms, node
 from webhook.placement.bounds import least_cost
-from webhook.placement.costs import Costs
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
@@ -55,7 +54,7 @@ class Knapsack:
     def __init__(self, question: Question) -> None:
         """question: one class, no slices; mode best-fit or balanced."""
         self.question = question
-        self.costs = Costs(question.levels)
+        self.costs = question.costs()
         self.wanted = question.counts[0]
 
     def solve(self, root: Vertex) -> Cover | None:

@@ -1,4 +1,7 @@
-"""Gangs of one large class of workers, in slices or with a few odd pods (a leader, a launcher) beside it."""
+"""Gangs of one large class of workers, in slices or with a few odd pods (a leader, a launcher) beside it.
+
+In mode keep-whole those of identical pods too: the knapsack here needs no order in which nodes are best.
+"""
 
 from webhook.placement.budget import Budget
 from webhook.placement.model import Mode
@@ -19,7 +22,8 @@ def serves(question: Question) -> bool:
     few = sum(odd) <= MOST_PODS and len(odd) <= MOST_CLASSES
     bound = question.unbound_slices
     whole = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
-    return few and whole and question.confinement(0) is None and question.options.mode is Mode.BEST_FIT
+    mode = question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
+    return few and whole and question.confinement(0) is None and mode
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:

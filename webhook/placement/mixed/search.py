@@ -7,6 +7,9 @@ keep it small in large clusters, as they do for identical pods (see alike.knapsa
 * A domain that holds the whole gang alone beats any two of its level. Domains that may (by room, an upper
   bound) are tried best bound first, each before what is around it; a domain that turns out too small for the
   odd pods as well leaves the question to the one around it.
+* In mode keep-whole a machine that holds the whole gang may be worse than two smaller ones, so machines are
+  never tried alone. What nodes cost then is bounded by the squares of the smallest rooms that hold the gang,
+  of the last one only the share that is needed: room for each pod, at the price of the node's room.
 * In a domain whose children share the gang, no fewer children can do than the workers alone need, and in a
   solution with just so many each child used holds what the others cannot (by pricing, see alike.pricing). If
   the knapsack over such children finds a solution with so few, it is the optimum; else all are taken.
@@ -19,9 +22,9 @@ from itertools import accumulate
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import priced
 from webhook.placement.alike.rooms import census, child_rooms
-from webhook.placement.bounds import least_cost, rooms_at
+from webhook.placement.bounds import least_cost, rooms_at, rooms_below
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.mixed import surrogate
 from webhook.placement.mixed.items import Filled, MixedInside, MixedTerms
 from webhook.placement.mixed.odd import Odd
@@ -37,7 +40,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
     search = _Search(question, budget)
     near: dict[str, Counts] | None = None
-    if len(question.counts) > 1 and not question.slices:
+    if len(question.counts) > 1 and not question.slices and question.machine is None:
         search.least = surrogate.workers_for(search.odd, root)
         for more in range(sum(question.counts[1:]) + 1):
             near = surrogate.solve(question, root, search.odd, search.least + more)
@@ -58,7 +61,7 @@ class _Search:
 
     def __init__(self, question: Question, budget: Budget) -> None:
         self.question = question
-        self.costs = Costs(question.levels)
+        self.costs = question.costs()
         self.budget = budget
         self.odd = Odd(question, budget)
         self.workers = question.counts[0]
@@ -96,7 +99,8 @@ class _Search:
         if vertex.state is not None:
             return self._alone(vertex, limit)
         best: _Found | None = None
-        if not self.question.anchored:
+        machine = self.costs.machine
+        if not self.question.anchored and (machine is None or vertex.bottom + 1 < machine):
             for least, child in self._by_bound(vertex):
                 if limit is not None and least >= limit:
                     break
@@ -126,7 +130,20 @@ class _Search:
         return [(least, vertex.children[number]) for least, number in sorted(found)]
 
     def _bound(self, child: Vertex) -> int:
-        return child.own + (0 if child.state is not None else least_cost(child, self.least, self.costs))
+        if child.state is not None:
+            return child.own
+        least = child.own + least_cost(child, self.least, self.costs)
+        return least if self.costs.machine is None else least + (self._holes(child) << self.costs.holes)
+
+    def _holes(self, vertex: Vertex) -> int:
+        """At most the squares of the rooms of nodes that hold the gang; see the module's text."""
+        total, left = 0, self.least
+        for room in sorted(rooms_below(vertex)[-1]):
+            total += room * min(room, left)
+            left -= min(room, left)
+            if not left:
+                break
+        return total
 
     # --- a domain whose children share the gang -----------------------------------------------------
 
@@ -164,11 +181,11 @@ class _Search:
     def _levels(self, vertex: Vertex) -> list[int]:
         """The levels at which the number of domains has to be searched for; see alike.covering."""
         found, depth = census(vertex), self.costs.depth
+        every = self.question.anchored or self.costs.machine is not None
         return [
             level
             for level in range(depth)
-            if found[level][0]
-            and (self.question.anchored or level + 1 == depth or found[level + 1][0] != found[level][0])
+            if found[level][0] and (every or level + 1 == depth or found[level + 1][0] != found[level][0])
         ]
 
     def _terms(self, vertex: Vertex, levels: Sequence[int]) -> MixedTerms:
@@ -177,6 +194,10 @@ class _Search:
             (self.costs.domains[level], COUNT_BITS, min(most, numbers[level][0]).bit_length())
             for level in levels
         ]
+        if self.costs.machine is not None:
+            squares = sum(room * room for room in rooms_below(vertex)[-1])
+            above = sum(level < self.costs.machine for level in levels)
+            fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
         return MixedTerms(self.costs, self.odd, slices, counts, counts, self.budget)
@@ -209,6 +230,9 @@ class _Search:
             return None
         if any(level == first for level, _ in self.question.slices):
             return None  # what so many domains below hold is not the sum of what each of them holds
+        machine = self.costs.machine
+        if machine is not None and first >= machine:
+            return None  # more of them may cost less
         rooms = [[room // unit for room in rooms_at(part, second)] for part in vertex.parts]
         held = [sum(of_part) for of_part in rooms]
         sums = list(accumulate(sorted(held, reverse=True)))
@@ -217,6 +241,8 @@ class _Search:
             return {}, fewest, 0
         needed = wanted - (sums[fewest - 2] if fewest > 1 else 0)
         numbers = [number for number, room in enumerate(held) if room >= needed]
+        if machine is not None and second >= machine:
+            return dict.fromkeys(numbers, needed), fewest, max(1, census(vertex)[second][0])
         largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
         pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
         most = bisect_left(list(accumulate(pool)), wanted) + 1 + sum(self.odd.counts)

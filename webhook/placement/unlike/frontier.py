@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.costs import Costs
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.tree import Vertex
@@ -58,7 +57,7 @@ class FrontierSearch:
     def __init__(self, question: Question, budget: Budget) -> None:
         """budget: of the steps before OutOfSteps."""
         self.question = question
-        self.costs = Costs(question.levels)
+        self.costs = question.costs()
         self.budget = budget
         self.exact = True
         self.weight = _MERGE * max(1, len(question.counts) // 2)
@@ -107,7 +106,8 @@ class FrontierSearch:
             found = self._together_in(vertex).get(counts)
             return found if found is not None and (limit is None or found[0] < limit) else None
 
-        if self.question.anchored or self.question.confined or self.balanced:
+        every = self.balanced or self.costs.machine is not None  # one node may not be better than two
+        if self.question.anchored or self.question.confined or every:
             found = self.frontier(root).get(counts)
         else:
             found = inside(root, None)

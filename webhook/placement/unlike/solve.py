@@ -2,7 +2,6 @@
 
 from webhook.placement.bounds import least_cost
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.costs import Costs
 from webhook.placement.question import Question
 from webhook.placement.solution import Solution
 from webhook.placement.tree import Vertex
@@ -13,7 +12,7 @@ from webhook.placement.unlike.frontier import FrontierSearch
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The best distribution that can be found, and whether nothing better (or nothing at all) exists."""
     search = FrontierSearch(question, budget.part(min(question.options.budget, budget.left // 2)))
-    costs = Costs(question.levels)
+    costs = question.costs()
 
     def bound(vertex: Vertex) -> int:
         return 0 if question.anchored else least_cost(vertex, question.counts[0], costs)
