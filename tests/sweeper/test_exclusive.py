@@ -10,7 +10,12 @@ from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, gather_all, pod_json
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.plan import plan_spec
+from webhook.sweeper.decide.standing import standing, unfinished
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job
@@ -127,6 +132,20 @@ def member(name: str, job: str, *, over: str = "rack", node: str = "", **annotat
     return gpu_pod(name, node=node, metadata={"labels": labels, "annotations": written})
 
 
+def pinned_to(node: str) -> dict[str, Any]:
+    """The affinity of a release."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"nodeAffinity": required}
+
+
+def sent(pod: Pod, node: str) -> Pod:
+    """The pod after its release to a node."""
+    body = msgspec.to_builtins(pod)
+    body["spec"] |= {"schedulingGates": [], "affinity": pinned_to(node)}
+    return decode(body)
+
+
 def group_member(name: str, group: str, namespace: str = "ns", node: str = "") -> Pod:
     labels = {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-key": group}
     annotations = {marks.LWS_EXCLUSIVE: "rack", "leaderworkerset.sigs.k8s.io/size": "1"}
@@ -167,11 +186,9 @@ def test_a_domain_that_another_exclusive_job_has_is_shared_with_nobody() -> None
 
 def test_a_pin_of_its_authors_own_takes_no_domain() -> None:
     """Else anybody could close all domains with pods that never run."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     labels = {marks.JOBSET_NAME_LABEL: "set", marks.JOB_NAME_LABEL: "theirs"}
     metadata = {"labels": labels, "annotations": {marks.JOBSET_EXCLUSIVE: "rack"}}
-    theirs = gpu_pod("theirs", metadata=metadata, affinity={"nodeAffinity": required}, schedulingGates=[])
+    theirs = gpu_pod("theirs", metadata=metadata, affinity=pinned_to("n0"), schedulingGates=[])
     pods = (theirs, member("a0", "a"), member("a1", "a"))
     assert set(placed(racks(4, pods=pods)).values()) == {"r0"}
 
@@ -184,6 +201,88 @@ def test_what_is_not_exclusive_takes_no_domain() -> None:
 def test_a_replaced_pod_returns_to_the_domain_of_its_job() -> None:
     pods = (member("a0", "a", node="n3"), member("a1", "a"))
     assert placed(racks(3, 3, pods=pods)) == {"a1": "r1"}
+
+
+def plan_of(job: str, domain: str, **nodes: str) -> dict[str, Placement]:
+    """The Placement of a Job whose pods, named member -> node, have a domain of their own."""
+    pods = [PlannedPod(name=name, uid=f"uid-{name}", node=node) for name, node in nodes.items()]
+    metadata = Metadata(name=job, namespace="ns", uid=f"plan-{job}")
+    return {f"ns/{job}": Placement(metadata, PlacementSpec(gang=f"Job/{job}", pods=pods, domain=domain))}
+
+
+@pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
+def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone(is_bound: bool) -> None:
+    """Its kubelet may run the pod on, and nobody has said that it does not."""
+    there = member("other", "other", node="n0") if is_bound else sent(member("other", "other"), "n0")
+    cluster = racks(3, pods=(there, member("a0", "a"), member("a1", "a")))
+    cluster.placements = plan_of("other", "r0", other="n0")
+    del cluster.nodes["n0"]
+    assert placed(cluster) == {}
+    cluster.pods.remove(there)
+    assert set(placed(cluster).values()) == {"r0"}
+
+
+def test_a_job_stays_in_the_domain_where_its_pods_are_though_their_node_is_gone() -> None:
+    cluster = racks(2, 4, pods=(member("a0", "a", node="n5"), member("a1", "a")))
+    cluster.placements = plan_of("a", "r1", a0="n5")
+    del cluster.nodes["n5"]
+    assert placed(cluster) == {"a1": "r1"}
+
+
+def test_what_takes_the_place_of_a_pod_goes_to_its_domain_while_that_one_ends() -> None:
+    labels = {marks.JOB_NAME_LABEL: "a", "batch.kubernetes.io/controller-uid": "a"}
+    ends = {"annotations": {marks.JOBSET_EXCLUSIVE: "rack"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    new = member("new", "a", **{keys.GANG_SIZE_ANNOTATION: "1"})
+    assert placed(
+        racks(4, 3, pods=(gpu_pod("old", node="n6", metadata={"labels": labels, **ends}), new))
+    ) == {"new": "r1"}
+
+
+def test_a_plan_says_which_domain_its_gang_has_for_itself() -> None:
+    cluster = racks(3, pods=(member("a0", "a"), member("a1", "a"), gpu_pod("other")))
+    (of_job, of_other) = Placing(cluster, Settings(settle_seconds=0, patience_seconds=0)).one().plans
+    assert (of_job.domain, of_other.domain) == ("r0", "")
+    spec = plan_spec(of_job.gang, None, list(of_job.entries), domain=of_job.domain)
+    assert spec.domain == "r0"
+    before = Placement(Metadata(name="a"), spec)
+    later = plan_spec(of_job.gang, before, list(of_job.entries[:1]))
+    assert later.domain == "r0"
+    again = plan_spec(of_job.gang, before, list(of_job.entries))
+    assert again.domain == ""
+
+
+@pytest.mark.parametrize(
+    ("others", "holds"),
+    [
+        ((member("b0", "b", node="n1"),), False),
+        ((member("b0", "b", node="n4"),), True),
+        ((member("a1", "a", node="n1"),), True),
+        ((gpu_pod("b0", node="n1"),), True),
+        ((), True),
+    ],
+    ids=["another has its domain", "another has another", "its own pods have it", "of no set", "nobody"],
+)
+def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
+    others: tuple[Pod, ...], holds: bool
+) -> None:
+    """Its node was not ready for a while, and so the domain was free."""
+    cluster = racks(3, 3, pods=(member("a0", "a"), *others))
+    cluster.placements = plan_of("a", "r0", a0="n0")
+    placing = Placing(cluster, Settings())
+    expectations = Expectations(placing.clock)
+    view = standing(placing.view(), placing.avoided, expectations)
+    assert ("uid-a0" in view.planned) is holds
+    assert [entry.node for _, entry in unfinished(view, placing.avoided, expectations)] == ["n0"] * holds
+
+
+def test_a_pod_that_has_been_let_go_is_where_it_was_sent_whoever_has_that_domain() -> None:
+    cluster = racks(3, pods=(member("a0", "a"), member("b0", "b", node="n1")))
+    cluster.placements = plan_of("a", "r0", a0="n0")
+    placing = Placing(cluster, Settings())
+    expectations = Expectations(placing.clock)
+    expectations.add(cluster.placements["ns/a"].spec.pods)
+    del cluster.nodes["n0"]
+    assert "uid-a0" in standing(placing.view(), placing.avoided, expectations).planned
 
 
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])

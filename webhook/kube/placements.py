@@ -35,6 +35,8 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
     minimum: how many pods are enough to run, 0 where all are needed.
     kept: nodes for pods of the gang that are made only once those of the plan run.
+    domain: the topology domain that the gang has for itself, by the value of the label that it names, "" for
+    a gang that shares: it has it also where nodes of the plan are gone, and its pods may run there still.
     packed: pods, where they are many, as they are on the wire; here they are always in `pods`.
     """
 
@@ -47,6 +49,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
     kept: list[str] = msgspec.field(default_factory=list)
     minimum: int = 0
+    domain: str = ""
     packed: str = ""
 
     def __post_init__(self) -> None:
@@ -70,7 +73,8 @@ class PlacementStatus(Struct, frozen=True, omit_defaults=True):
 
     complete: all of them have been bound at some time, so that the gang is never rolled back again; attempt:
     of which plan that was said, see Placement.is_complete. held: nodes that are held for the gang while it
-    waits, until held_until (RFC 3339); told for people, and never read to decide anything.
+    waits, or until its later pods come, until held_until (RFC 3339) at most; told for people, and never read
+    to decide anything.
     """
 
     state: str = ""
@@ -91,6 +95,11 @@ class Placement(Struct, frozen=True):
     metadata: Metadata
     spec: PlacementSpec = PlacementSpec()
     status: PlacementStatus = PlacementStatus()
+
+    @property
+    def key(self) -> str:
+        """Where it stands among all: "namespace/name"."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def holding(self) -> list[str]:

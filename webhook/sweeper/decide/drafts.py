@@ -10,6 +10,7 @@ from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.companions import Beside, beside
+from webhook.sweeper.decide.domains import domain_of
 from webhook.sweeper.decide.holders import held_off, holders
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.orders import NewPlan
@@ -77,8 +78,10 @@ class Drafts:
         spread = plan.spread(nodes, labels, self._settings.topology)
         before = now.view.placements.get(gang.key.placement_key)
         kept = tuple(plan.kept_nodes(asked, answer, before))
-        version = now.ground.usage_version
-        return NewPlan(gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found)
+        version, domain = now.ground.usage_version, domain_of(gang, nodes, now.view)
+        return NewPlan(
+            gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found, domain
+        )
 
     def _beside(
         self,

@@ -23,7 +23,7 @@ class Expectations:
         now = self._clock()
         self._released.update((planned.uid, (now, planned)) for planned in released)
 
-    def __contains__(self, uid: str) -> bool:
+    def __contains__(self, uid: object) -> bool:
         """Whether a pod that still looks gated has been let go."""
         return uid in self._released
 

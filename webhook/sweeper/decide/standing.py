@@ -1,16 +1,17 @@
-"""Which plans still hold: those for nodes that are there, that did not refuse, and that are not overbooked.
+"""Which plans still hold: those for nodes that are there and did not refuse, for what nobody else has by now.
 
 A plan that does not hold is not rolled back; its pods that still wait are placed anew.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Set
 
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.domains import shared
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.observe.view import View
@@ -19,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 def standing(view: View, avoided: Avoided, expectations: Expectations) -> View:
-    """The view with the plans that hold: without those for nodes that refused the gang.
+    """The view with the plans that hold: without those for nodes that refused the gang, or for a domain that
+    another exclusive gang has by now.
 
     A pod that we have released and that the watch still shows gated is where we sent it.
     """
@@ -28,9 +30,9 @@ def standing(view: View, avoided: Avoided, expectations: Expectations) -> View:
         own = planned.get(pod.metadata.uid)
         if own is not None and own.node in avoided.of(view.gang_of(pod), view.maker_of(pod)):
             del planned[own.uid]
-    sent = expectations.seen(view)
-    planned.update((uid, each) for uid, each in sent.items() if not each.node or each.node in view.nodes)
-    return view.with_plans(planned)
+    planned.update(expectations.seen(view))
+    view = view.with_plans(planned)
+    return _dropped(view, shared(view, expectations))
 
 
 def without_overbooked(view: View, snapshot: Snapshot, expectations: Expectations) -> View:
@@ -52,13 +54,16 @@ def without_overbooked(view: View, snapshot: Snapshot, expectations: Expectation
         and uid not in expectations
         and _is_overbooked(snapshot, planned, wanted[uid])
     }
-    for uid in dropped:
+    return _dropped(view, dropped)
+
+
+def _dropped(view: View, uids: Set[str]) -> View:
+    """The view without the plans for these pods, the same if there are none."""
+    for uid in uids:
         logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
-    return view.with_plans(_without(view.planned, dropped)) if dropped else view
-
-
-def _without(planned: Mapping[str, PlannedPod], dropped: set[str]) -> dict[str, PlannedPod]:
-    return {uid: each for uid, each in planned.items() if uid not in dropped}
+    if not uids:
+        return view
+    return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
 
 
 def _wanted(pod: Pod, view: View) -> frozenset[str]:

@@ -76,6 +76,16 @@ class View:
         return identity(pod) in self.named
 
     @cached_property
+    def domains(self) -> Mapping[PodId, str]:
+        """The domains that plans have given to the gangs of the pods that they name, see PlacementSpec."""
+        return {
+            (placement.metadata.namespace, each.uid): placement.spec.domain
+            for placement in self.placements.values()
+            if placement.spec.domain
+            for each in placement.spec.pods
+        }
+
+    @cached_property
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
         """By who made them, uid -> node of pods that are gangs of their own, are spread, and are to stay."""
         found: dict[GangKey, list[Pod]] = {}
