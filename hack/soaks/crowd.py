@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any, Final
 
 from hack.soaks.domains import OVER
-from hack.soaks.ledger import GPUS, PODS
+from hack.soaks.ledger import GPUS
+from hack.soaks.reader import PODS
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks

@@ -1,24 +1,46 @@
-"""How many nodes waiting gangs hold empty, all together, and for how long, by what their Placements say.
+"""How many nodes are held empty, for gangs that wait or for pods yet to be made, and for how long.
 
-A status lags behind what the sweeper has decided, and one gang's may be written before another's: so more
-than a share of the nodes, or a node for longer than its time, is a fault only if it goes on. A new leader
-begins anew, as what is held is remembered by the leader alone.
+By what the status of Placements says, which lags behind what the sweeper has decided, and one may be written
+before another: so more than a share of the nodes, or a node for longer than its time, is a fault only if it
+goes on. A new leader begins anew, as what is held is remembered by the leader alone.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.kube.placements import Placement
 
 Json = dict[str, Any]
+
+
+class _Hold(NamedTuple):
+    """What one Placement holds, until when (time of day), and for how many seconds it may at most."""
+
+    nodes: frozenset[str]
+    until: float
+    seconds: float
+
+
+class _Since(NamedTuple):
+    """Since when a node is held without a break, and for how long the most patient of its holders may."""
+
+    at: float
+    seconds: float
 
 
 @dataclass
 class Holdings:
     """Follows the Placements. most: nodes that may be held at once; seconds: for how long at a time.
 
+    A plan may keep nodes for later stages for as long in each, in all for as much time for each node.
+
     grace: seconds for which what is told may lag behind. clock: the time of day, in seconds.
+    holds: how often a gang began to hold nodes, or plan to keep some; most_seen: nodes at once.
     """
 
     most: int
@@ -26,19 +48,24 @@ class Holdings:
     grace: float = 8.0
     clock: Callable[[], float] = time.time
     faults: list[str] = field(default_factory=list)
+    holds: int = 0
     most_seen: int = 0
-    _held: dict[str, tuple[frozenset[str], float]] = field(default_factory=dict)
-    _since: dict[str, float] = field(default_factory=dict)
+    longest: float = 0.0
+    _held: dict[str, _Hold] = field(default_factory=dict)
+    _since: dict[str, _Since] = field(default_factory=dict)
     _above_since: float | None = None
     _told: set[str] = field(default_factory=set)
 
-    def plan(self, kind: str, placement: Json) -> None:
+    def plan(self, kind: str, body: Json) -> None:
         """A version of a Placement."""
-        status, uid = placement.get("status") or {}, placement["metadata"]["uid"]
-        self._held.pop(uid, None)
-        if kind != "DELETED" and status.get("held") and status.get("held_until"):
-            until = datetime.fromisoformat(status["held_until"]).timestamp()
-            self._held[uid] = frozenset(status["held"]), until
+        placement = msgspec.convert(body, Placement)
+        status, uid = placement.status, placement.metadata.uid
+        before = self._held.pop(uid, None)
+        if kind != "DELETED" and status.held and status.held_until:
+            until = datetime.fromisoformat(status.held_until).timestamp()
+            seconds = self.seconds * (1 + len(placement.spec.kept))
+            self._held[uid] = _Hold(frozenset(status.held), until, seconds)
+            self.holds += before is None
         self.look()
 
     def begin_anew(self) -> None:
@@ -50,24 +77,43 @@ class Holdings:
     def look(self) -> None:
         """Judge this moment."""
         now = self.clock()
-        nodes = frozenset().union(*(names for names, until in self._held.values() if until > now))
-        self.most_seen = max(self.most_seen, len(nodes))
-        self._since = {name: self._since.get(name, now) for name in nodes}
-        if len(nodes) <= self.most:
+        allowed: dict[str, float] = {}
+        for hold in self._held.values():
+            if hold.until > now:
+                allowed.update((name, max(hold.seconds, allowed.get(name, 0.0))) for name in hold.nodes)
+        self._since = {name: self._continued(name, now, seconds) for name, seconds in allowed.items()}
+        self.most_seen = max(self.most_seen, len(allowed))
+        if len(allowed) <= self.most:
             self._above_since = None
         elif self._above_since is None:
             self._above_since = now
         elif now - self._above_since > self.grace:
-            self._say("share", f"waiting gangs hold {len(nodes)} nodes, more than {self.most}, for too long")
+            self._say("share", f"{len(allowed)} nodes are held, more than {self.most}, for too long")
         for name, since in self._since.items():
+            lasts = now - since.at
+            self.longest = max(self.longest, lasts)
             # A gang that has found its place lets its nodes go, and the next may hold them for its own time.
-            if now - since > 2 * self.seconds + self.grace:
-                self._say(name, f"{name} is held for {now - since:.0f} s, of {self.seconds:.0f} s at a time")
+            if lasts > 2 * since.seconds + self.grace:
+                self._say(name, f"{name} is held for {lasts:.0f} s, of {since.seconds:.0f} s at a time")
+
+    def _continued(self, name: str, now: float, seconds: float) -> _Since:
+        before = self._since.get(name, _Since(now, seconds))
+        return before._replace(seconds=max(before.seconds, seconds))
 
     def _say(self, about: str, fault: str) -> None:
         if about not in self._told:
             self._told.add(about)
             self.faults.append(fault)
+
+    @property
+    def summary(self) -> str:
+        """What there was to judge, as a sentence."""
+        if not self.holds:
+            return "No node was held for anybody: those bounds were not tried."
+        return (
+            f"Nodes were held {self.holds} times, {self.most_seen} at once of {self.most} that may be, "
+            f"one for {self.longest:.0f} s at most."
+        )
 
 
 def bounds(settings: Mapping[str, Any], nodes: int) -> Holdings:

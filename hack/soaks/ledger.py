@@ -20,9 +20,8 @@ Pods of hostile namespaces count towards 1 to 3 where they are bound, or release
 authors wrote of nodes says nothing.
 """
 
-import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -31,13 +30,10 @@ from hack.soaks.domains import Domains
 from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
 from labeler.contract import keys
-from webhook.kube.client import Api, ApiError
 
 GPUS: Final = "nvidia.com/gpu"
 NODE_GPUS: Final = 8
 CARD_SHARES: Final = 16
-PODS: Final = "/api/v1/pods"
-PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
 
 Json = dict[str, Any]
 
@@ -106,7 +102,7 @@ class Ledger:
         if pod["metadata"]["namespace"] not in self.namespaces:
             return  # a DaemonSet pins its pods as well
         uid = pod["metadata"]["uid"]
-        gone = kind == "DELETED" or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        gone = kind == "DELETED" or _has_ended(pod)
         with self._lock:
             node = self._where(pod)
             before = self.takes.pop(uid, None)
@@ -125,6 +121,18 @@ class Ledger:
                 self.bound += 1
                 self._judge_binding(pod, take, in_order=in_order)
             self._judge_node(node)
+
+    def keep_only(self, pods: Iterable[Json]) -> None:
+        """All pods that there are, listed after a gap; to be called before they are told one by one.
+
+        Of what has ended or gone meanwhile nothing counts beside what has come since.
+        """
+        there = [pod["metadata"] for pod in pods if not _has_ended(pod)]
+        uids = {each["uid"] for each in there}
+        with self._lock:
+            self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
+            self.domains.keep_only(uids)
+            self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
     def look_at_held(self, *, anew: bool = False) -> None:
         """Judge what is held now. anew: the sweeper or the API server has just died."""
@@ -148,8 +156,7 @@ class Ledger:
         metadata = pod["metadata"]
         if metadata["namespace"] not in self.kept or metadata["uid"] in self._lost:
             return
-        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if not ended and (kind == "DELETED" or metadata.get("deletionTimestamp")):
+        if not _has_ended(pod) and (kind == "DELETED" or metadata.get("deletionTimestamp")):
             self._lost.add(metadata["uid"])
             self.faults.append(f"{metadata['namespace']}/{metadata['name']} was deleted before it had ended")
 
@@ -224,58 +231,6 @@ class Ledger:
             self._waiting.clear()
 
 
-class LedgerReader(threading.Thread):
-    """Tells a ledger of every version of one collection, over restarts of the API server."""
-
-    def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
-        """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop."""
-        super().__init__(name=f"reader {path}", daemon=True)
-        self._api, self._path, self._ledger, self._seconds = api, path, ledger, watch_seconds
-        self.stopping = threading.Event()
-        self.lists = 0
-
-    def run(self) -> None:
-        """List, watch, and list again when the history has gone."""
-        version = ""
-        while not self.stopping.is_set():
-            try:
-                version = version or self._list()
-                for line in self._lines(version):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        version = ""
-                        break
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    if event["type"] != "BOOKMARK":
-                        self._tell(event["type"], event["object"], in_order=True)
-            except ApiError as error:
-                version = "" if error.status == 410 else version
-                self.stopping.wait(0.2)
-
-    def _lines(self, version: str) -> Iterator[bytes]:
-        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(self._seconds)}
-        return self._api.lines(self._path, query=query, timeout_seconds=self._seconds + 5)
-
-    def _list(self) -> str:
-        answer = self._api.json("GET", self._path)
-        self.lists += 1
-        if self._path == PODS:
-            there = {item["metadata"]["uid"] for item in answer["items"]}
-            for uid in self._ledger.takes.keys() - there:
-                self._ledger.takes.pop(uid, None)
-        else:
-            self._ledger.look_at_held(anew=True)
-        for item in answer["items"]:
-            self._tell("ADDED", item, in_order=False)
-        return str(answer["metadata"]["resourceVersion"])
-
-    def _tell(self, kind: str, item: Json, *, in_order: bool) -> None:
-        if self._path == PODS:
-            self._ledger.pod(kind, item, in_order=in_order)
-        else:
-            self._ledger.plan(kind, item, in_order=in_order)
-
-
 def pinned_to(pod: Json) -> str:
     """The node that a release has pinned a pod to, "" for a pod that was not placed by topogate."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -284,6 +239,10 @@ def pinned_to(pod: Json) -> str:
         for wanted in term.get("matchFields", []):
             return str(wanted["values"][0])
     return ""
+
+
+def _has_ended(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _is_gated(spec: Json) -> bool:

@@ -6,7 +6,7 @@ does about it is its own affair.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,10 @@ class Losses:
                 self._whole.setdefault(name, node)
         elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self._runs[name] = _gang_of(metadata), _does_run(pod)
+
+    def keep_only(self, names: Set[Name]) -> None:
+        """The others are gone: a watch was interrupted, and then all that is there was listed."""
+        self._runs = {name: each for name, each in self._runs.items() if name in names}
 
     def _all_run(self, namespace: str, gang: str) -> bool:
         """Whether those that are left of it run."""

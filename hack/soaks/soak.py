@@ -29,8 +29,9 @@ from hack.local.kubelet import Program
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
-from hack.soaks.ledger import PLACEMENTS, PODS, Ledger, LedgerReader
+from hack.soaks.ledger import Ledger
 from hack.soaks.passes import long_steps
+from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
 from hack.soaks.runs import (
     add_options,
     fresh_cluster,
@@ -259,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
     ledger = soak.ledger
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
-    say(f"Gangs that wait held {soak.held.most_seen} nodes at most, of {soak.held.most} that they may.")
+    say(soak.held.summary)
     say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
     return verdict(faults, seed)

@@ -1,5 +1,7 @@
 """What plans keep for the next stage of their gangs: from whom, and for how long."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.sweeper.clock import Clock
@@ -9,6 +11,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
@@ -95,6 +98,23 @@ def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
     assert kept.nodes == {"n1"}
     kept.saw(seen(LEADER), held={"n0", "n3"})
     assert kept.nodes == frozenset()
+
+
+def test_what_is_told_of_kept_nodes_changes_with_their_stage_alone() -> None:
+    """Else the status of the gang would be written in every pass."""
+    clock, days = Clock(), iter(range(1, 10))
+    kept = KeptNodes(SETTINGS, clock, now=lambda: datetime(2026, 1, next(days), tzinfo=UTC))
+
+    def told(stages: int) -> Held:
+        kept.saw(seen(LEADER, stages=stages))
+        (held,) = kept.held.values()
+        return held
+
+    first = told(1)
+    clock.now += 1
+    assert first.nodes == {"n1", "n2"}
+    assert told(1) == first
+    assert told(2).ends > first.ends
 
 
 def test_a_leader_that_is_made_again_begins_no_stage() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.pods import job_pod
+from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
@@ -203,7 +203,7 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     reporter = Reporter(Pass(api, cache, Settings()))
     reporter.waits(gang, "no room", Cause.NO_ROOM)
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
-    held = {gang.key: Held(frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
+    held = {gang.key.placement_key: Held(frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
     reporter.report(View([], [], {}, {}), [gang], held=held)
     (status,) = [body["status"] for body in api.bodies if "status" in body]
     assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
@@ -215,3 +215,15 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     reporter.report(View([], [], {}, {}), [gang])
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (None, None), "it is held no more"
+
+
+def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_none_waits() -> None:
+    api, copy = Answers(), Copy()
+    cache: Any = copy
+    leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
+    spec = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1"])
+    copy.placements = {"ns/set": Placement(Metadata("set", "ns"), spec)}
+    held = {"ns/set": Held(frozenset({"n1"}), 0.0, 1800.0, datetime(2026, 1, 1, 0, 30, tzinfo=UTC))}
+    Reporter(Pass(api, cache, Settings())).report(View([], [leader], {}, copy.placements), [], held=held)
+    (status,) = [body["status"] for body in api.bodies]
+    assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")

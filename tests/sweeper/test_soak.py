@@ -4,9 +4,11 @@ The choices are the same in every run, so that a fault found here is met again; 
 """
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +22,8 @@ from hack.soaks.losses import SWEEPER, Losses
 from hack.soaks.passes import over
 from hack.soaks.soak import Plan, Soak
 from labeler.contract import keys
+from webhook.kube.objects import Metadata
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.metrics import Metrics
 from webhook.workloads import marks
 
@@ -38,6 +42,7 @@ def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(own_clust
     assert soak.done["leaders killed"] >= 1
     assert min(soak.done[kind] for kind in ("elastic", "exclusive", "staged")) >= 1
     assert soak.ledger.domains.seen >= 1
+    assert soak.held.holds >= 1, soak.held.summary
 
 
 @pytest.mark.parametrize(
@@ -55,14 +60,35 @@ def test_domains_that_exclusive_jobs_share_are_named(
 ) -> None:
     domains = Domains()
     for name, job, block in pods:
-        metadata = {
-            "name": name,
-            "uid": name,
-            "annotations": {marks.JOBSET_EXCLUSIVE: OVER},
-            "labels": {marks.JOB_NAME_LABEL: job},
-        }
-        domains.pod({"metadata": metadata}, "" if block is None else f"node-b{block}-s0-h00")
+        domains.pod(exclusive(name, job), "" if block is None else f"node-b{block}-s0-h00")
     assert len(domains.faults) == faults
+
+
+def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
+    """A pod of an exclusive Job."""
+    metadata = {
+        "name": name,
+        "namespace": OURS,
+        "uid": name,
+        "resourceVersion": "9",
+        "annotations": {marks.JOBSET_EXCLUSIVE: OVER},
+        "labels": {marks.JOB_NAME_LABEL: job},
+    }
+    return {"metadata": metadata, "spec": {"containers": []}, **fields}
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_ended_while_nobody_watched_stands_in_nobody_s_way(ended: bool) -> None:
+    """A list tells of pods by name: of what has come before it tells of what has ended."""
+    ledger = Ledger(frozenset({OURS}))
+    there = {"containers": [], "nodeName": "node-b0-s0-h00"}
+    ledger.pod("ADDED", exclusive("z", "old", spec=there))
+    old = exclusive("z", "old", spec=there, status={"phase": "Succeeded" if ended else "Running"})
+    listed = [exclusive("a", "new", spec=there), old]
+    ledger.keep_only(listed)
+    for each in listed:
+        ledger.pod("ADDED", each, in_order=False)
+    assert len(ledger.domains.faults) == (not ended)
 
 
 # --- the ledger can fail ------------------------------------------------------------------------
@@ -245,10 +271,13 @@ def test_a_step_that_takes_too_long_is_a_fault(seconds: list[float], faults: int
     assert [fault.split(" took")[0] for fault in found] == ["2 times sweeper-1"] * faults
 
 
-def holding(uid: str, *nodes: str, until: float = 1e9) -> dict[str, Any]:
-    """A Placement for whose gang these nodes are held."""
+def holding(uid: str, *nodes: str, until: float = 1e9, kept: Sequence[str] = ()) -> dict[str, Any]:
+    """A Placement for whose gang these nodes are held, as the sweeper tells it."""
     ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"metadata": {"uid": uid}, "status": {"held": list(nodes), "held_until": ends}}
+    status = PlacementStatus(held=list(nodes), held_until=ends)
+    placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(kept)), status)
+    body: dict[str, Any] = msgspec.to_builtins(placement)
+    return body
 
 
 def observed(*moments: tuple[float, str, dict[str, Any]]) -> list[str]:
@@ -261,7 +290,8 @@ def observed(*moments: tuple[float, str, dict[str, Any]]) -> list[str]:
 
 A, B = holding("a", "n1", "n2"), holding("b", "n3")
 ONE, SAME = holding("a", "n1"), holding("b", "n1")
-NONE: dict[str, Any] = {"metadata": {"uid": "a"}, "status": {}}
+NONE = holding("a")
+STAGED = holding("a", "n1", kept=["n1", "n2"])
 ADDED, LATER, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
@@ -269,11 +299,13 @@ ADDED, LATER, DELETED = "ADDED", "MODIFIED", "DELETED"
     ("moments", "fault"),
     [
         pytest.param([(0, ADDED, A), (20, LATER, A)], "", id="as much as may be"),
-        pytest.param([(0, ADDED, A), (0, ADDED, B), (6, LATER, B)], "hold 3 nodes", id="too many"),
+        pytest.param([(0, ADDED, A), (0, ADDED, B), (6, LATER, B)], "3 nodes are held", id="too many"),
         pytest.param([(0, ADDED, A), (0, ADDED, B), (5, LATER, B)], "", id="for a moment"),
         pytest.param([(0, ADDED, A), (1, ADDED, B), (2, DELETED, A), (9, LATER, B)], "", id="gone"),
         pytest.param([(0, ADDED, A), (0, ADDED, holding("b", "n3", until=3)), (9, LATER, A)], "", id="over"),
         pytest.param([(0, ADDED, ONE), (26, LATER, ONE)], "n1 is held for 26 s", id="for too long"),
+        pytest.param([(0, ADDED, STAGED), (65, LATER, STAGED)], "", id="kept for stages"),
+        pytest.param([(0, ADDED, STAGED), (66, LATER, STAGED)], "held for 66 s, of 30", id="kept too long"),
         pytest.param(
             [(0, ADDED, ONE), (12, ADDED, SAME), (13, DELETED, ONE), (26, LATER, NONE)],
             "n1 is held for 26 s",
@@ -306,4 +338,14 @@ def test_who_leads_anew_is_not_blamed_for_what_another_has_held() -> None:
     assert held.faults == []
     now = 10.0
     held.look()
-    assert held.faults == ["waiting gangs hold 1 nodes, more than 0, for too long"]
+    assert held.faults == ["1 nodes are held, more than 0, for too long"]
+
+
+def test_a_soak_says_what_it_has_seen_of_held_nodes() -> None:
+    held = Holdings(2, 10.0, clock=lambda: now)
+    now = 0.0
+    held.plan("ADDED", NONE)
+    assert held.summary == "No node was held for anybody: those bounds were not tried."
+    for now, version in ((1.0, A), (4.0, A), (5.0, NONE), (6.0, ONE)):  # noqa: B007
+        held.plan("MODIFIED", version)
+    assert held.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."

@@ -42,7 +42,7 @@ class Reporter:
         self._may_act = surroundings.may_act
         self._reasons: dict[GangKey, str] = {}
         self._causes: dict[GangKey, Cause] = {}
-        self._held: Mapping[GangKey, Held] = {}
+        self._held: Mapping[str, Held] = {}
         self._settling: set[GangKey] = set()
         self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
             lambda pod, _own: _gang_of_pod(key_of(pod, self._settings.gang_labels))
@@ -104,13 +104,13 @@ class Reporter:
         view: View,
         gangs: Sequence[PodGang],
         evicted: Set[PodId] = frozenset(),
-        held: Mapping[GangKey, Held] | None = None,
+        held: Mapping[str, Held] | None = None,
     ) -> bool:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
-        evicted: released pods that we have deleted, which therefore have not had their turn. held: what
-        gangs hold that have waited long. Writes for as long as a pass may last; returns whether all was
-        written. The next pass begins where this one stops.
+        evicted: released pods that we have deleted, which therefore have not had their turn. held: nodes that
+        are held, by the Placements ("namespace/name") of those for whom. Writes for as long as a pass may
+        last; returns whether all was written. The next pass begins where this one stops.
         """
         self._held = held or {}
         current = self._cache.current_placements()
@@ -170,7 +170,10 @@ class Reporter:
         if gang.key in self._settling or gang.key not in self._reasons:
             return "Settling"
         status = PlacementStatus(
-            placements.WAITING, len(gang.pods), reason=self._reasons[gang.key], **self._holding(gang)
+            placements.WAITING,
+            len(gang.pods),
+            reason=self._reasons[gang.key],
+            **self._holding(gang.key.placement_key),
         )
         if placement is not None:
             self._write(placement, status)
@@ -223,12 +226,12 @@ class Reporter:
             placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
             self._reasons.get(gang.key, "") if gang else _lacking(placement, count),
-            **self._holding(gang),
+            **self._holding(placement.key),
         )
 
-    def _holding(self, gang: PodGang | None) -> dict[str, Any]:
-        """What is held for a gang, as fields of its status."""
-        held = self._held.get(gang.key) if gang else None
+    def _holding(self, name: str) -> dict[str, Any]:
+        """What is held for the gang of a Placement, as fields of its status."""
+        held = self._held.get(name)
         if held is None or not held.nodes:
             return {}
         return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
@@ -245,7 +248,7 @@ class Reporter:
 
     def _try(self, placement: Placement, action: Callable[[Placement], None]) -> None:
         # Gone, or written since: then the watch will show it.
-        if self._attempt(_name(placement), lambda: action(placement), expected=(404, 409)):
+        if self._attempt(placement.key, lambda: action(placement), expected=(404, 409)):
             self._cache.forgotten(placement)
 
     def _attempt(self, name: str, write: Callable[[], None], expected: Sequence[int]) -> bool:
@@ -290,10 +293,6 @@ def _lacking(placement: Placement, count: int) -> str:
 
 def _gang_of(placement: Placement) -> tuple[str, str, str]:
     return placement.metadata.namespace, placement.spec.gang, placement.spec.gang_id
-
-
-def _name(placement: Placement) -> str:
-    return f"{placement.metadata.namespace}/{placement.metadata.name}"
 
 
 def _gang_of_pod(key: GangKey) -> tuple[str, str, str]:

@@ -116,9 +116,7 @@ class Sweeper:
 
         reported = False
         with self._guarded("report"):
-            reported = self._reporter.report(
-                seen.view, gangs, self._repair.evicted, self._placer.reservations.held
-            )
+            reported = self._reporter.report(seen.view, gangs, self._repair.evicted, self._placer.held)
         with self._guarded("measure"):
             self._figures.note(
                 seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)

@@ -80,7 +80,7 @@ class KeptNodes:
             keeping.items(), key=lambda each: (self._stages[each[1].metadata.uid].since, each[0])
         ):
             there = _there(placement, pods)
-            kept = self._held(placement, max(0, left))
+            kept = self._held(placement, max(0, left), before.get(key))
             if there and kept.nodes and now < kept.until:
                 left -= len(kept.nodes)
                 gang = f"{placement.metadata.namespace}/{placement.spec.gang}"
@@ -105,14 +105,17 @@ class KeptNodes:
         )
         return _Stage(count, now, *((known.first, known.last) if goes_on else (now, last)), ran)
 
-    def _held(self, placement: Placement, most: int) -> Held:
+    def _held(self, placement: Placement, most: int, before: _Keeper | None) -> Held:
         plan = placement.metadata.uid
         stage = self._stages[plan]
         until = min(stage.since + self._settings.reserve_hold_seconds, stage.last)
-        left = timedelta(seconds=until - self._clock())
+        if before is not None and before.plan == plan and before.held.until == until:
+            ends = before.held.ends  # what is told of it does not change from pass to pass
+        else:
+            ends = self._now() + timedelta(seconds=until - self._clock())
         resting = self._rest.nodes(but=plan)
         nodes = [name for name in placement.spec.kept if name not in resting]
-        return Held(frozenset(nodes[:most]), stage.first, until, self._now() + left)
+        return Held(frozenset(nodes[:most]), stage.first, until, ends)
 
     def _let_rest(self, before: Mapping[str, _Keeper], view: View) -> None:
         """What was kept and is neither kept nor planned for anybody now rests for as long as it was kept.
@@ -127,6 +130,11 @@ class KeptNodes:
     def nodes(self) -> frozenset[str]:
         """All that are kept."""
         return frozenset().union(*(each.held.nodes for each in self._keepers.values()))
+
+    @property
+    def held(self) -> dict[str, Held]:
+        """What each Placement ("namespace/name") keeps."""
+        return {key: each.held for key, each in self._keepers.items()}
 
     def before(self, gang: PodGang, waiting: Iterable[Pod]) -> dict[str, Held]:
         """What plans of other gangs of at least its priority keep where its waiting pods may not go."""

@@ -26,7 +26,7 @@ from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.replacing import Replacing
-from webhook.sweeper.decide.reservations import Reservations, told
+from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round, Said, joined
 from webhook.sweeper.decide.urgency import (
@@ -85,6 +85,12 @@ class Placer:
         ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
         self._drafts.saw((*ours, *planned))
+
+    @property
+    def held(self) -> dict[str, Held]:
+        """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
+        waiting = {key.placement_key: held for key, held in self.reservations.held.items()}
+        return {**self.kept_nodes.held, **waiting}
 
     def place(self, gangs: Sequence[PodGang], ground: Ground) -> Orders:
         """New plans, and of each gang without one why that is so."""

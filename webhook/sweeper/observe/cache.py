@@ -146,12 +146,12 @@ class ClusterCache:
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""
         with self._lock:
-            self._written[_key(placement)] = placement
+            self._written[placement.key] = placement
 
     def forgotten(self, placement: Placement) -> None:
         """The Placement was removed by us; the watch will show it."""
         with self._lock:
-            self._written.pop(_key(placement), None)
+            self._written.pop(placement.key, None)
 
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name": what the watch shows, or what we wrote since."""
@@ -163,10 +163,10 @@ class ClusterCache:
         if placement is None:
             return
         with self._lock:
-            mine = self._written.get(_key(placement))
+            mine = self._written.get(placement.key)
             # Versions of one object are ordered numbers (KEP-5504); ours is dropped once it has been seen.
             if mine is not None and (after is None or _version(after) >= _version(mine)):
-                del self._written[_key(placement)]
+                del self._written[placement.key]
         self.changed.set()
 
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
@@ -194,10 +194,6 @@ def owner_says(
         lambda: complaints().hindrance(key),
         devices=owners.devices(*named),
     )
-
-
-def _key(placement: Placement) -> str:
-    return f"{placement.metadata.namespace}/{placement.metadata.name}"
 
 
 def _version(placement: Placement) -> int:

@@ -1,0 +1,64 @@
+"""Reads what a ledger is told: every version of pods and Placements, by list and watch."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hack.soaks.ledger import Ledger
+from webhook.kube.client import Api, ApiError
+
+PODS: Final = "/api/v1/pods"
+PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
+
+Json = dict[str, Any]
+
+
+class LedgerReader(threading.Thread):
+    """Tells a ledger of every version of one collection, over restarts of the API server."""
+
+    def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
+        """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop."""
+        super().__init__(name=f"reader {path}", daemon=True)
+        self._api, self._path, self._ledger, self._seconds = api, path, ledger, watch_seconds
+        self.stopping = threading.Event()
+        self.lists = 0
+
+    def run(self) -> None:
+        """List, watch, and list again when the history has gone."""
+        version = ""
+        while not self.stopping.is_set():
+            try:
+                version = version or self._list()
+                for line in self._lines(version):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._tell(event["type"], event["object"], in_order=True)
+            except ApiError as error:
+                version = "" if error.status == 410 else version
+                self.stopping.wait(0.2)
+
+    def _lines(self, version: str) -> Iterator[bytes]:
+        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(self._seconds)}
+        return self._api.lines(self._path, query=query, timeout_seconds=self._seconds + 5)
+
+    def _list(self) -> str:
+        answer = self._api.json("GET", self._path)
+        self.lists += 1
+        if self._path == PODS:
+            self._ledger.keep_only(answer["items"])
+        else:
+            self._ledger.look_at_held(anew=True)
+        for item in answer["items"]:
+            self._tell("ADDED", item, in_order=False)
+        return str(answer["metadata"]["resourceVersion"])
+
+    def _tell(self, kind: str, item: Json, *, in_order: bool) -> None:
+        if self._path == PODS:
+            self._ledger.pod(kind, item, in_order=in_order)
+        else:
+            self._ledger.plan(kind, item, in_order=in_order)
