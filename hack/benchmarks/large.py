@@ -1,0 +1,197 @@
+"""What a very large cluster costs the sweeper: memory, the time to its first plan, and one pass of each kind.
+
+65,000 nodes of 8 GPUs in blocks of 500, on 440 of which 200,000 pods run, as JSON through the real decoder
+and cache. The API server is played in this process (hack/observing/played.py), so making the objects counts
+with the times, and writes cost next to nothing: how fast pods are released is what `hack/bench sweep` tells.
+A pass with a gang of 1,000 whole nodes plans and releases it; 10,000 pods that wait are 100 gangs of 100,
+each to lie in one block, of which none has room. Times are of the clock.
+"""
+
+import argparse
+import logging
+import resource
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from hack.local import nodes
+from hack.observing.played import PODS, PlayedApi
+from labeler.contract import keys
+from webhook.kube import placements
+from webhook.sweeper.context import Pass
+from webhook.sweeper.observe.cache import NODES, ClusterCache
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import Sweeper
+
+BLOCK: Final = 500
+FREE: Final = 60
+"""Nodes of a block on which nothing runs."""
+GPUS: Final = "nvidia.com/gpu"
+NAMESPACE: Final = "bench"
+
+
+def pod(
+    name: str, gpus: int, node: str = "", gang: str = "", size: int = 0, level: str = ""
+) -> dict[str, Any]:
+    """A pod with about as much beside the point as real ones have: bound to a node, or gated."""
+    environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(16)]
+    gated = {} if node else {"schedulingGates": [{"name": keys.GATE}]}
+    wishes = {keys.GANG_ANNOTATION: gang, keys.GANG_SIZE_ANNOTATION: str(size)} if gang else {}
+    if level:
+        wishes[keys.REQUIRED_TOPOLOGY_ANNOTATION] = level
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"00000000-0000-4000-8000-{name}",
+            "resourceVersion": "1",
+            "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "labels": {"app": "train", "example.com/worker": name},
+            "annotations": wishes,
+        },
+        "spec": {
+            **({"nodeName": node} if node else gated),
+            "schedulerName": "default-scheduler",
+            "priority": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example.com/train:1",
+                    "command": ["torchrun", "train.py"],
+                    "env": environment,
+                    "resources": {"limits": {GPUS: str(gpus)}, "requests": {GPUS: str(gpus), "cpu": "4"}},
+                }
+            ],
+        },
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+class Bench:
+    """A sweeper over a played cluster."""
+
+    def __init__(self, count: int, bound: int) -> None:
+        """count: nodes; bound: pods that run on them."""
+        self.grid = nodes.grid(nodes.Shape(count, max(1, count // BLOCK), 10))
+        self.bound = bound
+        self.api = PlayedApi({NODES: self._nodes, PODS: self._bound_pods, placements.ALL: lambda: ()})
+        self.early: list[dict[str, Any]] = []
+
+    def _nodes(self) -> Iterator[dict[str, Any]]:
+        for number, node in enumerate(self.grid):
+            made = node.manifest(node.topology_labels)
+            made["metadata"] |= {"uid": f"uid-{node.name}", "resourceVersion": str(number + 1)}
+            yield made
+
+    def _bound_pods(self) -> Iterator[dict[str, Any]]:
+        taken = [node.name for number, node in enumerate(self.grid) if number % BLOCK >= FREE]
+        for number in range(self.bound):
+            yield pod(f"bound-{number}", 1 + number % 2, node=taken[number % len(taken)])
+        yield from self.early
+
+    def gang(self, name: str, size: int, level: str = "") -> list[dict[str, Any]]:
+        """A complete gang of gated pods that want whole nodes."""
+        made = [pod(f"{name}-{rank}", 8, gang=name, size=size, level=level) for rank in range(size)]
+        for each in made:
+            self.api.written[_path(each["metadata"]["name"])] = each
+        return made
+
+    def run(self, repeats: int) -> dict[str, str]:
+        """All measurements of one cluster, by name."""
+        self.early = self.gang("first", 64)
+        began = time.perf_counter()
+        cache = ClusterCache(self.api, keys.GATE_PREFIX)
+        sweeper = Sweeper(Pass(self.api, cache, Settings(), stopping=threading.Event()))
+        cache.start()
+        try:
+            while not cache.synced:
+                time.sleep(0.01)
+            synced = time.perf_counter() - began
+            while not any("/placements/" in path for path in self.api.written):
+                sweeper.sweep()
+            found = {"read": f"{synced:.1f} s", "first plan": f"{time.perf_counter() - began:.1f} s"}
+            self._settle(cache, sweeper)
+            found["nothing to do"] = _spread([_seconds(sweeper.sweep) for _ in range(repeats)])
+            found["a gang of 1,000"] = _spread(
+                [self._placed(cache, sweeper, f"gang-{number}", 1000) for number in range(repeats)]
+            )
+            for number in range(100):
+                self._come(cache, self.gang(f"wait-{number}", 100, level="block"))
+            sweeper.sweep()
+            found["10,000 waiting, first"] = f"{_seconds(sweeper.sweep):.2f} s"
+            found["10,000 waiting"] = _spread([_seconds(sweeper.sweep) for _ in range(repeats)])
+            found["resident"] = f"{_resident():.0f} MB"
+            return found
+        finally:
+            sweeper.close()
+            cache.stop()
+
+    def _come(self, cache: ClusterCache, made: list[dict[str, Any]]) -> None:
+        """Create pods, and wait until the copy has them."""
+        for each in made:
+            self.api.show(PODS, each)
+        last = f"{NAMESPACE}/{made[-1]['metadata']['name']}"
+        while cache.pods.get(last) is None:
+            time.sleep(0.01)
+
+    def _settle(self, cache: ClusterCache, sweeper: Sweeper) -> None:
+        """Pass until nothing comes of it any more."""
+        while True:
+            cache.changed.clear()
+            sweeper.sweep()
+            if not cache.changed.wait(1):
+                return
+
+    def _placed(self, cache: ClusterCache, sweeper: Sweeper, name: str, size: int) -> float:
+        """Seconds of the pass that plans and releases a gang."""
+        self._come(cache, self.gang(name, size))
+        took = _seconds(sweeper.sweep)
+        pods = [self.api.written[_path(f"{name}-{rank}")] for rank in range(size)]
+        left = sum(bool(each["spec"].get("schedulingGates")) for each in pods)
+        if left:
+            raise SystemExit(f"{left} pods of {name} were not released in the pass")
+        self._settle(cache, sweeper)
+        return took
+
+
+def _path(name: str) -> str:
+    return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    low, middle, high = min(seconds), statistics.median(seconds), max(seconds)
+    return f"{middle:.3f} s ({low:.3f} to {high:.3f})"
+
+
+def _resident() -> float:
+    """Of this process, now, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the measurements."""
+    parser = argparse.ArgumentParser(prog="hack/bench large", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=65_000)
+    parser.add_argument("--pods", type=int, default=200_000, help="that run (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.ERROR)
+    for name, value in Bench(options.nodes, options.pods).run(options.repeats).items():
+        print(f"{name:24}{value}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

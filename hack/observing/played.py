@@ -1,0 +1,127 @@
+"""An API server that is played in this process: synthetic objects, for clusters too large to run.
+
+What a program of ours asks over HTTP is answered here as JSON, which goes through the real decoder and cache.
+Writes are taken and shown in the watches, as far as a sweeper needs: plans, their status, and released pods.
+"""
+
+import itertools
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Self, cast
+
+import jsonpatch
+
+from labeler.contract import keys
+from webhook.kube.client import Api, ApiError, Stream
+from webhook.kube.placements import ALL as PLACEMENTS
+
+Objects = Callable[[], Iterable[dict[str, Any]]]
+PODS: Final = "/api/v1/pods"
+_END: Final = b""
+
+
+class PlayedStream:
+    """What a watch gives: lines, until it is cut."""
+
+    def __init__(self, first: Iterable[bytes], follow: "queue.SimpleQueue[bytes]") -> None:
+        """first: what comes at once; follow: what is yet to come."""
+        self._first = first
+        self._follow = follow
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._first
+        while line := self._follow.get():
+            yield line
+
+    def cut(self) -> None:
+        """End it."""
+        self._follow.put(_END)
+
+
+class PlayedApi(Api):
+    """Answers of an API server that serves what it is given, and no owners of gangs."""
+
+    def __init__(self, collections: Mapping[str, Objects]) -> None:
+        """collections: path -> how its objects are made, one by one, so that none is kept here."""
+        self._collections = collections
+        self._watches: dict[str, list[queue.SimpleQueue[bytes]]] = {path: [] for path in collections}
+        self._lock = threading.Lock()
+        self._versions = itertools.count(1_000_000)
+        self.written: dict[str, dict[str, Any]] = {}
+
+    def request(self, method: str, path: str, **options: Any) -> bytes:
+        """As Api.request."""
+        if method == "GET" and path == "/apis":
+            return b'{"groups":[]}'
+        if method in ("POST", "PATCH") and ("/placements" in path or "/pods/" in path):
+            return self._write(method, path, options.get("body"))
+        raise ApiError(404, "NotFound", f"{method} {path} is not played")
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Stream:
+        """As Api.stream: a list as a stream, or a watch that goes on until it is cut."""
+        follow: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        if query.get("sendInitialEvents"):
+            follow.put(_END)
+            return cast(Stream, PlayedStream(self._listed(path), follow))
+        with self._lock:
+            self._watches.setdefault(path, []).append(follow)
+        return cast(Stream, PlayedStream((), follow))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def show(self, path: str, made: dict[str, Any], kind: str = "ADDED") -> None:
+        """Tell the watches of an object."""
+        line = _event(kind, made)
+        with self._lock:
+            for follow in self._watches[path]:
+                follow.put(line)
+
+    def _listed(self, path: str) -> Iterator[bytes]:
+        for made in self._collections.get(path, tuple)():
+            yield _event("ADDED", made)
+        done = {"resourceVersion": "1", "annotations": {keys.INITIAL_EVENTS_END: "true"}}
+        yield _event("BOOKMARK", {"metadata": done})
+
+    # --- writes ---------------------------------------------------------------------------------
+
+    def _write(self, method: str, path: str, body: Any) -> bytes:
+        """Take a write of a Placement, its status or a pod, and show what came of it."""
+        collection = PLACEMENTS if "/placements" in path else PODS
+        kind = "MODIFIED"
+        if method == "POST":
+            kind, path = "ADDED", f"{path}/{body['metadata']['name']}"
+            made = {**body, "metadata": {**body["metadata"], "uid": path}}
+        else:
+            path = path.removesuffix("/status")
+            before = self.written[path]
+            made = jsonpatch.apply_patch(before, body) if isinstance(body, list) else _merged(before, body)
+        made["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.written[path] = made
+        self.show(collection, made, kind)
+        return json.dumps(made).encode()
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(before) if isinstance(before, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged
+
+
+def _event(kind: str, made: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": made}).encode()
