@@ -59,6 +59,38 @@ def test_the_api_server_accepts_every_object_of_the_overlay(served: Cluster, ove
     assert "Warning" not in result.stderr
 
 
+KIND = "ValidatingAdmissionPolicy"
+
+
+def test_the_api_server_finds_nothing_wrong_with_the_types_in_any_policy(served: Cluster) -> None:
+    """It tells what it finds in the status, which nobody reads; policies that mutate are not checked."""
+    policies = {
+        each["metadata"]["name"]: each
+        for file in (ROOT / "manifests").rglob("*.yaml")
+        for each in yaml.safe_load_all(file.read_text())
+        if each and each["kind"] == KIND
+    }
+    served.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(policies.values()))
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
+    statuses: dict[str, dict[str, Any]] = {}
+
+    def is_checked() -> bool:
+        statuses.update({name: served.api().json("GET", path + name).get("status", {}) for name in policies})
+        return all("typeChecking" in each for each in statuses.values())
+
+    try:
+        served.wait_for("the types of all policies to be checked", is_checked)
+    finally:
+        for name in policies:
+            served.api().request("DELETE", path + name)
+    found = {
+        name: warnings
+        for name, status in statuses.items()
+        if (warnings := status["typeChecking"].get("expressionWarnings"))
+    }
+    assert found == {}
+
+
 def test_the_line_of_the_operators_paper_changes_the_gates_prefix_wherever_it_stands(tmp_path: Path) -> None:
     (line,) = re.findall(r"^sed -i .*$", (ROOT / "manifests" / "README.md").read_text(), re.MULTILINE)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")

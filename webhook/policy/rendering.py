@@ -177,7 +177,7 @@ _NOT_LEFT_ALONE: Final = (
     _condition("not-of-a-scheduling-group", "!has(object.spec.schedulingGroup)"),
 )
 _PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-_CONTAINERS: Final = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+_CONTAINERS: Final = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
 
 
 def _served(policy: Policy) -> Object:
