@@ -187,8 +187,8 @@ def default_devices(
 ) -> list[str]:
     """A default for pods without a plan: different cards if possible, from the highest number down.
 
-    The sweeper plans from the lowest number up and does not know which cards these pods hold: so both meet
-    last of all, and no plan is made again and again for a card that such pods have filled. taken: devices of
+    The sweeper plans from the lowest number up, so both meet last of all. Until it is told which cards such a
+    pod got (telling.py) it takes it to have just these (webhook.placement.cards.unplanned). taken: devices of
     each card that are promised to others; cards with others free go before these.
     """
     must = sorted(must_include)

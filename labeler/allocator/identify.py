@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName
-from labeler.contract import keys
+from labeler.contract import annotations, keys
 
 
 class Kind(Enum):
@@ -53,8 +53,8 @@ class Nobody:
 
 
 def is_planned(pod: LocalPod) -> bool:
-    """Whether somebody chose cards for the pod; mere separators are written for pods that get none."""
-    return pod.annotations.get(keys.GAS_CARDS_ANNOTATION, "").strip("|") != ""
+    """Whether somebody chose cards for the pod."""
+    return annotations.is_planned(pod.annotations)
 
 
 def identify(

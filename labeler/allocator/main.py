@@ -22,6 +22,7 @@ from labeler.allocator.plugin import CardsPlugin, Plugin
 from labeler.allocator.pods import NodePods
 from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
 from labeler.allocator.resolve import Patience, Resolver
+from labeler.allocator.telling import Teller
 from labeler.allocator.vendors import KNOWN, Places, Vendor, create_vendor
 from labeler.api import ApiClient
 from labeler.health import Health, serve
@@ -142,6 +143,7 @@ class Allocator:
         self._kubelet = PodResources(options.kubelet / "pod-resources" / "kubelet.sock")
         client = self._client() if self._vendor.has_plans else None
         self._resolver = self._make_resolver(client) if client else None
+        self._teller = self._make_teller(client) if client else None
         self._registrations = [
             Registration(
                 plugin,
@@ -190,6 +192,8 @@ class Allocator:
             if self._resolver is not None and time.monotonic() >= observe_at:
                 self._resolver.observe()
                 observe_at = time.monotonic() + OBSERVE_SECONDS
+            if self._teller is not None:
+                self._teller.turn(self._inventory.cards().values(), self._options.shares)
             if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
                 problems = (problem, *(each.problem for each in self._registrations))
                 health.beat("; ".join(filter(None, problems)))
@@ -230,11 +234,21 @@ class Allocator:
             options.default_when_unsure,
         )
 
+    def _make_teller(self, client: ApiClient) -> Teller:
+        node = self._options.node_name
+        return Teller(self._kubelet, NodePods(client, node), client, node)
+
     def _plugins(self, vendor: Vendor) -> list[Plugin]:
         options = self._options
         plugins: list[Plugin] = [
             CardsPlugin(
-                resource, vendor, self._inventory, self._resolver, options.shares, options.cdi is not None
+                resource,
+                vendor,
+                self._inventory,
+                self._resolver,
+                options.shares,
+                options.cdi is not None,
+                self._teller.changed if self._teller else lambda: None,
             )
             for resource in vendor.resources
         ]

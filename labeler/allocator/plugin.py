@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -140,13 +140,18 @@ class CardsPlugin(Plugin):
         resolver: Resolver | None,
         shares: int,
         use_cdi: bool = False,
+        on_given: Callable[[], None] = lambda: None,
     ) -> None:
-        """shares: devices of each card. resolver: None where no annotation names this vendor's cards."""
+        """shares: devices of each card. resolver: None where no annotation names this vendor's cards.
+
+        on_given: called whenever a container was given devices.
+        """
         super().__init__(resource, inventory)
         self._vendor = vendor
         self._resolver = resolver
         self._shares = shares
         self._use_cdi = use_cdi
+        self._on_given = on_given
         self._answered: _Answered | None = None
 
     def forget(self) -> None:
@@ -186,6 +191,7 @@ class CardsPlugin(Plugin):
         edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
         self._check_alone(grant, edits)
         metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
+        self._on_given()
         log.info(
             "%s: %s to %s, container %s (%s) %s",
             self.resource,

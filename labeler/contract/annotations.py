@@ -90,6 +90,11 @@ def decode_allocation(annotations: Mapping[str, str], containers: int | None = N
     )
 
 
+def is_planned(annotations: Mapping[str, str]) -> bool:
+    """Whether somebody chose cards for a pod; mere separators are written for pods that get none."""
+    return annotations.get(keys.GAS_CARDS_ANNOTATION, "").strip("|") != ""
+
+
 # --- what others have written ---------------------------------------------------------------------
 
 

@@ -144,6 +144,14 @@ OWNED_LABELS_ANNOTATION: Final = LABELER_PREFIX + "owned-labels"
 ORIGINAL_VALUES_ANNOTATION: Final = LABELER_PREFIX + "original-values"
 """JSON object: label key -> the value as found, where it was no legal label value."""
 
+# --- what the allocator tells of its Node -------------------------------------------------------------
+
+ALLOCATOR_PREFIX: Final = "allocator.topogate.io/"
+OFFERED_CARDS_ANNOTATION: Final = ALLOCATOR_PREFIX + "cards"
+"""Each card with its resource and how many shares of it are handed out, 0 while it is out of use."""
+UNPLANNED_CARDS_ANNOTATION: Final = ALLOCATOR_PREFIX + "unplanned"
+"""Cards of the pods for which nobody has chosen any, by the pods' uids."""
+
 # --- GPUTasks -----------------------------------------------------------------------------------------
 
 FALLDIO_PREFIX: Final = "falldio.com/"

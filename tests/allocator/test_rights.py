@@ -13,7 +13,8 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.allocator.events import REFUSED, event
 from labeler.allocator.pods import NodePods
-from labeler.allocator.values import LocalContainer, LocalPod
+from labeler.allocator.telling import Teller
+from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
 from labeler.api import ApiClient, NodeApiError
 from labeler.contract import keys
 from tests.support import create_namespace
@@ -58,7 +59,12 @@ def client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> ApiCli
         try:
             client.call("POST", f"{EVENTS}?dryRun=All", told(reason="Probe"), JSON)
         except NodeApiError as error:
-            return error.status == 422 and "tell of the cards of pods" in str(error)
+            if error.status != 422 or "tell of the cards of pods" not in str(error):
+                return False
+        try:
+            patch(client, {"labels": {"probe": "x"}}, dry_run=True)
+        except NodeApiError as error:
+            return error.status == 422 and "nothing of a Node but its annotations" in str(error)
         return False
 
     cluster.wait_for("the policy to be in force", in_force)
@@ -79,6 +85,14 @@ def told(**changes: Any) -> bytes:
 
 def post(client: ApiClient, body: bytes) -> None:
     client.call("POST", EVENTS, body, JSON)
+
+
+def patch(
+    client: ApiClient, metadata: dict[str, Any], node: str = "gpu", dry_run: bool = False, **more: object
+) -> None:
+    body = json.dumps({"metadata": metadata, **more}).encode()
+    headers = JSON | {"Content-Type": "application/merge-patch+json"}
+    client.call("PATCH", f"/api/v1/nodes/{node}{'?dryRun=All' if dry_run else ''}", body, headers)
 
 
 def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster, client: ApiClient) -> None:
@@ -139,6 +153,58 @@ def test_it_may_tell_of_cards_in_its_own_name(client: ApiClient) -> None:
     post(client, told())
 
 
+def test_it_tells_on_its_own_node_which_cards_it_hands_out_and_who_has_some_without_a_plan(
+    cluster: Cluster, client: ApiClient
+) -> None:
+    pod = LocalPod("ns", "p", "uid-p", containers=(LocalContainer("c", {keys.I915: 1}),))
+
+    class Kubelet:
+        def now(self) -> Listing:
+            return {pod.key: {"c": {keys.I915: ("card1-0",)}}}
+
+        def lists_the_living_alone(self) -> bool:
+            return True
+
+    class Server:
+        def now(self) -> tuple[LocalPod, ...]:
+            return (pod,)
+
+    Teller(Kubelet(), Server(), client, "gpu").turn([LocalCard(0, keys.I915, ())], 2)
+    told = cluster.api().json("GET", "/api/v1/nodes/gpu")["metadata"]["annotations"]
+    assert told[keys.OFFERED_CARDS_ANNOTATION] == f"card0={keys.I915}:2"
+    assert told[keys.UNPLANNED_CARDS_ANNOTATION] == "uid-p=card1"
+
+
+@pytest.mark.parametrize(
+    ("node", "metadata", "more", "words"),
+    [
+        ("other", {"annotations": {keys.OFFERED_CARDS_ANNOTATION: ""}}, {}, 'its own Node, which is "gpu"'),
+        (
+            "gpu",
+            {"annotations": {"labeler.topogate.io/owned-labels": ""}},
+            {},
+            "under allocator.topogate.io/",
+        ),
+        ("gpu", {"labels": {keys.GPU_NUMBERS_LABEL: "0"}}, {}, "nothing of a Node but its annotations"),
+        ("gpu", {"finalizers": ["a.b/c"]}, {}, "nothing of a Node but its annotations"),
+        ("gpu", {}, {"spec": {"unschedulable": True}}, "nothing of a Node but its annotations"),
+    ],
+    ids=["another node", "another's annotation", "a label", "a finalizer", "the spec"],
+)
+def test_it_changes_nothing_else_of_nodes(
+    client: ApiClient, node: str, metadata: dict[str, Any], more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(NodeApiError, match=words) as error:
+        patch(client, metadata, node, **more)
+    assert error.value.status == 422
+
+
+@pytest.mark.usefixtures("client")  # the policy is in force
+def test_a_token_that_is_bound_to_no_pod_tells_nothing_of_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(NodeApiError, match="its own Node"):
+        patch(client_with(cluster, tmp_path, None), {"annotations": {keys.OFFERED_CARDS_ANNOTATION: ""}})
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -165,6 +231,8 @@ def test_a_token_that_is_bound_to_no_pod_may_tell_nothing(cluster: Cluster, tmp_
     [
         ("GET", "/api/v1/namespaces/default/pods/p"),
         ("GET", "/api/v1/nodes"),
+        ("GET", "/api/v1/nodes/gpu"),
+        ("PATCH", "/api/v1/nodes/gpu/status"),
         ("GET", "/api/v1/namespaces/default/secrets"),
         ("DELETE", "/api/v1/namespaces/default/pods/p"),
         ("GET", "/api/v1/pods?watch=1&timeoutSeconds=1"),

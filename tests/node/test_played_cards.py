@@ -6,30 +6,23 @@ All of topogate runs as the pods of its manifests; only the cards are played (ha
 import itertools
 import json
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from hack.local import devices, node
 from hack.local.cluster import Cluster
-from hack.local.devices import PlayedCard
-from hack.local.install import SYSTEM
-from hack.local.install_real import ALLOCATOR, RealInstallation
+from hack.local.install_real import ALLOCATOR
 from labeler.contract import keys
 from labeler.contract.annotations import decode_allocation
 from tests.node.conftest import look_inside, pods_of
+from tests.node.played_site import CARDS, Site, job, played
 from tests.support import create_namespace, wait_for_pods
-from webhook.kube.client import MERGE_PATCH, ApiError
+from webhook.kube.client import ApiError
 
-CARDS: Final = [PlayedCard(number) for number in range(4)]
-SHARES: Final = 10
-"""As the manifest has it."""
 FINISHED_SECONDS: Final = 780
 WITNESSES: Final = {
     "whole": [{keys.I915: 1}],
@@ -51,87 +44,10 @@ QUIET_TURNS: Final = 2
 """The most looks in a row without a kill: on a fast machine the Jobs are done after a dozen looks."""
 
 
-@dataclass
-class Site:
-    """A cluster with topogate and four cards on its real node."""
-
-    cluster: Cluster
-    kills: Counter[str] = field(default_factory=Counter)
-
-    def kill(self, name: str) -> None:
-        """SIGKILL, and a new start: of the kubelet here, of a pod by those who make it again."""
-        self.kills[name] += 1
-        if name == "kubelet":
-            self.cluster.running["kubelet"].send(signal.SIGKILL)
-            self.cluster.start("kubelet")
-            return
-        namespace = ALLOCATOR if name == "allocator" else SYSTEM
-        pod = next((pod for pod in self.pods(namespace) if pod.startswith(f"{name}-")), None)
-        if pod is not None:
-            self.cluster.kubectl("delete", "pod", pod, "-n", namespace, "--force", "--grace-period=0")
-
-    def pods(self, namespace: str) -> list[str]:
-        """The names of the pods of a namespace."""
-        items = self.cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-        return [item["metadata"]["name"] for item in items]
-
-    def wait_for_devices(self) -> None:
-        """Until the kubelet has all of the cards' devices for kube-scheduler, from this allocator."""
-        allocated = len(CARDS) * SHARES
-        self.cluster.wait_for("the cards' devices", lambda: self.allocatable(keys.I915) == allocated)
-        self.cluster.kubectl("rollout", "status", "daemonset/allocator", "-n", ALLOCATOR, "--timeout=60s")
-
-    def allocatable(self, resource: str) -> int:
-        """How much of a resource the node has for kube-scheduler."""
-        found = self.cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")
-        return int(found["status"]["allocatable"].get(resource, 0))
-
-
 @pytest.fixture(scope="module")
 def site(real_control_plane: Cluster) -> Iterator[Site]:
-    cluster = real_control_plane
-    devices.plug(cluster.namespaces, CARDS)
-    place = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "h0"), strict=True))
-    path = f"/api/v1/nodes/{node.NAME}"
-    body: dict[str, Any] = {"metadata": {"labels": place}}
-    cluster.api().request("PATCH", path, body=body, content_type=MERGE_PATCH)
-    installation = RealInstallation(cluster, components=("labeler-extended-resources", "allocator"))
-    installation.apply()
-    installation.wait()
-    site = Site(cluster)
-    site.wait_for_devices()
-    cluster.wait_for("the cards' tiles", lambda: site.allocatable(keys.TILES) == 2 * len(CARDS))
-    yield site
-    devices.unplug(cluster.namespaces, CARDS)
-
-
-def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, Any]:
-    """A Job of one pod, whose containers tell what they see and end. containers: their limits."""
-    look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; sleep {seconds}"
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "backoffLimit": 30,
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [
-                        {
-                            "name": f"c{number}",
-                            "image": "topogate.local/busybox:1",
-                            "imagePullPolicy": "Never",
-                            "command": ["sh", "-c", look],
-                            "resources": {"limits": {key: str(value) for key, value in limits.items()}},
-                        }
-                        for number, limits in enumerate(containers)
-                    ],
-                }
-            },
-        },
-    }
+    with played(real_control_plane) as made:
+        yield made
 
 
 def some_containers(chance: random.Random) -> list[dict[str, int]]:
@@ -180,6 +96,65 @@ def test_each_container_sees_exactly_its_cards_and_tiles_and_keeps_them_whoever_
     run_jobs(site, waves=[30, 10, 10, 10], victims=["kubelet", "allocator", "sweeper"])
     assert min(site.kills[victim] for victim in ("kubelet", "allocator", "sweeper")) > 0
     assert look(site, namespace) == before
+
+
+def test_pods_without_a_plan_and_planned_ones_run_beside_each_other_on_whole_cards(site: Site) -> None:
+    """Nobody plans for the card of a pod that nobody planned for, and of none that is out of use."""
+    site.share(1)
+    strangers = create_namespace(site.cluster)
+    for name in ("ends", "stays"):  # by default, from the highest card down: card3, then card2
+        start_pod(site, strangers, name)
+    (uid,) = (each["metadata"]["uid"] for each in pods_of(site.cluster, strangers) if is_named(each, "stays"))
+    stays = f"{uid}=card2"
+    site.cluster.wait_for("the node to tell", lambda: stays in site.told()[keys.UNPLANNED_CARDS_ANNOTATION])
+    site.cluster.kubectl("delete", "pod", "ends", "-n", strangers)
+
+    namespace = create_namespace(site.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    assert cards_of(site, namespace, [start_job(site, namespace, f"j{number}") for number in range(3)]) == {
+        "card0",
+        "card1",
+        "card3",
+    }
+    site.cluster.kubectl("delete", "jobs", "--all", "-n", namespace, "--cascade=foreground")
+    file = site.cluster.namespaces.path(CARDS[0].nodes[0])
+    file.unlink()
+    site.cluster.wait_for(
+        "the card to be told of", lambda: f"card0={keys.I915}:0" in site.told()[keys.OFFERED_CARDS_ANNOTATION]
+    )
+    assert cards_of(site, namespace, [start_job(site, namespace, "next")]) == {"card1"}
+
+
+def is_named(pod: dict[str, Any], name: str) -> bool:
+    return bool(pod["metadata"]["name"] == name)
+
+
+def start_pod(site: Site, namespace: str, name: str) -> None:
+    """A pod with one card, until it runs."""
+    spec = job(name, [{keys.I915: 1}], 100_000)["spec"]["template"]["spec"]
+    body = {"metadata": {"name": name}, "spec": spec}
+    site.cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+    site.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=60s")
+
+
+def start_job(site: Site, namespace: str, name: str) -> str:
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    site.cluster.api().request("POST", path, body=job(name, [{keys.I915: 1}], 100_000))
+    return name
+
+
+def cards_of(site: Site, namespace: str, jobs: list[str]) -> set[str]:
+    """The cards that the one pod of each Job sees; none of them was refused before."""
+    site.cluster.kubectl(
+        "wait", "--for=jsonpath={.status.ready}=1", "jobs", "--all", "-n", namespace, "--timeout=60s"
+    )
+    pods = pods_of(site.cluster, namespace)
+    assert [pod["metadata"]["labels"]["job-name"] for pod in pods] == jobs, [why(pod) for pod in pods]
+    found: set[str] = set()
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        seen = site.cluster.kubectl("exec", "-n", namespace, name, "--", "ls", "/dev/dri").stdout.split()
+        found |= {each for each in seen if each.startswith("card")}
+    return found
 
 
 def start_witnesses(site: Site) -> str:

@@ -6,7 +6,7 @@ They run where `hack/test --cert-manager` has built them once. cert-manager's ad
 
 import base64
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography import x509
@@ -22,28 +22,25 @@ from tests.support import create_namespace
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
 SERVING = "topogate-webhook-tls"
 
+CONTROLLERS: Final = certmanager.kept()
 
-@pytest.fixture(scope="module")
-def controllers() -> Path:
-    """The folder of the built controllers."""
-    found = certmanager.kept()
-    if found is None:
-        pytest.skip(
-            "NOT RUN: the overlay cert-manager beside cert-manager's own controllers, which are not built "
-            "here; hack/test --cert-manager builds them, once a machine"
-        )
-    return found
+pytestmark = pytest.mark.skipif(
+    CONTROLLERS is None,
+    reason="NOT RUN: the overlay cert-manager beside cert-manager's own controllers, which are not built "
+    "here; hack/test --cert-manager builds them, once a machine",
+)
 
 
 @pytest.fixture(scope="module")
-def issued(controllers: Path, real_control_plane: Cluster) -> Iterator[Cluster]:
+def issued(real_control_plane: Cluster) -> Iterator[Cluster]:
     """The overlay, applied and ready."""
+    assert CONTROLLERS is not None, "or the mark above would have left this out"
     cluster = real_control_plane
     clean_real(cluster)
-    definitions = str(controllers / certmanager.CRDS)
+    definitions = str(CONTROLLERS / certmanager.CRDS)
     cluster.kubectl("apply", "--server-side", "-f", definitions)
     cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    command = [certmanager.program(controllers), f"--kubeconfig={cluster.kubeconfig}"]
+    command = [certmanager.program(CONTROLLERS), f"--kubeconfig={cluster.kubeconfig}"]
     program = processes.start(command, cluster.log("certmanager"), tied=True)
     try:
         installation = RealInstallation(cluster, overlay="overlays/cert-manager")

@@ -184,7 +184,7 @@ def gpu_node(numbers: str, **amounts: str) -> objects.Node:
     }
     allocatable: dict[str, Any] = {keys.INTEL_PREFIX + name: text for name, text in names.items()}
     return objects.Node(
-        metadata=objects.Metadata(name="n", labels=labels),
+        metadata=objects.NodeMetadata(name="n", labels=labels),
         status=objects.NodeStatus(allocatable={"pods": "110", **allocatable}),
     )
 
@@ -375,7 +375,7 @@ def test_one_card_and_linked_cards_exclude_each_other() -> None:
 )
 def test_a_policy_s_labels_take_cards_out_of_use(labels: dict[str, str], expected: str) -> None:
     base = gpu_node("0.1.2", i915="3", label_pci_groups="0.1_2")
-    metadata = objects.Metadata(name="n", labels=base.metadata.labels | labels)
+    metadata = objects.NodeMetadata(name="n", labels=base.metadata.labels | labels)
     assert text_of(objects.Node(metadata=metadata, status=base.status), gpu_pod({"i915": 1})) == expected
 
 
@@ -386,7 +386,7 @@ def test_a_policy_s_labels_take_cards_out_of_use(labels: dict[str, str], expecte
 def test_a_disabled_tile_is_not_used(word: str, tile: str, expected: str) -> None:
     base = gpu_node("0", i915="1", tiles="1")
     labels = base.metadata.labels | {f"telemetry.aware.scheduling.p/gas-tile-{word}-card0_{tile}": "true"}
-    node = objects.Node(metadata=objects.Metadata(name="n", labels=labels), status=base.status)
+    node = objects.Node(metadata=objects.NodeMetadata(name="n", labels=labels), status=base.status)
     assert text_of(node, gpu_pod({"i915": 1, "tiles": 1})) == expected
 
 
@@ -483,7 +483,7 @@ def test_a_preferred_card_or_tile_gives_way_to_packing(
     base = gpu_node("0.1", i915="2", tiles="8")
     value = "card1" if label == "gas-prefer-gpu" else "gt3"
     labels = base.metadata.labels | {f"telemetry.aware.scheduling.p/{label}": value}
-    node = objects.Node(metadata=objects.Metadata(name="n", labels=labels), status=base.status)
+    node = objects.Node(metadata=objects.NodeMetadata(name="n", labels=labels), status=base.status)
     assert text_of(node, gpu_pod(containers)) == expected
 
 

@@ -263,7 +263,7 @@ def test_a_namespace_selector_that_asks_for_names_selects_just_those(
 
 # --- what placement makes of it -------------------------------------------------------------------
 
-UNREAD = objects.Node(metadata=objects.Metadata())
+UNREAD = objects.Node(metadata=objects.NodeMetadata())
 
 
 def gang(rules: Conflicts, *pods: Body) -> Gang:

@@ -12,7 +12,7 @@ TAS = "telemetry.aware.scheduling.policy/"
 def labelled(node: objects.Node, **labels: str) -> objects.Node:
     """The node with labels more; "numa_gpu_map" is gpu.intel.com/numa-gpu-map."""
     more = {f"gpu.intel.com/{key.replace('_', '-')}": value for key, value in labels.items()}
-    metadata = objects.Metadata(name="n", labels=node.metadata.labels | more)
+    metadata = objects.NodeMetadata(name="n", labels=node.metadata.labels | more)
     return objects.Node(metadata=metadata, status=node.status)
 
 
@@ -66,7 +66,7 @@ def test_card_numbers_that_cannot_be_read_still_keep_gpu_pods_away() -> None:
 def test_a_card_whose_pods_are_to_go_gets_no_new_ones(marks: dict[str, str], expected: str) -> None:
     node = labelled(gpu_node("0.1.2", i915="3"), pci_groups="0.1_2")
     labels = node.metadata.labels | {TAS + key: value for key, value in marks.items()}
-    marked = objects.Node(metadata=objects.Metadata(name="n", labels=labels), status=node.status)
+    marked = objects.Node(metadata=objects.NodeMetadata(name="n", labels=labels), status=node.status)
     assert text_of(marked, gpu_pod({"i915": 1})) == expected
 
 

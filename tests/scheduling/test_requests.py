@@ -158,5 +158,5 @@ def test_a_pod_with_an_unreadable_request_has_no_place_and_says_why() -> None:
 
 
 def test_a_node_whose_labels_contradict_takes_no_pods_and_says_why() -> None:
-    metadata = objects.Metadata(name="n", labels={"gpu.intel.com/gpu-numbers": "0.0"})
+    metadata = objects.NodeMetadata(name="n", labels={"gpu.intel.com/gpu-numbers": "0.0"})
     assert "names a card twice" in node_of(objects.Node(metadata=metadata)).problem

@@ -7,7 +7,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
-from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.kept import KeptNodes
@@ -18,7 +18,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(reserve_share=1.0)
-NODES = {f"n{number}": Node(metadata=Metadata(name=f"n{number}")) for number in range(4)}
+NODES = {f"n{number}": Node(metadata=NodeMetadata(name=f"n{number}")) for number in range(4)}
 STARTING = decode(pod_json("leader", schedulingGates=[], priority=5))
 LEADER = decode({**pod_json("leader", schedulingGates=[], priority=5), "status": {"phase": "Running"}})
 

@@ -27,6 +27,9 @@ SHORT: Final = marks.ALL | {
 LONG: Final = frozenset({keys.GAS_CARDS_ANNOTATION, keys.GAS_TILES_ANNOTATION})
 """Those that grow with the containers of a pod and the cards of a node."""
 
+OF_NODES: Final = frozenset({keys.OFFERED_CARDS_ANNOTATION, keys.UNPLANNED_CARDS_ANNOTATION})
+"""Those that are read of Nodes alone: they grow with a node's cards and pods, and no tenant writes them."""
+
 NEEDED_WHOLE: Final = marks.GANG_KEYS | {
     keys.GANG_ANNOTATION,
     keys.REQUIRED_TOPOLOGY_ANNOTATION,
@@ -53,6 +56,14 @@ OTHER_ANNOTATIONS: Final[dict[str, str]] = {"": ""}
 """Stands for annotations of which none is read: that there are any decides how one is added (RFC 6902)."""
 
 _TOO_LONG: Final = "(too long: "
+
+
+def kept_of_a_node(annotations: dict[str, str]) -> dict[str, str]:
+    """Those that are read of a Node, and those of any object."""
+    own = {key: annotations[key] for key in sorted(OF_NODES & annotations.keys())}
+    kept = {key: value for key, value in own.items() if len(value) <= LONG_ANNOTATION}
+    rest = kept_annotations(annotations)
+    return {**rest, **kept} if rest is not OTHER_ANNOTATIONS else kept or rest
 
 
 def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:

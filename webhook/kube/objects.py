@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from webhook.kube import sharing
 from webhook.kube.affinity import Affinity
-from webhook.kube.annotated import kept_annotations
+from webhook.kube.annotated import kept_annotations, kept_of_a_node
 from webhook.kube.struct import Labels, Quantities, Struct
 
 
@@ -45,16 +45,26 @@ class Metadata(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Forget the other annotations; share the rest with other objects."""
         if self.annotations:
-            force_setattr(self, "annotations", kept_annotations(self.annotations))
+            force_setattr(self, "annotations", self._kept_annotations())
         if self.labels:
             force_setattr(self, "labels", sharing.texts(self.labels))
         force_setattr(self, "namespace", sharing.text(self.namespace))
         force_setattr(self, "owner_references", sharing.part("owners", self.owner_references))
 
+    def _kept_annotations(self) -> dict[str, str]:
+        return kept_annotations(self.annotations)
+
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that manages this object, if any."""
         return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class NodeMetadata(Metadata, frozen=True):
+    """The metadata of a Node, with what its allocator tells there."""
+
+    def _kept_annotations(self) -> dict[str, str]:
+        return kept_of_a_node(self.annotations)
 
 
 class NodeTaint(Struct, frozen=True):
@@ -97,7 +107,7 @@ class NodeStatus(Struct, frozen=True):
 class Node(Struct, frozen=True):
     """A node."""
 
-    metadata: Metadata
+    metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

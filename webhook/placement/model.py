@@ -46,6 +46,17 @@ class NodeInfo:
     cards: tuple[Card, ...] = ()
     problem: str = ""
     """Why the node cannot be used at all, such as labels that contradict; "" when it can."""
+    unplanned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Uid of a pod for which nobody chose cards -> those that it has, one name a device, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardWish:
+    """What one container asks of cards: how many, and of each of them the amounts and the tiles."""
+
+    count: int = 0
+    per_card: Vector = ()
+    tiles: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +69,9 @@ class Usage:
     name: str = ""
     gang: str = ""
     priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CardWish:
-    """What one container asks of cards: how many, and of each of them the amounts and the tiles."""
-
-    count: int = 0
-    per_card: Vector = ()
-    tiles: int = 0
+    uid: str = ""
+    unplanned: tuple[CardWish, ...] = ()
+    """What containers ask of cards that nobody chose: they have some of the node's (cards.unplanned)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webhook.placement.cards.state import CardState, card_state
-from webhook.placement.model import Assignment, Gang, NodeInfo, Placed, PodClass, Usage
+from webhook.placement.cards.unplanned import unplanned_use
+from webhook.placement.model import Assignment, Card, Gang, NodeInfo, Placed, PodClass, Usage
 from webhook.placement.names import natural
 from webhook.placement.topology import PlacementError, Topology
 
@@ -45,13 +46,13 @@ def node_state(node: NodeInfo, path: Path | None, usages: tuple[Usage, ...]) -> 
             free[resource] = free.get(resource, 0) - amount
     if not node.cards:
         return NodeState(node, path, usages, free, ())
-    cards = tuple(_card_state(node, number, usages) for number in range(len(node.cards)))
+    unplanned = unplanned_use(node, usages)
+    cards = tuple(_card_state(card, usages, unplanned.get(card.name, {})) for card in node.cards)
     return NodeState(node, path, usages, free, cards)
 
 
-def _card_state(node: NodeInfo, number: int, usages: tuple[Usage, ...]) -> CardState:
-    card = node.cards[number]
-    used: dict[str, int] = {}
+def _card_state(card: Card, usages: tuple[Usage, ...], unplanned: Mapping[str, int]) -> CardState:
+    used = dict(unplanned)
     tiles: frozenset[int] = frozenset()
     for usage in usages:
         for resource, amount in usage.cards.get(card.name, {}).items():

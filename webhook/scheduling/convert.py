@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from labeler.contract import keys
-from labeler.contract.annotations import booked_cards, booked_tiles
+from labeler.contract.annotations import booked_cards, booked_tiles, is_planned
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
@@ -174,7 +174,8 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
 
     annotations: read instead of the pod's own, for a pod whose release is still to be written. Cards and
     tiles are booked as GPU Aware Scheduling books them, each for itself; only what the pod asks for is
-    booked, so annotations without such a request take nothing from others. Raises QuantityError.
+    booked, so annotations without such a request take nothing from others. Where no card is named, the pod
+    has some of its node's all the same. Raises QuantityError.
     """
     texts = pod.metadata.annotations if annotations is None else annotations
     containers = pod.spec.containers
@@ -194,7 +195,16 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     tiles = {f"card{card}": own for card, own in booked_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
     name = f"{metadata.namespace}/{metadata.name}"
-    return Usage(_requests(pod.spec), cards, tiles, name, gang, pod.spec.priority or 0)
+    unplanned = () if is_planned(texts) else _unplanned(pod.spec)
+    priority = pod.spec.priority or 0
+    return Usage(_requests(pod.spec), cards, tiles, name, gang, priority, metadata.uid, unplanned)
+
+
+def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:
+    """What the node chooses cards for, in the order in which it tells of them."""
+    sidecars = filter(_goes_on, spec.init_containers)
+    wishes = (_wish(container) for container in (*spec.containers, *sidecars))
+    return tuple(replace(wish, tiles=0) for wish in wishes if wish.count)
 
 
 def _lent(slots: Sequence[Sequence[int | None]], count: int) -> Sequence[int | None]:

@@ -3,7 +3,8 @@
 A node whose labels contradict is no error here: without its card numbers it takes no GPU pods, with the
 sentence that says why; a label that says more about the cards is left out alone if it cannot be read. Cards
 follow the formats and the counting of GPU Aware Scheduling: one card holds its share, rounded down, of each
-gpu.intel.com/ amount of the node.
+gpu.intel.com/ amount of the node. Where topogate's allocator tells more of them (annotations of the Node),
+that counts: which cards are out of use, and which are handed out by which resource.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from labeler.contract.errors import ContractError
 from labeler.contract.labels import XeLink, decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
+from labeler.contract.offers import CardOffer, decode_offers, decode_unplanned
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Taint
@@ -21,6 +23,8 @@ from webhook.placement.model import Card, NodeInfo
 _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
 
 Labels = Mapping[str, str]
+Offers = Mapping[int, CardOffer] | None
+"""What an allocator tells of the cards, by their numbers; None without one."""
 T = TypeVar("T")
 
 
@@ -29,9 +33,10 @@ def node_of(node: objects.Node) -> NodeInfo:
     problem = ""
     cards: tuple[Card, ...] = ()
     allocatable: dict[str, int] = {}
+    told = node.metadata.annotations
     try:
         allocatable = in_units(parse_all(node.status.allocatable))
-        cards = _cards(node.metadata.labels, allocatable)
+        cards = _cards(node.metadata.labels, told, allocatable)
     except (ContractError, QuantityError) as error:
         problem = f"unreadable node ({error})"
     if node.metadata.deletion_timestamp is not None:
@@ -45,30 +50,33 @@ def node_of(node: objects.Node) -> NodeInfo:
         allocatable=allocatable,
         cards=cards,
         problem=problem,
+        unplanned=_unplanned(told),
     )
 
 
 def left_out(node: objects.Node) -> list[str]:
     """Sentences on labels that say more about the cards and cannot be read: the node is used without."""
-    labels = node.metadata.labels
     found = []
     for decode, meaning in _OPTIONAL.items():
+        is_told = meaning.startswith("what its allocator tells")
         try:
-            decode(labels)
+            decode(node.metadata.annotations if is_told else node.metadata.labels)
         except ContractError as error:
             found.append(f"node {node.metadata.name} is used without {meaning}: {error}")
     return found
 
 
-def _cards(labels: Labels, allocatable: Mapping[str, int]) -> tuple[Card, ...]:
+def _cards(labels: Labels, told: Mapping[str, str], allocatable: Mapping[str, int]) -> tuple[Card, ...]:
     numbers = decode_cards(labels)
     if not numbers:
         return ()
-    capacity = {
+    equal = {
         resource: amount // len(numbers)
         for resource, amount in allocatable.items()
         if resource.startswith(keys.INTEL_PREFIX) and resource not in keys.MONITORING_RESOURCES
     }
+    offers: Offers = _if_readable(decode_offers, told, None)
+    capacities = {number: _capacity(number, equal, offers, allocatable) for number in numbers}
     numa_map: Mapping[int, tuple[int, ...]] = _if_readable(decode_numa_map, labels, {})
     numa = {card: node for node, members in numa_map.items() for card in members}
     disabled, disabled_tiles = _disabled(labels)
@@ -76,15 +84,41 @@ def _cards(labels: Labels, allocatable: Mapping[str, int]) -> tuple[Card, ...]:
     return tuple(
         Card(
             name=f"card{number}",
-            capacity=capacity,
-            tiles=capacity.get(keys.TILES, 0),
+            capacity=capacities[number],
+            tiles=equal.get(keys.TILES, 0),
             numa=numa.get(number),
-            disabled=number in disabled,
+            disabled=number in disabled or _is_out_of_use(number, offers),
             disabled_tiles=frozenset(disabled_tiles.get(number, ())),
             links=tuple(links.get(number, ())),
         )
         for number in numbers
     )
+
+
+def _capacity(
+    number: int, equal: Mapping[str, int], offers: Offers, allocatable: Mapping[str, int]
+) -> Mapping[str, int]:
+    """What a card holds: of each amount an equal part, but of devices its own, where an allocator tells.
+
+    The lesser of what the allocator and the Node's status tell counts: they change one after the other.
+    """
+    if offers is None:
+        return equal
+    others = {resource: amount for resource, amount in equal.items() if resource not in keys.PLUGIN_RESOURCES}
+    own = offers.get(number)
+    if own is None or not own.shares:
+        return others
+    alike = sum(1 for each in offers.values() if each.resource == own.resource and each.shares)
+    return others | {own.resource: min(own.shares, allocatable.get(own.resource, 0) // alike)}
+
+
+def _unplanned(told: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    found: Mapping[str, tuple[int, ...]] = _if_readable(decode_unplanned, told, {})
+    return {uid: tuple(f"card{number}" for number in held) for uid, held in found.items()}
+
+
+def _is_out_of_use(number: int, offers: Offers) -> bool:
+    return offers is not None and (number not in offers or not offers[number].shares)
 
 
 def _if_readable(decode: Callable[[Labels], T], labels: Labels, otherwise: T) -> T:
@@ -142,4 +176,6 @@ _OPTIONAL: Final[dict[Callable[[Labels], object], str]] = {
     decode_numa_map: "the NUMA nodes of its cards",
     decode_xe_links: "the links between its cards",
     decode_pci_groups: "the PCI groups of its cards",
+    decode_offers: "what its allocator tells of its cards",
+    decode_unplanned: "what its allocator tells of its pods",
 }

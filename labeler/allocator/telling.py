@@ -1,0 +1,122 @@
+"""Tells on the own Node what the sweeper must know to plan and cannot: which cards are in use by whom.
+
+That is: which cards are handed out, by which resource and to how many (none while a card is out of use), and
+which of them the pods have for which nobody chose any. Found out anew from the kubelet and the API server
+each time, so that nothing is lost with this process.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+from urllib.parse import quote
+
+from labeler.allocator.choose import by_name
+from labeler.allocator.identify import is_planned
+from labeler.allocator.listing import ListingError
+from labeler.allocator.resolve import KnowsPods, ListsPods
+from labeler.allocator.values import Listing, LocalCard, LocalPod, card_of
+from labeler.api import ApiClient, NodeApiError
+from labeler.contract import keys
+from labeler.contract.offers import CardOffer, encode_offers, encode_unplanned
+
+log: Final = logging.getLogger(__name__)
+
+SETTLED_SECONDS: Final = 3.0
+"""How long after an answer the kubelet may take to list the devices."""
+AGAIN_SECONDS: Final = 300.0
+"""After so long it is all told again: a Node may be made anew. Where nothing differs nothing is written."""
+_TRY_SECONDS: Final = 5.0
+
+
+class Teller:
+    """Tells of one node; to be asked every second."""
+
+    def __init__(
+        self,
+        listing: ListsPods,
+        pods: KnowsPods,
+        client: ApiClient,
+        node: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listing = listing
+        self._pods = pods
+        self._client = client
+        self._path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=topogate-allocator"
+        self._clock = clock
+        self._told: dict[str, str] = {}
+        self._again_at = self._look_until = clock()
+        self._try_at = float("-inf")
+        self._problem = ""
+
+    def changed(self) -> None:
+        """Devices were given to a container: who has what may have changed."""
+        self._look_until = self._clock() + SETTLED_SECONDS
+
+    def turn(self, cards: Collection[LocalCard], shares: int) -> None:
+        """Tell what has changed; shares: containers that may share a healthy card."""
+        now = self._clock()
+        if now < self._try_at:
+            return
+        again = now >= self._again_at
+        text = {keys.OFFERED_CARDS_ANNOTATION: encode_offers(offers(cards, shares))}
+        try:
+            if again or now < self._look_until:
+                held = unplanned(self._listing.now(), self._pods.now(), {card.resource for card in cards})
+                text[keys.UNPLANNED_CARDS_ANNOTATION] = encode_unplanned(held)
+            if again or not text.items() <= self._told.items():
+                self._write(text)
+                self._told |= text
+        except (ListingError, NodeApiError) as error:
+            self._try_at = now + _TRY_SECONDS
+            self._look_until = max(self._look_until, self._try_at + SETTLED_SECONDS)
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("the Node cannot be told of its cards, tried again: %s", error)
+            return
+        self._problem = ""
+        if again:
+            self._again_at = now + AGAIN_SECONDS
+
+    def _write(self, text: Mapping[str, str]) -> None:
+        notes: dict[str, str | None] = dict(text)
+        if text.get(keys.UNPLANNED_CARDS_ANNOTATION) == "":
+            notes[keys.UNPLANNED_CARDS_ANNOTATION] = (
+                None  # as good as empty; without cards to offer it is not
+            )
+        body = {"metadata": {"annotations": notes}}
+        self._client.call(
+            "PATCH",
+            self._path,
+            json.dumps(body).encode(),
+            {"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
+        )
+
+
+def offers(cards: Iterable[LocalCard], shares: int) -> dict[int, CardOffer]:
+    """Each card as it is handed out; one that is out of use to nobody (pure)."""
+    return {card.number: CardOffer(card.resource, 0 if card.problem else shares) for card in cards}
+
+
+def unplanned(
+    listing: Listing, pods: Iterable[LocalPod], resources: Iterable[str]
+) -> dict[str, tuple[int, ...]]:
+    """The cards of the pods for which nobody chose any, by uid, in the order of their containers (pure)."""
+    known, wanted = by_name(pods), frozenset(resources)
+    found: dict[str, tuple[int, ...]] = {}
+    for key, held in listing.items():
+        pod = known.get(key)
+        if pod is None or pod.over or is_planned(pod):
+            continue
+        cards = tuple(
+            int(card_of(device).removeprefix("card"))
+            for container in (*pod.containers, *pod.sidecars)
+            for resource, devices in held.get(container.name, {}).items()
+            if resource in wanted
+            for device in sorted(devices)
+        )
+        if cards:
+            found[pod.uid] = cards
+    return found

@@ -1,0 +1,155 @@
+"""What is told on the Node: who has cards without a plan, and which cards are handed out."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from labeler.allocator.listing import ListingError
+from labeler.allocator.telling import AGAIN_SECONDS, Teller, offers, unplanned
+from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
+from labeler.api import ApiClient, NodeApiError
+from labeler.contract import keys
+from labeler.contract.offers import CardOffer
+
+I915 = keys.I915
+CARDS = [LocalCard(number, I915, (f"/dev/dri/card{number}",)) for number in range(2)]
+
+
+def pod(name: str, *containers: str, plan: str = "", sidecars: tuple[str, ...] = ()) -> LocalPod:
+    made = [LocalContainer(each, {I915: 1}) for each in containers or ("c",)]
+    beside = tuple(LocalContainer(each, {I915: 1}) for each in sidecars)
+    texts = {keys.GAS_CARDS_ANNOTATION: plan} if plan else {}
+    return LocalPod("ns", name, f"uid-{name}", texts, tuple(made), sidecars=beside)
+
+
+class Room:
+    """Kubelet, API server and clock as a test sets them, and what was written to the Node."""
+
+    def __init__(self) -> None:
+        self.pods: tuple[LocalPod, ...] = ()
+        self.listing: dict[tuple[str, str], dict[str, dict[str, tuple[str, ...]]]] = {}
+        self.time = 100.0
+        self.written: list[dict[str, str | None]] = []
+        self.fault: Exception | None = None
+        room = self
+
+        class Kubelet:
+            def now(self) -> Listing:
+                return room.listing
+
+            def lists_the_living_alone(self) -> bool:
+                return True
+
+        class Server:
+            def now(self) -> tuple[LocalPod, ...]:
+                return room.pods
+
+        class Client:
+            def call(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+                assert (method, path.partition("?")[0]) == ("PATCH", "/api/v1/nodes/n")
+                if room.fault:
+                    raise room.fault
+                room.written.append(json.loads(body)["metadata"]["annotations"])
+                return b""
+
+        self.teller = Teller(Kubelet(), Server(), cast(ApiClient, Client()), "n", clock=lambda: self.time)
+
+    def give(self, to: LocalPod, **devices: str) -> None:
+        """A pod's containers get devices, as the allocator is told and the kubelet lists."""
+        self.pods = (*self.pods, to)
+        self.listing[to.key] = {name: {I915: (device,)} for name, device in devices.items()}
+        self.teller.changed()
+
+    def turn(self, seconds: float = 1, cards: list[LocalCard] = CARDS) -> list[Any]:
+        """What is written at the next turn."""
+        self.time += seconds
+        before = len(self.written)
+        self.teller.turn(cards, 10)
+        return self.written[before:]
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+OFFERED = "card0=gpu.intel.com/i915:10,card1=gpu.intel.com/i915:10"
+
+
+def test_at_the_start_everything_is_told_and_then_only_what_changes(room: Room) -> None:
+    room.give(pod("a"), c="card1-3")
+    expected = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card1"}
+    assert room.turn() == [expected]
+    assert [room.turn() for _ in range(5)] == [[]] * 5
+    room.give(pod("b"), c="card0-0")
+    assert room.turn()[0][keys.UNPLANNED_CARDS_ANNOTATION] == "uid-a=card1,uid-b=card0"
+
+
+def test_devices_that_the_kubelet_lists_a_moment_later_are_told_then(room: Room) -> None:
+    room.turn()
+    room.teller.changed()
+    assert room.turn() == []
+    room.pods, room.listing = (pod("a"),), {("ns", "a"): {"c": {I915: ("card0-1",)}}}
+    assert room.turn() == [
+        {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card0"}
+    ]
+
+
+def test_a_card_that_fails_is_told_at_once(room: Room) -> None:
+    room.turn()
+    ill = LocalCard(0, I915, ("/dev/dri/card0",), problem="it is gone")
+    assert room.turn(60, [ill, CARDS[1]]) == [
+        {keys.OFFERED_CARDS_ANNOTATION: "card0=gpu.intel.com/i915:0,card1=gpu.intel.com/i915:10"}
+    ]
+
+
+def test_an_allocator_without_cards_says_so(room: Room) -> None:
+    assert room.turn(cards=[])[0][keys.OFFERED_CARDS_ANNOTATION] == ""
+
+
+def test_all_is_told_again_now_and_then_because_a_node_may_be_made_anew(room: Room) -> None:
+    room.turn()
+    assert room.turn(AGAIN_SECONDS - 2) == []
+    assert room.turn(2) == [{keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: None}]
+
+
+@pytest.mark.parametrize("fault", [NodeApiError(0, "away"), NodeApiError(403, "no"), ListingError("away")])
+def test_what_could_not_be_told_is_told_later(room: Room, fault: Exception) -> None:
+    room.turn()
+    room.give(pod("a"), c="card1-3")
+    room.fault = fault
+    assert [room.turn() for _ in range(20)] == [[]] * 20
+    room.fault = None
+    told = [text for _ in range(6) for text in room.turn()]
+    assert [text[keys.UNPLANNED_CARDS_ANNOTATION] for text in told] == ["uid-a=card1"]
+
+
+def test_pods_with_a_plan_are_not_told_of() -> None:
+    pods = [pod("a", plan="card0"), pod("b"), pod("separators", plan="|")]
+    listing = {each.key: {"c": {I915: ("card1-0",)}} for each in pods}
+    assert unplanned(listing, pods, {I915}) == {"uid-b": (1,), "uid-separators": (1,)}
+
+
+def test_neither_are_those_that_are_over_unknown_or_have_other_devices() -> None:
+    over = LocalPod("ns", "over", "u", containers=(LocalContainer("c", {I915: 1}),), over=True)
+    listing: Listing = {
+        over.key: {"c": {I915: ("card0-0",)}},
+        ("ns", "unknown"): {"c": {I915: ("card0-1",)}},
+        ("ns", "nic"): {"c": {"example.com/nic": ("card7-0",)}},
+        ("ns", "none"): {"c": {}},
+    }
+    assert unplanned(listing, [over, pod("nic"), pod("none")], {I915}) == {}
+
+
+def test_cards_are_told_in_the_order_of_containers_then_sidecars() -> None:
+    served = pod("a", "z", "a", sidecars=("s",))
+    held = {"s": ("card0-1",), "a": ("card10-0", "card2-0"), "z": ("card1-0",)}
+    listing = {served.key: {name: {I915: devices} for name, devices in held.items()}}
+    assert unplanned(listing, [served], {I915}) == {"uid-a": (1, 10, 2, 0)}
+
+
+def test_each_card_is_offered_by_its_own_resource() -> None:
+    cards = [CARDS[0], LocalCard(3, keys.XE, ()), LocalCard(4, keys.XE, (), problem="ill")]
+    assert offers(cards, 5) == {0: CardOffer(I915, 5), 3: CardOffer(keys.XE, 5), 4: CardOffer(keys.XE, 0)}

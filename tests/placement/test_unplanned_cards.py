@@ -1,0 +1,147 @@
+"""Pods for which nobody chose cards have some all the same, and nobody is planned onto what they have."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labeler.allocator.choose import default_devices
+from labeler.allocator.values import card_of
+from labeler.contract import keys
+from tests.placement.test_cards import gpu_node, gpu_pod, text_of
+from webhook.kube import objects
+from webhook.placement.cards.unplanned import unplanned_use
+from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
+
+
+def telling(node: objects.Node, cards: str | None = None, unplanned: str | None = None) -> objects.Node:
+    """The node with what its allocator tells."""
+    told = {keys.OFFERED_CARDS_ANNOTATION: cards, keys.UNPLANNED_CARDS_ANNOTATION: unplanned}
+    annotations = {key: text for key, text in told.items() if text is not None}
+    metadata = objects.NodeMetadata(name="n", labels=node.metadata.labels, annotations=annotations)
+    return objects.Node(metadata=metadata, status=node.status)
+
+
+def running(name: str, *containers: dict[str, int], **annotations: str) -> objects.Pod:
+    """A pod on the node."""
+    made = gpu_pod(*containers, **annotations)
+    metadata = objects.Metadata(
+        name=name, namespace="ns", uid=f"uid-{name}", annotations=made.metadata.annotations
+    )
+    return objects.Pod(metadata=metadata, spec=made.spec)
+
+
+def offered(*shares: int, resource: str = keys.I915) -> str:
+    return ",".join(f"card{number}={resource}:{count}" for number, count in enumerate(shares))
+
+
+WHOLE = gpu_node("0.1", i915="2")
+ONE = gpu_pod({"i915": 1})
+
+
+@pytest.mark.parametrize(("has", "next_gets"), [("card0", "card1"), ("card1", "card0")])
+def test_the_card_that_the_node_tells_of_is_not_planned_for_another(has: str, next_gets: str) -> None:
+    node = telling(WHOLE, offered(1, 1), f"uid-a={has}")
+    assert text_of(node, ONE, [running("a", {"i915": 1})]) == next_gets
+
+
+def test_what_is_not_told_is_taken_to_be_given_from_the_highest_card_down() -> None:
+    assert text_of(WHOLE, ONE, [running("a", {"i915": 1})]) == "card0"
+    assert text_of(WHOLE, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
+
+
+def test_who_is_not_told_of_is_taken_to_have_what_the_others_leave() -> None:
+    node = telling(WHOLE, offered(1, 1), "uid-b=card1")
+    assert text_of(node, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
+
+
+def test_what_is_told_of_a_pod_that_is_gone_takes_nothing() -> None:
+    assert text_of(telling(WHOLE, offered(1, 1), "uid-gone=card0"), ONE) == "card0"
+
+
+def test_a_plan_counts_more_than_what_a_node_tells_of_its_pod() -> None:
+    node = telling(WHOLE, offered(1, 1), "uid-a=card0")
+    assert text_of(node, ONE, [running("a", {"i915": 1}, gas_container_cards="card1")]) == "card0"
+
+
+def test_a_pod_s_amounts_are_booked_by_its_containers_in_their_order() -> None:
+    node = telling(gpu_node("0.1", i915="20", millicores="2000"), offered(10, 10), "uid-a=card1+card0+card1")
+    pod = running("a", {"i915": 1, "millicores": 300}, {}, {"i915": 2, "millicores": 1000})
+    assert unplanned_use(node_of(node), [convert.usage_of(pod)]) == {
+        "card0": {keys.I915: 1, keys.MILLICORES: 500},
+        "card1": {keys.I915: 2, keys.MILLICORES: 800},
+    }
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=5),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_without_being_told_the_sweeper_guesses_what_the_allocator_gives(
+    asked: list[list[int]], shares: int, is_planned_beside: bool
+) -> None:
+    """Pods that come one after the other, by their names; a planned pod has a share of card1 before."""
+    node = gpu_node("0.1.2", i915=str(3 * shares))
+    free = {f"card{card}-{share}" for card in range(3) for share in range(shares)}
+    pods = [running("0", {"i915": 1}, gas_container_cards="card1")] if is_planned_beside else []
+    free -= {"card1-0"} if is_planned_beside else set()
+    given_by_card: dict[str, dict[str, int]] = {}
+    for number, sizes in enumerate(asked):
+        if sum(sizes) > len(free):
+            break
+        pods.append(running(f"p{number}", *({"i915": size} for size in sizes)))
+        for size in sizes:
+            chosen = default_devices(free, (), size, {})
+            free -= set(chosen)
+            for device in chosen:
+                own = given_by_card.setdefault(card_of(device), {keys.I915: 0})
+                own[keys.I915] += 1
+    assert unplanned_use(node_of(node), [convert.usage_of(pod) for pod in pods]) == given_by_card
+
+
+@pytest.mark.parametrize("allocatable", ["20", "10"], ids=["before the kubelet says so", "after"])
+def test_a_card_that_the_allocator_took_out_of_use_is_planned_for_nobody(allocatable: str) -> None:
+    node = telling(gpu_node("0.1", i915=allocatable), offered(0, 10))
+    pods = [running(f"p{number}", {"i915": 1}, gas_container_cards="card1") for number in range(9)]
+    assert text_of(node, ONE, pods) == "card1"
+    assert text_of(node, ONE, [*pods, running("p9", {"i915": 1}, gas_container_cards="card1")]) == "no"
+
+
+def test_a_card_that_its_allocator_does_not_know_is_planned_for_nobody() -> None:
+    assert text_of(telling(WHOLE, "card1=gpu.intel.com/i915:1"), ONE) == "card1"
+    assert text_of(telling(WHOLE, ""), ONE) == "no"
+
+
+MIXED = telling(
+    gpu_node("0.1.2", i915="10", xe="20", millicores="3000"),
+    "card0=gpu.intel.com/i915:10,card1=gpu.intel.com/xe:10,card2=gpu.intel.com/xe:10",
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"i915": 1}, "card0"),
+        ({"xe": 1}, "card1"),
+        ({"xe": 2, "millicores": 2000}, "card1,card2"),
+        ({"i915": 2}, "no"),
+    ],
+)
+def test_where_drivers_meet_each_card_is_planned_by_its_own_resource(
+    asked: dict[str, int], expected: str
+) -> None:
+    assert text_of(MIXED, gpu_pod(asked)) == expected
+
+
+def test_where_drivers_meet_a_card_has_all_shares_of_its_own() -> None:
+    pods = [running(f"p{number}", {"i915": 1}, gas_container_cards="card0") for number in range(9)]
+    assert text_of(MIXED, ONE, pods) == "card0"
+    assert text_of(MIXED, ONE, [*pods, running("p9", {"i915": 1}, gas_container_cards="card0")]) == "no"
+
+
+def test_what_an_allocator_tells_unreadably_costs_a_node_that_alone() -> None:
+    node = telling(WHOLE, "card0", "?")
+    made = node_of(node)
+    assert (made.problem, made.unplanned) == ("", {})
+    assert text_of(node, ONE) == "card0"
