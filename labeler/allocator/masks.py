@@ -44,8 +44,8 @@ def environment(
         return {}
     if hierarchy == UNKNOWN:
         raise Refusal(
-            f"its variable {HIERARCHY} comes from elsewhere (valueFrom, another variable), so that a mask of "
-            "tiles could mean others than were chosen; write its value into the container's spec"
+            f"its variable {HIERARCHY} may come from elsewhere (valueFrom, envFrom, another variable), so "
+            "that a mask of tiles could mean others than were chosen; write its value into the spec"
         )
     if masked:
         raise Refusal(

@@ -6,6 +6,7 @@ before. The field selector makes it one indexed read of the server's cache (a co
 cluster, so they are for nodes with very large pods alone.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,11 +19,14 @@ from labeler.api import AnswerTooLargeError, ApiClient, NodeApiError
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 
-LARGEST_ANSWER: Final = 10 * 1024 * 1024
+LARGEST_ANSWER: Final = 4 * 1024 * 1024
 """Bytes of one answer. A usual node's pods are 1 MB in all; beyond this they are read in pages."""
 
-_PAGES: Final = (128, 16, 1)
-"""Pods of a page, the next where one is too large: a pod has 1.5 MB in etcd at most, 9 MB in escaped JSON."""
+LARGEST_POD: Final = 10 * 1024 * 1024
+"""Bytes of an answer with one pod: it has 1.5 MB in etcd at most, 9 MB where every character is escaped."""
+
+_PAGES: Final = (128, 16, 4, 1)
+"""Pods of a page, the next where one is too large."""
 
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -41,10 +45,15 @@ class _Variable(_Struct):
     value_from: Any = None
 
 
+class _Variables(_Struct):
+    prefix: str | None = None
+
+
 class _Container(_Struct):
     name: str
     resources: _LocalResources = msgspec.field(default_factory=_LocalResources)
     env: list[_Variable] | None = None
+    env_from: list[_Variables] | None = None
     restart_policy: str | None = None
 
 
@@ -92,17 +101,17 @@ class NodePods:
 
     def now(self) -> tuple[LocalPod, ...]:
         """Every pod bound to the node, the ended ones too. Raises NodeApiError."""
-        try:
-            return self._page("")[0]
-        except AnswerTooLargeError:  # anybody's pods, which must not cost this program its memory
-            return self._by_pages()
+        with contextlib.suppress(AnswerTooLargeError):  # whose traceback holds what was read of the answer
+            return self._page("", LARGEST_ANSWER)[0]
+        return self._by_pages()  # anybody's pods, which must not cost this program its memory
 
     def _by_pages(self) -> tuple[LocalPod, ...]:
         pods: tuple[LocalPod, ...] = ()
         rest, sizes = "", list(_PAGES)
         while True:
+            most = LARGEST_POD if sizes[0] == 1 else LARGEST_ANSWER
             try:
-                more, rest = self._page(f"&limit={sizes[0]}&continue={quote(rest, safe='')}")
+                more, rest = self._page(f"&limit={sizes[0]}&continue={quote(rest, safe='')}", most)
             except AnswerTooLargeError:
                 if len(sizes) == 1:
                     raise
@@ -112,10 +121,10 @@ class NodePods:
             if not rest:
                 return pods
 
-    def _page(self, query: str) -> tuple[tuple[LocalPod, ...], str]:
+    def _page(self, query: str, most_bytes: int) -> tuple[tuple[LocalPod, ...], str]:
         """The pods of one answer, and where the next goes on ("" for nowhere)."""
         path = self._path + query
-        answer = self._client.call("GET", path, None, {"Accept": "application/json"}, LARGEST_ANSWER)
+        answer = self._client.call("GET", path, None, {"Accept": "application/json"}, most_bytes)
         try:
             found = _decoder.decode(answer)
         except msgspec.MsgspecError as error:
@@ -145,7 +154,10 @@ def _pod(item: _Pod) -> LocalPod:
 
 
 def _container(item: _Container) -> LocalContainer:
-    hierarchy = None
+    # What a ConfigMap or Secret brings goes before ours too, unless the container's own list names it.
+    hierarchy = (
+        UNKNOWN if any(HIERARCHY.startswith(each.prefix or "") for each in item.env_from or ()) else None
+    )
     for variable in item.env or ():  # of several with one name the last one counts
         if variable.name == HIERARCHY:
             is_made = variable.value_from is not None or "$(" in (variable.value or "")

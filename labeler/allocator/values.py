@@ -68,8 +68,8 @@ class Edits:
 class LocalContainer:
     """A container of a pod: its whole-numbered limits, and ZE_FLAT_DEVICE_HIERARCHY as its spec says it.
 
-    hierarchy is None where the spec does not set it, and "?" where it comes from elsewhere (valueFrom, or
-    another variable). masked: the spec sets ZE_AFFINITY_MASK itself.
+    hierarchy is None where the spec does not set it, and "?" where it may come from elsewhere (valueFrom,
+    envFrom, another variable). masked: the spec sets ZE_AFFINITY_MASK itself.
     """
 
     name: str

@@ -74,7 +74,7 @@ def test_a_container_that_also_monitors_is_masked_to_its_own_cards() -> None:
 
 
 def test_a_hierarchy_from_elsewhere_is_refused_where_it_decides_which_tiles_are_meant() -> None:
-    with pytest.raises(Refusal, match="ZE_FLAT_DEVICE_HIERARCHY comes from elsewhere"):
+    with pytest.raises(Refusal, match="ZE_FLAT_DEVICE_HIERARCHY may come from elsewhere"):
         environment({card(0, 2): (1,)}, (), "?")
     assert environment({card(0, 2): ()}, (), "?") == {}
 

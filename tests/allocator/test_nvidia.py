@@ -134,7 +134,9 @@ def test_common_ancestors_are_counted_from_the_root() -> None:
     st.integers(0, 7),
     st.data(),
 )
-def test_no_other_set_is_closer(places: dict[str, int], size: int, data: st.DataObject) -> None:
+def test_no_other_set_is_closer_and_of_equal_ones_none_leaves_the_others_closer(
+    places: dict[str, int], size: int, data: st.DataObject
+) -> None:
     must = data.draw(st.sets(st.sampled_from(sorted(places)), max_size=2))
 
     def close(a: str, b: str) -> int:
@@ -150,4 +152,9 @@ def test_no_other_set_is_closer(places: dict[str, int], size: int, data: st.Data
     assert must <= set(chosen) <= set(places)
     assert len(chosen) == min(max(size, len(must)), len(places))
     others = [other for other in combinations(sorted(places), len(chosen)) if must <= set(other)]
-    assert together(tuple(chosen)) == max(map(together, others))
+
+    def value(cards: tuple[str, ...]) -> tuple[int, int]:
+        return together(cards), together(tuple(places.keys() - must - set(cards)))
+
+    assert value(tuple(chosen)) == max(map(value, others))
+    assert chosen == list(min(other for other in others if value(other) == value(tuple(chosen))))

@@ -1,6 +1,8 @@
 """The node's pods are read whatever else they say."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from labeler.allocator import pods
 from labeler.allocator.masks import AFFINITY_MASK, HIERARCHY, UNKNOWN
 from labeler.allocator.pods import NodePods, decode_pods
 from labeler.allocator.values import LocalContainer, LocalPod
@@ -63,6 +64,23 @@ def test_of_several_variables_of_one_name_the_last_counts(
     variables: list[tuple[str, str]], hierarchy: str | None
 ) -> None:
     (pod,) = decode(item(env=[{"name": name, "value": value} for name, value in variables]))
+    assert pod.containers[0].hierarchy == hierarchy
+
+
+@pytest.mark.parametrize(
+    ("source", "variables", "hierarchy"),
+    [
+        ({"configMapRef": {"name": "x"}}, [], UNKNOWN),
+        ({"secretRef": {"name": "x"}, "prefix": "ZE_"}, [], UNKNOWN),
+        ({"secretRef": {"name": "x"}, "prefix": "DB_"}, [], None),
+        ({"configMapRef": {"name": "x"}}, [{"name": HIERARCHY, "value": "FLAT"}], "FLAT"),
+    ],
+    ids=["any names", "its beginning", "other names", "the list goes before"],
+)
+def test_a_hierarchy_that_a_whole_config_map_may_bring_is_not_known(
+    source: dict[str, Any], variables: list[dict[str, str]], hierarchy: str | None
+) -> None:
+    (pod,) = decode(item(envFrom=[source], env=variables))
     assert pod.containers[0].hierarchy == hierarchy
 
 
@@ -156,19 +174,51 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(
-    ("kilobytes", "limits"), [(1, [0]), (600, [0, 128, 16, 16]), (2500, [0, 128, 16, *([1] * 20)])]
+    ("count", "kilobytes", "limits"),
+    [
+        (20, 1, [0]),
+        (20, 240, [0, 128, 16, 16]),
+        (8, 900, [0, 128, 16, 4, 4]),
+        (4, 2500, [0, 128, 16, 4, 1, 1, 1, 1]),
+        (2, 8000, [0, 128, 16, 4, 1, 1]),
+    ],
 )
 def test_pods_of_any_size_are_read_by_pages_where_they_are_too_large_at_once(
-    server: Server, tmp_path: Path, kilobytes: int, limits: list[int]
+    server: Server, tmp_path: Path, count: int, kilobytes: int, limits: list[int]
 ) -> None:
     token = tmp_path / "token"
     token.write_text("x")
-    for number in range(20):
+    for number in range(count):
         large = item(args=["x" * (kilobytes << 10)])
         large["metadata"]["name"] = f"p{number}"
         server.items.append(large)
     client = ApiClient(f"http://127.0.0.1:{server.server_port}", token, None)
     found = NodePods(client, "node-1").now()
-    assert [pod.name for pod in found] == [f"p{number}" for number in range(20)]
+    assert [pod.name for pod in found] == [f"p{number}" for number in range(count)]
     assert server.limits == limits
-    assert pods.LARGEST_ANSWER < 20 * 600 << 10
+
+
+READS_ONCE = """
+import re, sys
+from pathlib import Path
+from labeler.allocator import main
+from labeler.allocator.pods import NodePods
+from labeler.api import ApiClient
+pods = NodePods(ApiClient(sys.argv[1], Path(sys.argv[2]), None), "node-1").now()
+most = re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1]
+print(len(pods), int(most) * 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_large_pods_of_anybody_do_not_cost_the_allocator_60_mb(server: Server, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x")
+    for number in range(60):
+        large = item(args=["x" * 1024] * 700)
+        large["metadata"] |= {"name": f"p{number}", "annotations": {"note": "y" * (200 << 10)}}
+        server.items.append(large)
+    command = [sys.executable, "-c", READS_ONCE, f"http://127.0.0.1:{server.server_port}", str(token)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(said[0]) == 60
+    assert int(said[1]) < 56 * 10**6, "and 4 MB for what a served allocator has beside"
