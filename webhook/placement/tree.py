@@ -114,7 +114,7 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
         key=lambda v: [natural(part) for part in v.key],
     )
     room = sum(child.room for child in children)
-    root = Vertex(-1, -1, (), room, 0, tuple(children), even=_even(children))
+    root = Vertex(-1, -1, (), room, 0, tuple(children), even=even_of(children))
     return Tree(root, all(exact for _, exact in blocks))
 
 
@@ -123,7 +123,8 @@ def score_of(question: Question, snapshot: Snapshot) -> Score:
     return Score(question.classes[question.reference], question.options, snapshot.largest)
 
 
-def _even(children: Sequence[Vertex]) -> tuple[int, int] | None:
+def even_of(children: Sequence[Vertex]) -> tuple[int, int] | None:
+    """What Vertex.even is for a domain of these children."""
     rooms = {child.even[0] if child.even else None for child in children}
     if len(rooms) != 1 or None in rooms:
         return None
@@ -226,7 +227,7 @@ class _Builder:
         if len(children) == 1:
             return self._merged(domain, level, children[0])
         own = self._own(domain.key, level, room)
-        return Vertex(level, level, domain.key, room, own, tuple(children), even=_even(children))
+        return Vertex(level, level, domain.key, room, own, tuple(children), even=even_of(children))
 
     def _flat(self, domain: Domain, level: int) -> Vertex | None:
         """A domain in which every child holds a single node."""

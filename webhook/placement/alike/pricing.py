@@ -26,7 +26,7 @@ def priced(
     width = max(map(len, heads))
     held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads], dtype=np.int64)
     parts = np.arange(1, width + 1)
-    rooms = np.unique(np.diff(held, axis=1, prepend=0))
+    rooms = np.array(sorted(set(np.diff(held, axis=1, prepend=0).ravel().tolist())))
     others = np.full(held.shape, -_NONE, dtype=np.int64)
     prices = rooms[rooms > 0]
     tables = []

@@ -33,6 +33,8 @@ class MixedTerms:
     values: PackedCost
     budget: Budget
     insides: dict[int, "MixedInside"] = field(default_factory=dict)
+    alike: dict[object, "MixedInside"] = field(default_factory=dict)
+    """Of domains that differ in names alone, one; see MixedInside."""
 
     def unit(self, level: int) -> int:
         """Pods in a unit of the rooms just below a level."""
@@ -41,7 +43,8 @@ class MixedTerms:
     def inside(self, vertex: Vertex, wanted: int) -> "MixedInside":
         """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
         if id(vertex) not in self.insides:
-            self.insides[id(vertex)] = MixedInside(self, vertex, wanted)
+            found = MixedInside(self, vertex, wanted)
+            self.insides[id(vertex)] = found
         return self.insides[id(vertex)]
 
 
@@ -78,7 +81,7 @@ class Filled:
 
 
 class MixedInside:
-    """The children of a domain as one knapsack."""
+    """The children of a domain as one knapsack; domains whose nodes differ in names alone share it."""
 
     def __init__(
         self, terms: MixedTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
@@ -90,17 +93,33 @@ class MixedInside:
         self.unit = terms.unit(vertex.bottom)
         self.wanted = wanted
         self.items = list(_items(self, vertex, least))
-        offers = [item.offer() for item in self.items]
-        self.lattice = Lattice(offers, terms.odd, wanted, terms.counts.fits, terms.budget)
+        like = self._like() if vertex.leaves is not None else self
+        if like is self:
+            offers = [item.offer() for item in self.items]
+            self.lattice = Lattice(offers, terms.odd, wanted, terms.counts.fits, terms.budget)
+        else:
+            self.lattice = like.lattice
+            for mine, known in zip(self.items, like.items, strict=True):
+                if isinstance(mine, MixedNodesItem) and isinstance(known, MixedNodesItem):
+                    mine.most, mine.ways, mine.used = known.most, known.ways, known.used
+
+    def _like(self) -> "MixedInside":
+        """One whose nodes are the same but for their names; itself if it is the first."""
+        nodes = [item for item in self.items if isinstance(item, MixedNodesItem)]
+        nodes.sort(key=lambda item: (item.rooms, item.cost))
+        self.items = list(nodes)
+        kinds = [(i.rooms, i.cost, tuple(sorted(i.penalty(number) for number, _ in i.nodes))) for i in nodes]
+        self.terms.budget.spend(1 + sum(len(item.nodes) for item in nodes) // 8)
+        return self.terms.alike.setdefault((self.wanted, self.unit, tuple(kinds)), self)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
         """The least value of each state."""
-        return self.lattice.solve(states, self.terms.values.fits)
+        return self.lattice.least(states, self.terms.values.fits)
 
     def filled(self, state: State) -> tuple[Filled, ...]:
         """The best solution of a state, in topology order."""
         if state not in self.lattice.solved:
-            self.solve([state])
+            self.lattice.solve([state], self.terms.values.fits)
         found: list[Filled] = []
         for item, held in zip(self.items, self.lattice.taken(state), strict=True):
             if held != (0, 0):
@@ -265,8 +284,9 @@ def _items(
     terms, alike = around.terms, dict[object, MixedNodesItem]()
     items: list[MixedNodesItem | MixedDomainItem] = []
 
-    def add(number: int, state: NodeState, cost: int, alone: Counts, penalty: Callable[[int], int]) -> None:
-        rooms = tuple(room // around.unit if room >= 0 else -1 for room in terms.odd.rooms(state, alone))
+    def add(number: int, state: NodeState, cost: int, rooms: Counts, penalty: Callable[[int], int]) -> None:
+        if around.unit > 1:
+            rooms = tuple(room // around.unit if room >= 0 else -1 for room in rooms)
         if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
             return
         if (rooms, cost) not in alike:
@@ -276,16 +296,17 @@ def _items(
 
     leaves = vertex.leaves
     if leaves is not None:
-        every = list(zip(*leaves.every, strict=True))
-        for number, state in enumerate(leaves.states):
+        every = terms.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
+        for number, (state, rooms) in enumerate(zip(leaves.states, every, strict=True)):
             cost = leaves.cost_without_penalty(leaves.rooms[number])
-            add(number, state, cost, every[number], lambda number: leaves.penalties[number])
+            add(number, state, cost, rooms, lambda number: leaves.penalties[number])
         return items
     for number, part in enumerate(vertex.parts):
         if least is not None and number not in least:
             continue
         if part.state is not None:
-            add(number, part.state, part.own >> SCORE_BITS << SCORE_BITS, part.rooms, _penalty_of(vertex))
+            (rooms,) = terms.odd.rooms([part.state], [part.rooms])
+            add(number, part.state, part.own >> SCORE_BITS << SCORE_BITS, rooms, _penalty_of(vertex))
         else:
             items.append(MixedDomainItem(around, number, part, least[number] if least else 0))
     return items

@@ -96,6 +96,7 @@ class Lattice:
         self.best: list[Array] = []
         self.known: list[dict[State, int]] = []
         self.solved: frozenset[State] = frozenset()
+        self.found: dict[State, int | None] = {}
 
     @property
     def counts(self) -> Array:
@@ -130,6 +131,13 @@ class Lattice:
         return np.minimum.accumulate(merged[:, ::-1], axis=1)[:, ::-1]
 
     # --- values -----------------------------------------------------------------------------------
+
+    def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
+        """What `solve` finds, or has found before."""
+        missing = [target for target in targets if target not in self.found]
+        if missing:
+            self.found.update(zip(missing, self.solve(missing, narrow), strict=True))
+        return [self.found[target] for target in targets]
 
     def solve(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
         """The least value of just these states at their least count cost, None for never.

@@ -1,5 +1,6 @@
 """The odd pods of a gang: which of them are placed so far, as one number, and what they leave of a node."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -52,19 +53,28 @@ class Odd:
                 found[before].append((more, after))
         return tuple(map(tuple, found))
 
-    def rooms(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
-        """How many workers a node takes beside each state of odd pods; -1 where these do not fit.
+    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
+        """Of each node: how many workers it takes beside each state of odd pods; -1 where these do not fit.
 
-        alone: its room for each class alone.
+        alone: the room of each node for each class alone.
         """
+        if len(self.states) == 1:
+            return [rooms[:1] for rooms in alone]
+        free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
+        cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
+        found = []
+        for node, *alike in zip(nodes, alone, cards, *free, strict=True):
+            key = tuple(alike)
+            if key not in self.rooms_of:
+                self.budget.spend(2 * len(self.states))
+                self.rooms_of[key] = self._rooms(node, key[0])
+            found.append(self.rooms_of[key])
+        return found
+
+    def _rooms(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
         if not any(alone[1:]):
             return (alone[0], *(-1 for _ in self.states[1:]))
-        free = tuple(node.free.get(resource, 0) for resource in self._resources)
-        alike = (alone, free, id(node) if node.cards and self._carded else 0)
-        if alike not in self.rooms_of:
-            self.budget.spend(2 * len(self.states))
-            self.rooms_of[alike] = tuple(self._room(node, alone, state) for state in self.states)
-        return self.rooms_of[alike]
+        return tuple(self._room(node, alone, state) for state in self.states)
 
     @cached_property
     def _resources(self) -> tuple[str, ...]:

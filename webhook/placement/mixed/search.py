@@ -40,8 +40,9 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
     search = _Search(question, budget)
     near: dict[str, Counts] | None = None
-    if len(question.counts) > 1 and not question.slices and question.machine is None:
+    if len(question.counts) > 1:
         search.least = surrogate.workers_for(search.odd, root)
+    if len(question.counts) > 1 and not question.slices and question.machine is None:
         for more in range(sum(question.counts[1:]) + 1):
             near = surrogate.solve(question, root, search.odd, search.least + more)
             if near is not None and not more:
@@ -114,7 +115,7 @@ class _Search:
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """A node that holds all."""
         assert vertex.state is not None
-        rooms = self.odd.rooms(vertex.state, vertex.rooms)
+        (rooms,) = self.odd.rooms([vertex.state], [vertex.rooms])
         if rooms[self.everybody] < self.workers or (limit is not None and vertex.own >= limit):
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, self.everybody, vertex.state)
@@ -165,7 +166,7 @@ class _Search:
             terms = self._terms(vertex, levels)
             inside = MixedInside(terms, vertex, wanted)
         fewest = self._fewest(inside, terms)
-        if fewest is None:
+        if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
             return None
         terms.values = self._values(vertex, levels, fewest)
         state = (self.everybody, wanted)
@@ -209,6 +210,14 @@ class _Search:
             return None
         cost = terms.counts.unpack(int(packed))
         return [cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.costs.domains]
+
+    def _least(self, inside: MixedInside, levels: Sequence[int]) -> int:
+        """At most the cost of the best solution, now that the numbers of domains are known."""
+        packed = int(inside.lattice.counts[self.everybody, inside.wanted])
+        leftover = 0 if self.question.anchored else self.least
+        return inside.terms.counts.unpack(packed) + sum(
+            leftover << self.costs.leftover[level] for level in levels
+        )
 
     def _values(self, vertex: Vertex, levels: Sequence[int], fewest: Sequence[int]) -> PackedCost:
         found = census(vertex)

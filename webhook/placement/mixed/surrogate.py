@@ -15,12 +15,12 @@ from webhook.placement.alike.rooms import Pick
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Vertex
+from webhook.placement.tree import Leaves, Vertex, even_of
 
 
 def workers_for(odd: Odd, root: Vertex) -> int:
     """Room for how many workers the nodes of any solution have at least. Raises OutOfSteps."""
-    profiles = {odd.rooms(state, alone) for state, alone in _nodes(root)}
+    profiles = {rooms for states, alone in _nodes(root) for rooms in odd.rooms(states, alone)}
     odd.budget.spend(len(profiles) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
     losses = [
         min((rooms[0] - rooms[state] for rooms in profiles if rooms[state] >= 0), default=None)
@@ -36,12 +36,12 @@ def workers_for(odd: Odd, root: Vertex) -> int:
     return odd.question.counts[0] + (least[-1] or 0)
 
 
-def _nodes(vertex: Vertex) -> Iterator[tuple[NodeState, Counts]]:
-    """The nodes of a domain, and their rooms for each class alone."""
+def _nodes(vertex: Vertex) -> Iterator[tuple[list[NodeState], list[Counts]]]:
+    """The nodes of a domain, some at a time, and their rooms for each class alone."""
     if vertex.leaves is not None:
-        yield from zip(vertex.leaves.states, zip(*vertex.leaves.every, strict=True), strict=True)
+        yield vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
     elif vertex.state is not None:
-        yield vertex.state, vertex.rooms
+        yield [vertex.state], [vertex.rooms]
     for part in vertex.parts:
         yield from _nodes(part)
 
@@ -49,15 +49,43 @@ def _nodes(vertex: Vertex) -> Iterator[tuple[NodeState, Counts]]:
 def solve(question: Question, root: Vertex, odd: Odd, workers: int) -> dict[str, Counts] | None:
     """The optimum, if the nodes that `workers` alone would use have places for the odd pods; else None."""
     alone = replace(question, classes=question.classes[:1], counts=(workers,))
-    cover = Knapsack(alone).solve(root)
+    inside = _for_workers(root)
+    cover = Knapsack(alone).solve(inside) if inside is not None else None
     if cover is None:
         return None
-    alone_on = dict(_rooms_of(root, {state.name for state, _, _ in cover.picks}))
-    return _shared(question, odd, cover.picks, [odd.rooms(s, alone_on[s.name]) for s, _, _ in cover.picks])
+    used = [state for state, _, _ in cover.picks]
+    alone_on = dict(_rooms_of(root, {state.name for state in used}))
+    return _shared(question, odd, cover.picks, odd.rooms(used, [alone_on[state.name] for state in used]))
+
+
+def _for_workers(vertex: Vertex) -> Vertex | None:
+    """The domain without nodes that have room for odd pods alone: as even as it is to workers alone."""
+    if "workers" not in vertex.notes:
+        vertex.notes["workers"] = _without_empty(vertex) if vertex.room else None
+    found: Vertex | None = vertex.notes["workers"]
+    return found
+
+
+def _without_empty(vertex: Vertex) -> Vertex:
+    leaves = vertex.leaves
+    if leaves is not None:
+        used = [number for number, room in enumerate(leaves.rooms) if room]
+        if len(used) == len(leaves.rooms):
+            return vertex
+        states, rooms = [leaves.states[n] for n in used], [leaves.rooms[n] for n in used]
+        every = [[of_class[n] for n in used] for of_class in leaves.every]
+        even = (rooms[0], leaves.top) if min(rooms) == max(rooms) else None
+        kept = Leaves(leaves.top, states, rooms, every, leaves.score, leaves.costs)
+        return replace(vertex, leaves=kept, even=even, notes={})
+    parts = tuple(part for each in vertex.parts if (part := _for_workers(each)) is not None)
+    if parts == vertex.parts:
+        return vertex
+    return replace(vertex, parts=parts, even=even_of(parts), notes={})
 
 
 def _rooms_of(root: Vertex, names: set[str]) -> Iterator[tuple[str, Counts]]:
-    return ((state.name, alone) for state, alone in _nodes(root) if state.name in names)
+    pairs = (pair for states, alone in _nodes(root) for pair in zip(states, alone, strict=True))
+    return ((state.name, alone) for state, alone in pairs if state.name in names)
 
 
 @dataclass(frozen=True, slots=True)
