@@ -10,7 +10,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from tests.sweeper.at_work import GPU, Pods, create_pod, named, run_all, sweep, template
-from tests.sweeper.test_staged_at_work import define, job, make, replicated
+from tests.sweeper.sets import IN_ORDER, begin_jobset, define, in_two_stages, make, replicated
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
@@ -74,23 +74,9 @@ def test_a_launcher_on_cpus_is_placed_beside_its_workers(
 def test_a_driver_on_cpus_that_the_workers_wait_for_is_placed_where_these_will_be(
     tainted: Cluster, namespace: str, defined: list[str]
 ) -> None:
-    api, body = tainted.api(), WORKER
-    define(tainted, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
-    spec = {
-        "replicatedJobs": [replicated("driver", 1, CPU), replicated("workers", 4, body)],
-        "startupPolicy": {"startupPolicyOrder": "InOrder"},
-    }
-    made = make(tainted, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
-    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    api.request("POST", jobs, body=job("driver", 0, 1, made["metadata"], CPU))
-    begun: list[str] = []
-
-    def all_run(pods: Pods) -> bool:
-        if run_all(pods, "train-driver", 1) and not begun:
-            begun.append("workers")
-            api.request("POST", jobs, body=job("workers", 1, 4, made["metadata"], body))
-        return run_all(pods, "train", 5)
-
+    parts = [replicated("driver", 1, CPU), replicated("workers", 4, WORKER)]
+    create = begin_jobset(tainted, namespace, defined, parts, **IN_ORDER)
+    all_run = in_two_stages(create, "train-driver", 5)
     pods = sweep(tainted, namespace, SETTINGS, all_run, "the whole JobSet to run")
     assert sorted(where(pods, "train-workers")) == [
         f"node-b1-s{s}-h{h:02}" for s in range(2) for h in range(2)
@@ -99,11 +85,8 @@ def test_a_driver_on_cpus_that_the_workers_wait_for_is_placed_where_these_will_b
 
 
 def test_a_jobset_on_cpus_alone_runs_at_once(tainted: Cluster, namespace: str, defined: list[str]) -> None:
-    define(tainted, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
-    spec = {"replicatedJobs": [replicated("a", 1, CPU), replicated("b", 2, CPU)]}
-    made = make(tainted, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
-    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    tainted.api().request("POST", jobs, body=job("b", 1, 2, made["metadata"], CPU))
+    parts = [replicated("a", 1, CPU), replicated("b", 2, CPU)]
+    begin_jobset(tainted, namespace, defined, parts)(1)
     pods = sweep(
         tainted, namespace, SETTINGS, lambda pods: run_all(pods, "train", 2), "its first pods to run"
     )

@@ -10,6 +10,17 @@ from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, gather_all, pod_json
+from tests.sweeper.sets import (
+    JOB_KEY,
+    affinity,
+    begin_lws,
+    define,
+    exclusive_member,
+    follow,
+    lws_pod,
+    make,
+    replicated,
+)
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -25,98 +36,57 @@ RACK = keys.PRERELEASE_TOPOLOGY[1]
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
 
 
-def affinity_of_leader(job_key: str) -> dict[str, Any]:
-    """What JobSet's webhook writes into the first pod of each Job."""
-
-    def term(*expressions: dict[str, Any]) -> dict[str, Any]:
-        selector = {"matchExpressions": list(expressions)}
-        return {"labelSelector": selector, "topologyKey": RACK, "namespaceSelector": {}}
-
-    key = "jobset.sigs.k8s.io/job-key"
-    mine = term({"key": key, "operator": "In", "values": [job_key]})
-    others = term({"key": key, "operator": "Exists"}, {"key": key, "operator": "NotIn", "values": [job_key]})
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    return {"podAffinity": {required: [mine]}, "podAntiAffinity": {required: [others]}}
-
-
-def exclusive_template(number: int) -> dict[str, Any]:
-    body = template(8, annotations={marks.JOBSET_EXCLUSIVE: RACK})
-    body["metadata"]["labels"] = {
-        marks.JOBSET_NAME_LABEL: "train",
-        "jobset.sigs.k8s.io/jobset-uid": "uid-of-set",
-        "jobset.sigs.k8s.io/job-key": f"key-{number}",
-        marks.JOB_GLOBAL_INDEX: str(number),
-    }
-    return body
-
-
-def create_job(cluster: Cluster, namespace: str, number: int, count: int) -> str:
-    """A Job of the JobSet whose pods this test makes, as the real order of events needs its webhook."""
-    body = exclusive_template(number)
-    pod = {**body, "spec": {**body["spec"], "restartPolicy": "Never"}}
-    pod["metadata"]["labels"] |= {"is": "selected"}
-    job = {
-        "metadata": {"name": f"train-{number}"},
-        "spec": {
-            "completionMode": "Indexed", "parallelism": count, "completions": count, "suspend": True,
-            "manualSelector": True, "selector": {"matchLabels": {"is": "selected"}}, "template": pod,
-        },
-    }  # fmt: skip
-    made = cluster.api().json("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=job)
-    return str(made["metadata"]["uid"])
-
-
-def create_member(cluster: Cluster, namespace: str, number: int, index: int, uid: str, **spec: Any) -> None:
-    body = exclusive_template(number)
-    body["metadata"]["labels"] |= {
-        marks.JOB_NAME_LABEL: f"train-{number}",
-        "batch.kubernetes.io/controller-uid": uid,
-        marks.JOB_INDEX_KEY: str(index),
-    }
-    body["spec"] |= spec
-    create_pod(cluster.api(), namespace, f"train-{number}-{index}", body)
-
-
-def rack_of(cluster: Cluster, node: str) -> str:
-    labels: dict[str, str] = cluster.api().json("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"]
-    return labels[RACK]
-
-
 def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_followers_are_made(
-    two_subblocks: Cluster, namespace: str
+    two_subblocks: Cluster, namespace: str, defined: list[str]
 ) -> None:
-    uids = [create_job(two_subblocks, namespace, number, 2) for number in range(2)]
-    for number, uid in enumerate(uids):
-        create_member(two_subblocks, namespace, number, 0, uid, affinity=affinity_of_leader(f"key-{number}"))
+    define(two_subblocks, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    spec = {"replicatedJobs": [replicated("w", 2, template(8), replicas=2)]}
+    version, over = "jobset.x-k8s.io/v1alpha2", {marks.JOBSET_EXCLUSIVE: RACK}
+    uid = make(two_subblocks, namespace, version, "JobSet", spec, over)["metadata"]["uid"]
+    api = two_subblocks.api()
+    for number in range(2):
+        create_pod(api, namespace, f"train-{number}-0", exclusive_member(number, 0, RACK, uid, 2))
     followed: set[int] = set()
 
     def all_run(pods: Pods) -> bool:
-        for number, uid in enumerate(uids):
-            leader = named(pods, f"train-{number}-0")
-            node = leader[0]["spec"].get("nodeName") if leader else None
-            if node and number not in followed:  # JobSet's webhook lets them in now, and steers them
-                followed.add(number)
-                selector = {RACK: rack_of(two_subblocks, node)}
-                create_member(two_subblocks, namespace, number, 1, uid, nodeSelector=selector)
+        follow(two_subblocks, namespace, pods, followed, 2, RACK, uid, 2)
         return run_all(pods, "train", 4)
 
     pods = sweep(two_subblocks, namespace, SETTINGS, all_run, "both Jobs to run")
-    racks = [{pod["spec"]["nodeName"][:10] for pod in named(pods, f"train-{number}-")} for number in range(2)]
-    assert sorted(map(sorted, racks)) == [["node-b0-s0"], ["node-b0-s1"]]
+    racks = [[pod["spec"]["nodeName"] for pod in named(pods, f"train-{number}-")] for number in range(2)]
+    assert racks == [[f"node-b0-s{number}-h0{host}" for host in range(2)] for number in range(2)]
 
-    uid = create_job(two_subblocks, namespace, 2, 1)
-    create_member(two_subblocks, namespace, 2, 0, uid, affinity=affinity_of_leader("key-2"))
+    create_pod(api, namespace, "late-0-0", exclusive_member(0, 0, RACK, "another", 1, of="late"))
     path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
 
     def waits(pods: Pods) -> bool:
-        assert all(map(is_gated, named(pods, "train-2")))
-        reasons = [
-            each.get("status", {}).get("reason", "")
-            for each in two_subblocks.api().json("GET", path)["items"]
-        ]
+        assert all(map(is_gated, named(pods, "late")))
+        reasons = [each.get("status", {}).get("reason", "") for each in api.json("GET", path)["items"]]
         return any("of its own, and others have s0, s1" in reason for reason in reasons)
 
-    sweep(two_subblocks, namespace, SETTINGS, waits, "a third Job to wait, and to say why")
+    brief = Settings(settle_seconds=0, patience_seconds=0)
+    sweep(two_subblocks, namespace, brief, waits, "another JobSet to wait, and to say why")
+
+
+def test_subgroups_of_a_group_get_a_domain_each(
+    two_subblocks: Cluster, namespace: str, defined: list[str]
+) -> None:
+    """All pods come at once, and of each subgroup every pod has the affinity, as LeaderWorkerSet has it."""
+    worker = {"size": 4, "subGroupPolicy": {"subGroupSize": 2}, "workerTemplate": template(8)}
+    over = {marks.LWS_SUBGROUP_EXCLUSIVE: RACK}
+    begin_lws(two_subblocks, namespace, defined, {"leaderWorkerTemplate": worker}, annotations=over)
+    for index in (0, 3, 2, 1):
+        body = lws_pod(index, 4, **over)
+        key = f"key-of-subgroup-{index // 2}"
+        body["metadata"]["labels"] |= {
+            marks.SUBGROUP_INDEX: str(index // 2),
+            marks.SHUNNED_LABELS[2]: key,
+        }
+        body["spec"]["affinity"] = affinity(marks.SHUNNED_LABELS[2], key, RACK)
+        create_pod(two_subblocks.api(), namespace, f"train-{index}", body)
+    pods = sweep(two_subblocks, namespace, SETTINGS, lambda pods: run_all(pods, "train", 4), "all to run")
+    found = [(pod["metadata"]["name"], pod["spec"]["nodeName"]) for pod in named(pods, "train")]
+    assert sorted(found) == [(f"train-{i}", f"node-b0-s{i // 2}-h0{i % 2}") for i in range(4)]
 
 
 # --- in memory -------------------------------------------------------------------------------------------
@@ -207,7 +177,9 @@ def plan_of(job: str, domain: str, **nodes: str) -> dict[str, Placement]:
     """The Placement of a Job whose pods, named member -> node, have a domain of their own."""
     pods = [PlannedPod(name=name, uid=f"uid-{name}", node=node) for name, node in nodes.items()]
     metadata = Metadata(name=job, namespace="ns", uid=f"plan-{job}")
-    return {f"ns/{job}": Placement(metadata, PlacementSpec(gang=f"Job/{job}", pods=pods, domain=domain))}
+    return {
+        f"ns/{job}": Placement(metadata, PlacementSpec(gang=f"Job/{job}", pods=pods, domains={"": domain}))
+    }
 
 
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
@@ -241,14 +213,14 @@ def test_what_takes_the_place_of_a_pod_goes_to_its_domain_while_that_one_ends() 
 def test_a_plan_says_which_domain_its_gang_has_for_itself() -> None:
     cluster = racks(3, pods=(member("a0", "a"), member("a1", "a"), gpu_pod("other")))
     (of_job, of_other) = Placing(cluster, Settings(settle_seconds=0, patience_seconds=0)).one().plans
-    assert (of_job.domain, of_other.domain) == ("r0", "")
-    spec = plan_spec(of_job.gang, None, list(of_job.entries), domain=of_job.domain)
-    assert spec.domain == "r0"
+    assert (of_job.domains, of_other.domains) == ({"": "r0"}, {})
+    spec = plan_spec(of_job.gang, None, list(of_job.entries), domains=of_job.domains)
+    assert spec.domains == {"": "r0"}
     before = Placement(Metadata(name="a"), spec)
     later = plan_spec(of_job.gang, before, list(of_job.entries[:1]))
-    assert later.domain == "r0"
+    assert later.domains == {"": "r0"}
     again = plan_spec(of_job.gang, before, list(of_job.entries))
-    assert again.domain == ""
+    assert again.domains == {}
 
 
 @pytest.mark.parametrize(
@@ -338,14 +310,15 @@ def test_nodes_without_the_label_are_in_no_domain() -> None:
     assert placed(racks(3, key="other", pods=(member("a0", "a"), member("a1", "a")))) == {}
 
 
-def test_the_jobs_of_an_exclusive_jobset_are_gangs_of_their_own() -> None:
+def test_exclusive_jobs_are_gangs_of_their_own_where_nobody_says_how_many_they_are() -> None:
+    """As JobSet did before it wrote that number."""
     gangs = gather_all(member("a0", "a"), member("b0", "b"))
     assert sorted((gang.key.kind, gang.key.name) for gang in gangs) == [("Job", "a"), ("Job", "b")]
 
 
 def test_the_rules_that_its_own_webhook_writes_are_no_problem_of_an_exclusive_pod() -> None:
     written = {"annotations": {marks.JOBSET_EXCLUSIVE: RACK}}
-    (gang,) = gather_all(decode(pod_json(metadata=written, affinity=affinity_of_leader("k"))))
+    (gang,) = gather_all(decode(pod_json(metadata=written, affinity=affinity(JOB_KEY, "k", RACK))))
     assert gang.problems == ()
 
 

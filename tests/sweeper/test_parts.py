@@ -133,20 +133,26 @@ def test_more_parts_than_are_served_are_refused_in_a_sentence() -> None:
     assert orders.verdicts[0].reason == "its pods name levels or slices in 5 ways; at most 4"
 
 
-def test_parts_and_a_domain_of_its_own_are_refused_in_a_sentence() -> None:
-    own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[0], REQUIRED: "block"}
-    pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:]]
-    grouped = [
-        msgspec.structs.replace(
-            each,
-            metadata=msgspec.structs.replace(
-                each.metadata, labels={**each.metadata.labels, marks.JOB_NAME_LABEL: "train-0"}
-            ),
-        )
-        for each in pods
-    ]
-    orders = placing(grid([9]), *grouped, says=OwnerSays(2)).one()
-    assert orders.verdicts[0].reason.startswith("a gang with a domain of its own is in one part")
+def test_parts_that_want_one_domain_together_have_their_own_levels_inside_it() -> None:
+    own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[0]}
+    pods = [*part(0, 2, {**own, REQUIRED: "block"}), *part(0, 4, {**own, REQUIRED: "subblock"})[2:]]
+    of_one = [with_labels(each, {marks.JOBS_OF_JOBSET: "1"}) for each in pods]
+    placed = found(grid([2, 1], [1, 1, 1, 1], [2, 2]), *of_one)
+    assert where(placed, 0, BLOCK) == {"b2"}
+    assert placed["j0-2"][:SUBBLOCK] == placed["j0-3"][:SUBBLOCK]
+
+
+def test_pods_of_one_domain_of_their_own_wish_the_same_where_there_are_several() -> None:
+    own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[1], REQUIRED: "block"}
+    pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
+    of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
+    orders = placing(grid([9]), *of_two, says=OwnerSays(3)).one()
+    assert orders.verdicts[0].reason == "the pods of one domain of their own name unlike levels or slices"
+
+
+def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, labels={**pod.metadata.labels, **labels})
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -10,9 +10,8 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.definitions import define as install_definition
-from tests.definitions import wait_served
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from tests.sweeper.sets import IN_ORDER, begin_jobset, begin_lws, in_two_stages, lws_pod, replicated
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
@@ -37,38 +36,6 @@ def fragmented(definitions: Cluster, namespace: str) -> Cluster:
     return definitions
 
 
-def define(cluster: Cluster, defined: list[str], kind: str, group: str, version: str) -> None:
-    """Serve another project's kind; the fixture removes it."""
-    defined.append(install_definition(cluster, kind, group, version))
-    wait_served(cluster, f"{group}/{version}", kind)
-
-
-def make(cluster: Cluster, namespace: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
-    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
-    made: dict[str, Any] = cluster.api().json("POST", path, body=body)
-    return made
-
-
-def job(name: str, number: int, count: int, gang: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-    """A Job of the JobSet "train" as its controller makes it."""
-    labels = {
-        "jobset.sigs.k8s.io/jobset-name": "train",
-        "jobset.sigs.k8s.io/jobset-uid": gang["uid"],
-        "jobset.sigs.k8s.io/replicatedjob-name": name,
-        "jobset.sigs.k8s.io/job-global-index": str(number),
-    }
-    metadata = {**body["metadata"], "labels": labels}
-    pod = {"metadata": metadata, "spec": {**body["spec"], "restartPolicy": "Never"}}
-    spec = {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod}
-    return {"metadata": {"name": f"train-{name}-0", "labels": labels}, "spec": spec}
-
-
-def replicated(name: str, count: int, body: dict[str, Any], **more: Any) -> dict[str, Any]:
-    spec = {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": body}
-    return {"name": name, "replicas": 1, "template": {"spec": spec}, **more}
-
-
 def nodes_by_rank(pods: Pods) -> list[str]:
     def rank(pod: dict[str, Any]) -> tuple[int, int]:
         labels = pod["metadata"]["labels"]
@@ -78,61 +45,30 @@ def nodes_by_rank(pods: Pods) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in sorted(pods, key=rank)]
 
 
-STARTS: dict[str, dict[str, Any]] = {
-    "InOrder": {"startupPolicy": {"startupPolicyOrder": "InOrder"}},
-    "dependsOn": {},
-}
-
-
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", ["InOrder", "dependsOn"])
 @pytest.mark.parametrize("wish", [{}, {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}], ids=["", "required"])
 def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
     fragmented: Cluster, namespace: str, defined: list[str], start: str, wish: dict[str, str]
 ) -> None:
-    api, body = fragmented.api(), template(8, annotations=wish)
-    define(fragmented, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
-    behind = {} if STARTS[start] else {"dependsOn": [{"name": "leader", "status": "Ready"}]}
-    spec = {"replicatedJobs": [replicated("leader", 1, body), replicated("workers", 5, body, **behind)]}
-    made = make(fragmented, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec | STARTS[start])
-    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    api.request("POST", jobs, body=job("leader", 0, 1, made["metadata"], body))
-    begun: list[str] = []
-
-    def all_run(pods: Pods) -> bool:
-        if run_all(pods, "train-leader", 1) and not begun:  # only now does the controller go on
-            begun.append("workers")
-            api.request("POST", jobs, body=job("workers", 1, 5, made["metadata"], body))
-        return run_all(pods, "train", 6)
-
+    body = template(8, annotations=wish)
+    behind: dict[str, Any] = {}
+    if start == "dependsOn":
+        behind = {"dependsOn": [{"name": "leader", "status": "Ready"}]}
+    parts = [replicated("leader", 1, body), replicated("workers", 5, body, **behind)]
+    create = begin_jobset(fragmented, namespace, defined, parts, **({} if behind else IN_ORDER))
+    all_run = in_two_stages(create, "train-leader", 6)
     pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole JobSet to run")
     found = nodes_by_rank(named(pods, "train"))
     assert found == [f"node-b1-s{subblock}-h{host:02}" for subblock in range(2) for host in range(3)]
-
-
-def lws_pod(index: int, size: int) -> dict[str, Any]:
-    """A pod of a group as it stands after LeaderWorkerSet's own admission."""
-    labels = {
-        "leaderworkerset.sigs.k8s.io/name": "train",
-        "leaderworkerset.sigs.k8s.io/group-index": "0",
-        "leaderworkerset.sigs.k8s.io/group-key": "key-of-group-0",
-        "leaderworkerset.sigs.k8s.io/worker-index": str(index),
-    }
-    annotations = {"leaderworkerset.sigs.k8s.io/size": str(size)}
-    body = template(8, annotations=annotations)
-    body["metadata"]["labels"] = labels
-    return body
 
 
 def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_best(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
     api = fragmented.api()
-    define(fragmented, defined, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
-    spec = {
-        "startupPolicy": "LeaderReady",
-        "leaderWorkerTemplate": {"size": 3, "workerTemplate": template(8)},
-    }
-    make(fragmented, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    worker = {"size": 3, "workerTemplate": template(8)}
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": worker}
+    begin_lws(fragmented, namespace, defined, spec)
     create_pod(api, namespace, "train-0", lws_pod(0, 3))
     begun: list[str] = []
 
@@ -171,16 +107,10 @@ def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Clu
 def test_others_keep_off_what_is_kept_for_the_next_stage(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
-    api = fragmented.api()
-    define(fragmented, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
-    body = template(8)
-    spec = {
-        "replicatedJobs": [replicated("leader", 1, body), replicated("workers", 5, body)],
-        "startupPolicy": {"startupPolicyOrder": "InOrder"},
-    }
-    made = make(fragmented, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
-    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    api.request("POST", jobs, body=job("leader", 0, 1, made["metadata"], body))
+    api, body = fragmented.api(), template(8)
+    parts = [replicated("leader", 1, body), replicated("workers", 5, body)]
+    create = begin_jobset(fragmented, namespace, defined, parts, **IN_ORDER)
+    create(0)
     begun: list[str] = []
 
     def all_run(pods: Pods) -> bool:
@@ -193,7 +123,7 @@ def test_others_keep_off_what_is_kept_for_the_next_stage(
             and sum(bool(each["spec"].get("nodeName")) for each in named(pods, "other")) == 2
         ):
             begun.append("workers")
-            api.request("POST", jobs, body=job("workers", 1, 5, made["metadata"], body))
+            create(1)
         return run_all(pods, "train", 6)
 
     pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole JobSet to run")

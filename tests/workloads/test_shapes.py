@@ -77,6 +77,60 @@ SHAPES = [
 ]
 
 
+OVER = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+GROUP_OVER = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "block"}
+SUBGROUP_OVER = {"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "rack"}
+
+
+def of_subgroups(size: int, each: int) -> dict[str, Any]:
+    return {"leaderWorkerTemplate": {"size": size, "subGroupPolicy": {"subGroupSize": each}}}
+
+
+LEADER = ("leader", 0, [(0,)])
+
+EXCLUSIVE = [
+    pytest.param(
+        JOBSET,
+        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 2, 3)]},
+        OVER,
+        [
+            ("a", 0, [(0, 0)]),
+            ("a", 0, []),
+            ("b", 0, [(1, 0), (2, 0)]),
+            ("b", 0, [(1, 1), (1, 2), (2, 1), (2, 2)]),
+        ],
+        id="jobset-leaders-and-what-follows-them",
+    ),
+    pytest.param(LWS, of_subgroups(4, 2), SUBGROUP_OVER, [], id="lws-subgroups-come-together"),
+    pytest.param(
+        LWS,
+        of_subgroups(4, 2),
+        GROUP_OVER | SUBGROUP_OVER,
+        [LEADER, ("worker", 1, [(1,)]), ("worker", 1, [(2,), (3,)])],
+        id="lws-the-leader-is-of-the-first-subgroup",
+    ),
+    pytest.param(
+        LWS,
+        of_subgroups(5, 2),
+        GROUP_OVER,
+        [LEADER, ("worker", 1, [(1,), (2,)]), ("worker", 1, [(3,), (4,)])],
+        id="lws-the-leader-is-one-more-than-the-subgroups",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "annotations", "expected"), EXCLUSIVE)
+def test_an_owner_with_domains_of_its_own_tells_whose_leader_comes_first(
+    name: str, spec: dict[str, Any], annotations: dict[str, str], expected: list[Any]
+) -> None:
+    shape = BY_NAME[name].shape(read(name, spec, {}, annotations))
+    assert [(part.name, part.stage, list(part.ranks)) for part in shape] == expected
+    follows = [part.follows for part in shape]
+    assert follows == ([False, True, False, True] if name == JOBSET else [False] * len(shape))
+    for part in shape:
+        assert annotations.items() <= part.template.metadata.annotations.items()
+
+
 @pytest.mark.parametrize(("name", "spec", "expected"), SHAPES)
 def test_an_owner_tells_the_parts_of_its_gang_and_their_stages(
     name: str, spec: dict[str, Any], expected: list[Any]

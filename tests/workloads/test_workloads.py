@@ -204,6 +204,13 @@ STAGED = [
     pytest.param(
         LWS, {}, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}, True, id="lws-exclusive"
     ),
+    pytest.param(
+        LWS,
+        {},
+        {"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "rack"},
+        False,
+        id="lws-exclusive-subgroups",
+    ),
     pytest.param(MPI, {}, {}, False, id="mpijob"),
     pytest.param(MPI, {"launcherCreationPolicy": "WaitForWorkersReady"}, {}, True, id="mpijob-launcher-last"),
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS}, {}, False, id="pytorchjob"),

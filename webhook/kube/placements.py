@@ -35,8 +35,9 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
     minimum: how many pods are enough to run, 0 where all are needed.
     kept: nodes for pods of the gang that are made only once those of the plan run.
-    domain: the topology domain that the gang has for itself, by the value of the label that it names, "" for
-    a gang that shares: it has it also where nodes of the plan are gone, and its pods may run there still.
+    domains: the topology domains that the gang has for itself, by the value of the label that it names, for
+    each Job or subgroup of it that has one ("" for all of it): it has them also where nodes of the plan are
+    gone, and its pods may run there still.
     packed: pods, where they are many, as they are on the wire; here they are always in `pods`.
     """
 
@@ -49,7 +50,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
     kept: list[str] = msgspec.field(default_factory=list)
     minimum: int = 0
-    domain: str = ""
+    domains: dict[str, str] = msgspec.field(default_factory=dict)
     packed: str = ""
 
     def __post_init__(self) -> None:

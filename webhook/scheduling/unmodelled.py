@@ -4,7 +4,7 @@ A pod with such a rule is placed as if it had none. If kube-scheduler then does 
 is made again elsewhere, like any pod that is not bound in time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from labeler.contract import keys
 from webhook.kube import objects
@@ -13,11 +13,11 @@ from webhook.scheduling.antiaffinity import selected_names
 
 
 def notes(
-    pods: Iterable[objects.Pod], planned_over: Callable[[objects.Pod], str] = lambda _: ""
+    pods: Iterable[objects.Pod], planned_over: Callable[[objects.Pod], Set[str]] = lambda _: frozenset()
 ) -> list[str]:
     """Sentences on what the pods of a gang ask for and topogate cannot heed.
 
-    planned_over: the label whose domains a pod's rules on other pods are about and are planned, "" for none.
+    planned_over: the labels whose domains a pod's rules on other pods are about and are planned.
     """
     left: set[str] = set()
     wide: set[str] = set()
@@ -70,13 +70,13 @@ def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
     return frozenset(found - {keys.HOSTNAME_LABEL, ""})
 
 
-def _left_to_the_scheduler(spec: objects.PodSpec, planned: str = "") -> Iterator[str]:
+def _left_to_the_scheduler(spec: objects.PodSpec, planned: Set[str]) -> Iterator[str]:
     affinity = spec.affinity or Affinity()
     for term in _required(affinity.pod_affinity):
-        if term.topology_key != planned:
+        if term.topology_key not in planned:
             yield f"required pod affinity over {term.topology_key}"
     for term in _required(affinity.pod_anti_affinity):
-        if term.topology_key not in (keys.HOSTNAME_LABEL, planned):
+        if term.topology_key not in planned | {keys.HOSTNAME_LABEL}:
             yield f"required pod anti-affinity over {term.topology_key}"
     for constraint in spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":

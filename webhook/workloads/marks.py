@@ -68,6 +68,12 @@ JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 JOB_GLOBAL_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
 """The number of a Job among all Jobs of its JobSet."""
 
+JOBS_OF_JOBSET: Final = "jobset.sigs.k8s.io/global-replicas"
+"""How many Jobs its JobSet has in all."""
+
+SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"
+"""The number of a LeaderWorkerSet's subgroup within its group."""
+
 RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
     ((), (JOB_GLOBAL_INDEX, JOB_INDEX_KEY)),
@@ -108,13 +114,24 @@ JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
-"""Annotations by which those controllers make some pods only after their leader has a node."""
+"""Annotations that name a node label: each Job, group or subgroup wants a domain of it to itself. By the
+first and the third, controllers make some pods only after a leader has a node, unless (the second) the nodes
+are labelled beforehand."""
+
+SHUNNED_LABELS: Final = (
+    "jobset.sigs.k8s.io/job-key",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "leaderworkerset.sigs.k8s.io/subgroup-key",
+)
+"""By which the affinity that those controllers' webhooks write finds whom to keep out of such a domain: also
+pods of Jobs and groups that want none themselves."""
 
 ALL: Final = frozenset(
     {
         JOB_INDEX_FAILURES_ANNOTATION,
         JOBSET_EXCLUSIVE,
         JOBSET_NODE_SELECTOR,
+        JOBS_OF_JOBSET,
         LWS_EXCLUSIVE,
         LWS_SUBGROUP_EXCLUSIVE,
         *GANG_SIZE_KEYS,

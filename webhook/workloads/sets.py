@@ -1,10 +1,14 @@
 """Owners that make sets of pods by other controllers: JobSet, LeaderWorkerSet, and PodGroups. Pure."""
 
+from collections.abc import Mapping
+
 import msgspec
+from msgspec.structs import replace
 
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.builtin import JobSpec, Owner, at_once
+from webhook.workloads.ranks import Rank
 from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape, any_asks_for_devices
 
 
@@ -84,11 +88,11 @@ def job_set_is_staged(owner: JobSet) -> bool:
 def job_set_shape(owner: JobSet) -> Shape:
     """A part for each template, in the order in which its Jobs are made.
 
-    Jobs that wait until others have completed never run beside them, so they are none of the same plan. Nor
-    is told what followers of an exclusive Job wait for: there each Job is on its own.
+    Jobs that wait until others have completed never run beside them, so they are none of the same plan. Of an
+    exclusive Job the first pod is made first, and the others once that has a node.
     """
     jobs = owner.spec.replicated_jobs
-    if not job_set_is_staged(owner) or _is_exclusive(owner):
+    if not job_set_is_staged(owner):
         return ()
     if sum(1 if each.replicas is None else max(0, each.replicas) for each in jobs) > MOST_PODS:
         return ()
@@ -103,9 +107,31 @@ def job_set_shape(owner: JobSet) -> Shape:
         begin += replicas
         stage = number if in_order else stages.get(each.name)
         if stage is not None:
-            indices = range(at_once(each.template.spec))
-            parts.append(Part(each.name, stage, each.template.spec.template, indices, groups))
+            parts += _parts_of(owner, each, stage, groups)
     return tuple(parts)
+
+
+def _parts_of(owner: JobSet, each: ReplicatedJob, stage: int, groups: tuple[Rank, ...]) -> list[Part]:
+    written = _exclusive(owner, each)
+    template = _annotated(each.template.spec.template, written)
+    count = at_once(each.template.spec)
+    if not _has_followers(written):
+        return [Part(each.name, stage, template, range(count), groups, numbered=marks.JOB_GLOBAL_INDEX)]
+    return [
+        Part(each.name, stage, template, range(min(1, count)), groups, numbered=marks.JOB_GLOBAL_INDEX),
+        Part(
+            each.name, stage, template, range(1, count), groups, follows=True, numbered=marks.JOB_GLOBAL_INDEX
+        ),
+    ]
+
+
+def _annotated(template: PodTemplate, written: dict[str, str], **labels: str) -> PodTemplate:
+    """The template with what its controller adds."""
+    metadata = template.metadata
+    metadata = replace(
+        metadata, annotations={**metadata.annotations, **written}, labels={**metadata.labels, **labels}
+    )
+    return replace(template, metadata=metadata)
 
 
 def job_set_devices(owner: JobSet) -> bool:
@@ -135,18 +161,32 @@ def _stages(owner: JobSet) -> dict[str, int]:
     return stages
 
 
+def _exclusive(owner: JobSet, each: ReplicatedJob) -> dict[str, str]:
+    """What its controller writes on the pods of a Job about a domain of its own."""
+    written = {**owner.metadata.annotations, **each.template.metadata.annotations}
+    return {
+        key: written[key] for key in (marks.JOBSET_EXCLUSIVE, marks.JOBSET_NODE_SELECTOR) if key in written
+    }
+
+
+def _has_followers(written: Mapping[str, str]) -> bool:
+    return marks.JOBSET_EXCLUSIVE in written and marks.JOBSET_NODE_SELECTOR not in written
+
+
 def _is_exclusive(owner: JobSet) -> bool:
-    written = [
-        owner.metadata.annotations,
-        *(each.template.metadata.annotations for each in owner.spec.replicated_jobs),
-    ]
-    return any(marks.JOBSET_EXCLUSIVE in each and marks.JOBSET_NODE_SELECTOR not in each for each in written)
+    return any(_has_followers(_exclusive(owner, each)) for each in owner.spec.replicated_jobs)
+
+
+class _SubGroupPolicy(Struct, frozen=True):
+    sub_group_size: int | None = None
+    type: str = "LeaderWorker"
 
 
 class _LeaderWorkerTemplate(Struct, frozen=True):
     size: int | None = None
     leader_template: PodTemplate | None = None
     worker_template: PodTemplate = PodTemplate()
+    sub_group_policy: _SubGroupPolicy | None = None
 
 
 class LeaderWorkerSetSpec(Struct, frozen=True):
@@ -170,24 +210,40 @@ def leader_worker_set_size(owner: LeaderWorkerSet) -> int | None:
 
 def leader_worker_set_is_staged(owner: LeaderWorkerSet) -> bool:
     """The workers are made when the leader is Ready, or (exclusive topology) when it has a node."""
-    written = owner.metadata.annotations
-    return (
-        owner.spec.startup_policy == "LeaderReady"
-        or marks.LWS_EXCLUSIVE in written
-        or marks.LWS_SUBGROUP_EXCLUSIVE in written
-    )
+    return owner.spec.startup_policy == "LeaderReady" or marks.LWS_EXCLUSIVE in owner.metadata.annotations
 
 
 def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
-    """Of a group whose workers wait for their leader: first that, then them."""
-    if not leader_worker_set_is_staged(owner):
+    """Of a group whose workers wait for their leader: first that, then them, a part for each subgroup."""
+    size = leader_worker_set_size(owner) or 1
+    if not leader_worker_set_is_staged(owner) or size > MOST_PODS:
         return ()
     template = owner.spec.leader_worker_template
-    size = leader_worker_set_size(owner) or 1
-    return (
-        Part("leader", 0, template.leader_template or template.worker_template, range(1)),
-        Part("worker", 1, template.worker_template, range(1, size)),
-    )
+    there = owner.metadata.annotations
+    both: tuple[str, ...] = (marks.LWS_EXCLUSIVE, marks.LWS_SUBGROUP_EXCLUSIVE)
+    written = {key: there[key] for key in both if key in there}
+    leader = _annotated(template.leader_template or template.worker_template, written)
+    parts = [Part("leader", 0, leader, range(1))]
+    for number, indices in _subgroups(template.sub_group_policy, size):
+        labels = {} if number is None else {marks.SUBGROUP_INDEX: str(number)}
+        worker = _annotated(template.worker_template, written, **labels)
+        parts.append(Part("worker", 1, worker, indices))
+    return tuple(parts)
+
+
+def _subgroups(policy: _SubGroupPolicy | None, size: int) -> list[tuple[int | None, range]]:
+    """The workers of each subgroup by their indices, as LeaderWorkerSet's webhook counts them."""
+    each = policy.sub_group_size if policy is not None else None
+    if each is None or each < 1:
+        return [(None, range(1, size))]
+    # Where all but the leader divide into subgroups, it is one more than those of the first.
+    first = 1 if (size - 1) % each == 0 and size % each else 0
+    begins = range(first, size, each)
+    return [
+        (number, range(max(1, begin), min(size, begin + each)))
+        for number, begin in enumerate(begins)
+        if min(size, begin + each) > 1
+    ]
 
 
 def leader_worker_set_devices(owner: LeaderWorkerSet) -> bool:

@@ -4,7 +4,7 @@ The pods of a stage are made once all pods of the stages before it run (or have 
 have it). So a gang can be planned by what it will be while its first pods alone are there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +31,9 @@ class PodTemplate(Struct, frozen=True):
 class Part:
     """Pods of one template. Each group of them (a Job, a role) numbers its own.
 
-    groups: the beginning of each group's ranks; indices: the pods within a group.
+    groups: the beginning of each group's ranks; indices: the pods within a group. follows: whether the pods
+    of each group are made once its leader, which is of the same stage, has a node. numbered: the label by
+    which its controller numbers the groups.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Part:
     template: PodTemplate
     indices: range
     groups: tuple[Rank, ...] = ((),)
+    follows: bool = False
+    numbered: str = ""
 
     @property
     def count(self) -> int:
@@ -48,7 +52,17 @@ class Part:
     @property
     def ranks(self) -> Iterator[Rank]:
         """The rank of each pod, as its controller will write it."""
-        return ((*group, index) for group in self.groups for index in self.indices)
+        return self.ranks_of(self.groups)
+
+    def ranks_of(self, groups: Iterable[Rank]) -> Iterator[Rank]:
+        """Those of some groups."""
+        return ((*group, index) for group in groups for index in self.indices)
+
+    def begun(self, there: Container[Rank]) -> list[Rank]:
+        """The groups whose pods are made by now, if its stage is: all, but for followers that still wait."""
+        if not self.follows:
+            return list(self.groups)
+        return [group for group in self.groups if any(rank in there for rank in self.ranks_of([group]))]
 
 
 Shape = tuple[Part, ...]
@@ -91,15 +105,23 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
     now = [part for part in ours if part.stage == newest.stage]
     now = [part for part in now if id(part.template) in devices] or now
-    whole = all(rank in there for part in now for rank in part.ranks)
+    whole = all(rank in there for part in now for rank in part.ranks_of(part.begun(there)))
     first = next(there[rank] for rank in newest.ranks if rank in there)
-    coming = [part for part in ours if part.stage > newest.stage and id(part.template) in devices]
+    coming = [(part, part.groups) for part in ours if part.stage > newest.stage]
+    coming += [
+        (part, tuple(group for group in part.groups if group not in part.begun(there)))
+        for part in now
+        if part.follows
+    ]
+    coming = [(part, groups) for part, groups in coming if id(part.template) in devices]
     made = {
         id(template): _spec_as_made(template, newest.template, first)
-        for template in {id(part.template): part.template for part in coming}.values()
+        for template in {id(part.template): part.template for part, _ in coming}.values()
     }
     later = tuple(
-        (rank, _as_made(part, rank, made[id(part.template)], first)) for part in coming for rank in part.ranks
+        (rank, _as_made(part, rank, made[id(part.template)], first))
+        for part, groups in coming
+        for rank in part.ranks_of(groups)
     )
     return Awaited(whole, later)
 
@@ -157,11 +179,12 @@ def _spec_as_made(template: PodTemplate, like: PodTemplate, first: Pod) -> PodSp
 
 def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
     name = "-".join(map(str, (part.name, *rank)))
+    number = {part.numbered: str(rank[0])} if part.numbered else {}
     metadata = Metadata(
         name=name,
         namespace=first.metadata.namespace,
         uid=f"later/{name}",
-        labels=part.template.metadata.labels,
+        labels={**part.template.metadata.labels, **number},
         annotations=part.template.metadata.annotations,
     )
     return Pod(metadata=metadata, spec=spec)

@@ -191,7 +191,7 @@ class Applier:
             order.kept,
             proven=order.answer.proven,
             preempts=order.preempts,
-            domain=order.domain,
+            domains=order.domains,
         )
         written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
         self._pass.cache.written(written)

@@ -10,7 +10,8 @@ from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.companions import Beside, beside
-from webhook.sweeper.decide.domains import domain_of
+from webhook.sweeper.decide.domains import domains_of
+from webhook.sweeper.decide.exclusive import closed_to_companions
 from webhook.sweeper.decide.holders import held_off, holders
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.orders import NewPlan
@@ -78,9 +79,10 @@ class Drafts:
         spread = plan.spread(nodes, labels, self._settings.topology)
         before = now.view.placements.get(gang.key.placement_key)
         kept = tuple(plan.kept_nodes(asked, answer, before))
-        version, domain = now.ground.usage_version, domain_of(gang, nodes, now.view)
+        domains = domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view)
+        version = now.ground.usage_version
         return NewPlan(
-            gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found, domain
+            gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found, domains
         )
 
     def _beside(
@@ -99,6 +101,7 @@ class Drafts:
             gang, companions, view, now.rank, self._reservations, self._kept_nodes, self._replacing
         )
         avoid = self._avoided.of(gang.key, gang.maker) | held_off(holding)
+        avoid |= closed_to_companions(gang, others, view, now.plans)
         snapshot = now.snapshot.assume(answer, asked.gang)
         return beside(
             gang, companions, others, snapshot, avoid=avoid, options=options, class_of=view.class_of

@@ -31,7 +31,7 @@ class NewPlan:
     the others comes when the pods before them on their nodes have been bound. preempts: pods of lower
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
     whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
-    was asked about its companions after that. domain: see PlacementSpec.
+    was asked about its companions after that. domains: see PlacementSpec.
     """
 
     gang: PodGang
@@ -44,7 +44,7 @@ class NewPlan:
     spread: str
     kept: tuple[str, ...] = ()
     beside: Beside = field(default_factory=Beside)
-    domain: str = ""
+    domains: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pods(self) -> Mapping[str, Pod]:

@@ -14,7 +14,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, NoFit
 from webhook.sweeper.decide.anew import place_anew
-from webhook.sweeper.decide.asking import ask
+from webhook.sweeper.decide.asking import QUESTIONS, ask
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.companions import nobody, wait_for_nobody
 from webhook.sweeper.decide.completion import Completion
@@ -28,7 +28,7 @@ from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
-from webhook.sweeper.decide.rounds import QUESTIONS, Failure, Ground, Memory, Round, Said, joined
+from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round, Said, joined
 from webhook.sweeper.decide.urgency import (
     held_by_others,
     lowest_priority,

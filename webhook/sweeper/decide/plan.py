@@ -60,11 +60,11 @@ def plan_spec(
     *,
     proven: bool = True,
     preempts: bool = False,
-    domain: str = "",
+    domains: Mapping[str, str] | None = None,
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
-    kept: nodes for pods that are yet to be made. domain: see PlacementSpec.
+    kept: nodes for pods that are yet to be made. domains: see PlacementSpec.
 
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
@@ -84,7 +84,7 @@ def plan_spec(
         pods=there + added,
         kept=list(kept),
         minimum=gang.minimum or 0,
-        domain=domain or (earlier.domain if there else ""),
+        domains={**(earlier.domains if there else {}), **(domains or {})},
     )
 
 

@@ -10,6 +10,7 @@ from webhook.placement.model import PodClass
 from webhook.scheduling import convert
 from webhook.sweeper.decide import slices
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import Claim
 from webhook.sweeper.observe.parts import GangPart
 
 ClassOf = Callable[[Pod], PodClass]
@@ -20,12 +21,14 @@ class GangQuestion:
     """A gang as the placement core sees it, and which pod each of its members is.
 
     Members that are none of these pods are yet to be made, see PodGang.later. parts: the questions of its
-    parts, where these wish unlike levels or slices; the gang then names none. See asking.
+    parts, where these wish unlike levels, slices or domains of their own; the gang then names none of these.
+    claims: for each part the domain that it wants to itself; such a part may have only anchors. See asking.
     """
 
     gang: Gang
     pods: Mapping[str, Pod]
     parts: tuple[Gang, ...] = ()
+    claims: tuple[Claim | None, ...] = ()
 
     def without(self, nodes: Set[str]) -> "GangQuestion":
         """The same question with these nodes out of the question as well."""
@@ -41,7 +44,7 @@ class GangQuestion:
 
         Ranks decide about slices alone.
         """
-        return _shape(self.gang), tuple(map(_shape, self.parts))
+        return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims
 
 
 def _without(gang: Gang, nodes: Set[str]) -> Gang:
@@ -62,6 +65,8 @@ def question(
     avoid: frozenset[str] = frozenset(),
     class_of: ClassOf = convert.pod_class_of,
     is_ours: Callable[[Pod], bool] = lambda _: False,
+    *,
+    alone: bool = False,
 ) -> GangQuestion:
     """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
 
@@ -69,6 +74,7 @@ def question(
 
     class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
+    alone: whether all of the gang shares a domain with nobody else, so that every placed pod of it counts.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
     if gang.fault:
@@ -81,7 +87,7 @@ def question(
     )
     anchors = tuple(
         Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
-        for pod in _anchoring(gang, members, is_ours)
+        for pod in (gang.workers if alone else _anchoring(gang, members, is_ours))
         if pod.metadata.uid in placed_on
     )
     asked = Gang(
@@ -93,14 +99,24 @@ def question(
         excluded_nodes=avoid,
         spread=gang.spread,
     )
-    each_alone = (
-        question(_only(gang, part), by_name.values(), placed_on, avoid, class_of, is_ours).gang
-        for part in gang.parts
-    )
-    parts = tuple(part for part in each_alone if part.members)
-    if len(parts) == 1:
+    parts: list[Gang] = []
+    claims: list[Claim | None] = []
+    for part in gang.parts:
+        each = question(
+            _only(gang, part),
+            by_name.values(),
+            placed_on,
+            avoid | part.closed,
+            class_of,
+            is_ours,
+            alone=part.claim is not None,
+        ).gang
+        if each.members or (part.claim is not None and each.anchors):
+            parts.append(each)
+            claims.append(part.claim)
+    if len(parts) == 1 and claims == [None]:
         return GangQuestion(parts[0], by_name)
-    return GangQuestion(slices.asked_for(asked, gang), by_name, parts)
+    return GangQuestion(slices.asked_for(asked, gang), by_name, tuple(parts), tuple(claims))
 
 
 def _only(gang: PodGang, part: GangPart) -> PodGang:

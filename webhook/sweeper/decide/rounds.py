@@ -12,9 +12,6 @@ from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 
-QUESTIONS: Final = 4
-"""What one question to the placement core may take, times this, is what a gang may take of a pass."""
-
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 

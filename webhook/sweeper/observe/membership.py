@@ -16,7 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.kinds import WORKLOADS
-from webhook.workloads.ranks import mark
+from webhook.workloads.ranks import COUNT, mark
 
 _KNOWN_OWNERS: Final = frozenset((*marks.LOOSE_OWNERS, *(each.kind for each in WORKLOADS)))
 """Controllers of which it is known which of their pods wait for one another."""
@@ -58,10 +58,54 @@ def maker_of(pod: Pod, gang: GangKey) -> GangKey:
     return GangKey(gang.namespace, owner.kind, owner.name, owner.uid)
 
 
-def exclusive_over(pod: Pod) -> str:
-    """The node label of which a pod's Job or group has a domain of its own, "" without such a wish."""
+@dataclass(frozen=True, order=True)
+class Claim:
+    """A wish for a domain of its own. rule: the annotation that says so; over: the node label that it names.
+
+    group: which of a gang's pods want one together, "" for all of them.
+    """
+
+    rule: str
+    over: str
+    group: str = ""
+
+
+def claims_of(pod: Pod) -> tuple[Claim, ...]:
+    """Which domains of their own a pod's Job, group and subgroup want."""
     there = pod.metadata.annotations
-    return there.get(marks.JOBSET_EXCLUSIVE) or there.get(marks.LWS_EXCLUSIVE) or ""
+    if over := there.get(marks.JOBSET_EXCLUSIVE):
+        job = mark(pod, marks.JOB_GLOBAL_INDEX) or mark(pod, marks.JOB_NAME_LABEL)
+        return (Claim(marks.JOBSET_EXCLUSIVE, over, f"Job {printable(job)}" if job else ""),)
+    group, subgroup = there.get(marks.LWS_EXCLUSIVE), there.get(marks.LWS_SUBGROUP_EXCLUSIVE)
+    if not group and not subgroup:
+        return ()
+    claims = [Claim(marks.LWS_EXCLUSIVE, group)] if group else []
+    number = mark(pod, marks.SUBGROUP_INDEX)
+    if subgroup and number:
+        claims.append(Claim(marks.LWS_SUBGROUP_EXCLUSIVE, subgroup, f"subgroup {printable(number)}"))
+    return tuple(claims)
+
+
+def exclusive_over(pod: Pod) -> frozenset[str]:
+    """The node labels of which a pod's Job, group or subgroup wants a domain of its own."""
+    return frozenset(claim.over for claim in claims_of(pod))
+
+
+def is_of_a_set(pod: Pod) -> bool:
+    """Whether Jobs and groups with domains of their own may keep it out of these, or it is of one."""
+    return bool(claims_of(pod)) or any(label in pod.metadata.labels for label in marks.SHUNNED_LABELS)
+
+
+MOST_JOBS: Final = 128
+"""Jobs of a JobSet that are placed together where each wants a domain of its own; of more, each by itself."""
+
+
+def _is_on_its_own(pod: Pod) -> bool:
+    """Whether its exclusive Job is placed without the others of its JobSet, which are too many."""
+    if marks.JOBSET_EXCLUSIVE not in pod.metadata.annotations:
+        return False
+    jobs = mark(pod, marks.JOBS_OF_JOBSET)
+    return not COUNT.fullmatch(jobs) or int(jobs) > MOST_JOBS
 
 
 def key_of(pod: Pod, gang_labels: Sequence[str] = ()) -> GangKey:
@@ -76,8 +120,8 @@ def key_of(pod: Pod, gang_labels: Sequence[str] = ()) -> GangKey:
         return GangKey(metadata.namespace, "Gang", printable(own), own)
     for kind, name_key, id_key in marks.GANG_LABELS:
         name = mark(pod, name_key)
-        if kind == "JobSet" and marks.JOBSET_EXCLUSIVE in metadata.annotations:
-            continue  # each of its Jobs has a domain of its own, and waits for none of the others
+        if kind == "JobSet" and _is_on_its_own(pod):
+            continue
         if name:
             return GangKey(metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
     owner = metadata.controller

@@ -14,7 +14,7 @@ from webhook.scheduling import conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Texts
-from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
+from webhook.sweeper.observe.membership import GangKey, is_of_a_set, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node, pinned_node
 
 PodId = tuple[str, str]
@@ -76,12 +76,12 @@ class View:
         return identity(pod) in self.named
 
     @cached_property
-    def domains(self) -> Mapping[PodId, str]:
+    def domains(self) -> Mapping[PodId, Mapping[str, str]]:
         """The domains that plans have given to the gangs of the pods that they name, see PlacementSpec."""
         return {
-            (placement.metadata.namespace, each.uid): placement.spec.domain
+            (placement.metadata.namespace, each.uid): placement.spec.domains
             for placement in self.placements.values()
-            if placement.spec.domain
+            if placement.spec.domains
             for each in placement.spec.pods
         }
 
@@ -96,6 +96,11 @@ class View:
             if gang.kind == "Pod" and not pod.metadata.deletion_timestamp:
                 found.setdefault(maker_of(pod, gang), []).append(pod)
         return {maker: self.placed_on(pods) for maker, pods in found.items()}
+
+    @cached_property
+    def of_sets(self) -> tuple[Pod, ...]:
+        """Pods among which some want domains of their own, see is_of_a_set."""
+        return tuple(pod for pod in (*self.gated, *self.others) if is_of_a_set(pod))
 
     @cached_property
     def lasting(self) -> frozenset[str]:

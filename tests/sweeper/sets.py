@@ -1,0 +1,178 @@
+"""JobSets and LeaderWorkerSets as their controllers make them, on the real API server, stage by stage.
+
+The test, or Kubernetes' own Job controller, makes the pods when the real controllers would make them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hack.local.cluster import Cluster
+from tests.definitions import define as install_definition
+from tests.definitions import wait_served
+from tests.sweeper.at_work import Pods, create_pod, named, run_all, template
+from webhook.workloads import marks
+
+
+def define(cluster: Cluster, defined: list[str], kind: str, group: str, version: str) -> None:
+    """Serve another project's kind; the fixture `defined` removes it."""
+    defined.append(install_definition(cluster, kind, group, version))
+    wait_served(cluster, f"{group}/{version}", kind)
+
+
+def make(
+    cluster: Cluster,
+    namespace: str,
+    version: str,
+    kind: str,
+    spec: dict[str, Any],
+    annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Make the owner "train"."""
+    path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
+    metadata = {"name": "train", "annotations": annotations or {}}
+    body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    made: dict[str, Any] = cluster.api().json("POST", path, body=body)
+    return made
+
+
+# --- JobSet ---------------------------------------------------------------------------------------
+
+
+def replicated(name: str, count: int, body: dict[str, Any], replicas: int = 1, **more: Any) -> dict[str, Any]:
+    """Jobs of `count` pods each, as a JobSet names them."""
+    spec = {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": body}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **more}
+
+
+def job(name: str, number: int, count: int, gang: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+    """A Job of the JobSet "train" as its controller makes it."""
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "jobset.sigs.k8s.io/jobset-uid": gang["uid"],
+        "jobset.sigs.k8s.io/replicatedjob-name": name,
+        "jobset.sigs.k8s.io/job-global-index": str(number),
+    }
+    metadata = {**body["metadata"], "labels": labels}
+    pod = {"metadata": metadata, "spec": {**body["spec"], "restartPolicy": "Never"}}
+    spec = {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod}
+    return {"metadata": {"name": f"train-{name}-0", "labels": labels}, "spec": spec}
+
+
+def begin_jobset(
+    cluster: Cluster, namespace: str, defined: list[str], parts: list[dict[str, Any]], **more: Any
+) -> Callable[[int], None]:
+    """Make a JobSet of these parts; returns what makes the Job of one of them, in the order of the list."""
+    define(cluster, defined, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    spec = {"replicatedJobs": parts, **more}
+    metadata = make(cluster, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)["metadata"]
+
+    def create(number: int) -> None:
+        part = parts[number]
+        own = part["template"]["spec"]
+        body = job(part["name"], number, own["parallelism"], metadata, own["template"])
+        cluster.api().request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
+
+    return create
+
+
+def in_two_stages(create: Callable[[int], None], prefix: str, count: int) -> Callable[[Pods], bool]:
+    """Make a JobSet's first Job, and the second once the pods with this prefix run; tells when all run."""
+    create(0)
+    begun: list[int] = []
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, prefix, 1) and not begun:  # only now does the controller go on
+            begun.append(1)
+            create(1)
+        return run_all(pods, "train", count)
+
+    return all_run
+
+
+IN_ORDER: dict[str, Any] = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+
+
+# --- LeaderWorkerSet ------------------------------------------------------------------------------
+
+
+def lws_pod(index: int, size: int, **annotations: str) -> dict[str, Any]:
+    """A pod of a group as it stands after LeaderWorkerSet's own admission."""
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "train",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+        "leaderworkerset.sigs.k8s.io/group-key": "key-of-group-0",
+        "leaderworkerset.sigs.k8s.io/worker-index": str(index),
+    }
+    body = template(8, annotations={"leaderworkerset.sigs.k8s.io/size": str(size), **annotations})
+    body["metadata"]["labels"] = labels
+    return body
+
+
+def begin_lws(
+    cluster: Cluster, namespace: str, defined: list[str], spec: dict[str, Any], **more: Any
+) -> None:
+    """Make a LeaderWorkerSet."""
+    define(cluster, defined, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
+    make(cluster, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec, **more)
+
+
+# --- the affinity that both controllers' webhooks write -------------------------------------------
+
+
+def affinity(key: str, own: str, over: str, **where: Any) -> dict[str, Any]:
+    """Together with pods of the same label over a topology key, and apart from those of another."""
+
+    def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+        return {"labelSelector": {"matchExpressions": list(expressions)}, "topologyKey": over, **where}
+
+    mine = term({"key": key, "operator": "In", "values": [own]})
+    others = term({"key": key, "operator": "Exists"}, {"key": key, "operator": "NotIn", "values": [own]})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"podAffinity": {required: [mine]}, "podAntiAffinity": {required: [others]}}
+
+
+JOB_KEY = marks.SHUNNED_LABELS[0]
+
+
+def exclusive_member(
+    job: int, index: int, over: str, uid: str, jobs: int, of: str = "train"
+) -> dict[str, Any]:
+    """A pod of a Job that wants a domain, as JobSet's webhook lets it in: a leader, which has affinity."""
+    body = template(8, annotations={marks.JOBSET_EXCLUSIVE: over})
+    body["metadata"]["labels"] = {
+        marks.JOBSET_NAME_LABEL: of,
+        "jobset.sigs.k8s.io/jobset-uid": uid,
+        marks.JOB_NAME_LABEL: f"{of}-w-{job}",
+        marks.JOB_GLOBAL_INDEX: str(job),
+        marks.JOBS_OF_JOBSET: str(jobs),
+        marks.JOB_INDEX_KEY: str(index),
+        JOB_KEY: f"key-{of}-{job}",
+    }
+    if index == 0:
+        body["spec"]["affinity"] = affinity(JOB_KEY, f"key-{of}-{job}", over, namespaceSelector={})
+    return body
+
+
+def follow(
+    cluster: Cluster,
+    namespace: str,
+    pods: Pods,
+    followed: set[int],
+    count: int,
+    over: str,
+    uid: str,
+    jobs: int,
+) -> None:
+    """Make the other pods of Jobs whose leaders have nodes, with the selector that JobSet's webhook adds."""
+    api = cluster.api()
+    for number in set(range(jobs)) - followed:
+        leader = named(pods, f"train-{number}-0")
+        node = leader[0]["spec"].get("nodeName") if leader else None
+        if not node:
+            continue
+        followed.add(number)
+        value = api.json("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"][over]
+        for index in range(1, count):
+            body = exclusive_member(number, index, over, uid, jobs)
+            body["spec"]["nodeSelector"] = {over: value}
+            create_pod(api, namespace, f"train-{number}-{index}", body)

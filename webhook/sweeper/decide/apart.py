@@ -1,0 +1,355 @@
+"""Places for groups of which each wants a domain to itself, as the Jobs of an exclusive JobSet. Pure.
+
+All have one, or none. A group is placed in one domain of its label by the placement core. Which groups share
+a coarser domain is decided here: the fewest of these, coarsest level first. One that holds all groups that
+are left is taken, the smallest of several, else the one that holds most. For groups that are alike this is
+the least possible number at the coarsest level; for others, which go largest first, it is what was found.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.placement import (
+    Assignment,
+    Budget,
+    Gang,
+    Member,
+    NoFit,
+    Options,
+    Placed,
+    PlacementError,
+    Snapshot,
+    place,
+)
+from webhook.placement.names import natural
+from webhook.sweeper.observe.membership import Claim
+from webhook.workloads import marks
+from webhook.workloads.shape import is_extended
+
+MOST_QUESTIONS: Final = 1024
+"""To the placement core, for one gang."""
+
+Nodes = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members, or only anchors, that want a domain to themselves."""
+
+    gang: Gang
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Where groups with members go.
+
+    nodes: of all groups; closed_to_others: where the gang's other pods may not be.
+    """
+
+    groups: tuple[Group, ...]
+    answers: tuple[Assignment, ...]
+    nodes: Nodes
+    closed_to_others: Nodes
+
+
+Found = list[tuple[Group, Assignment]]
+
+
+def lay(groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> Laid | NoFit:
+    """A domain for each group, or why there is none. Raises PlacementError for what contradicts itself.
+
+    A level that all groups require, and that is coarser than their domains, holds all of them together.
+    """
+    return _Laying(groups, snapshot, options, budget).all()
+
+
+class _Laying:
+    """One gang's search. Its memory is of labels and of what the core was asked."""
+
+    def __init__(self, groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> None:
+        self._groups = groups
+        self._snapshot = snapshot
+        self._topology = snapshot.topology
+        self._options = options
+        self._budget = budget
+        self._asked = 0
+        self._nearest: NoFit | None = None
+        self._domains = {group.claim.over: self._by_value(group.claim.over) for group in groups}
+        self._together = self._required_of_all()
+
+    def all(self) -> Laid | NoFit:
+        """The answer."""
+        begun = [group for group in self._groups if self._has_begun(group)]
+        new = [group for group in self._groups if group.gang.members and not self._has_begun(group)]
+        new.sort(key=lambda group: (-_weight(group.gang), -len(group.gang.members)))
+        shut = frozenset[str]()
+        found: Found = []
+        for group in begun:
+            values = {self._value(group, anchor.node) for anchor in group.gang.anchors} - {""}
+            own = frozenset[str]().union(*(self._domains[group.claim.over].get(v, ()) for v in values))
+            shut |= own
+            if group.gang.members:
+                answer = self._in_one_domain(group, own)
+                if answer is None:
+                    return self._no_fit(0)
+                found.append((group, answer))
+        laid = self._new(new, shut, frozenset(self._anchored()))
+        if len(laid) < len(new):
+            return self._no_fit(len(laid))
+        found += _in_order(laid, self._snapshot)
+        place_of = {group.claim: number for number, group in enumerate(self._groups)}
+        found.sort(key=lambda each: place_of[each[0].claim])
+        used = frozenset(self._anchored()).union(*(answer.nodes.values() for _, answer in found))
+        closed = frozenset[str]()
+        if any(group.claim.rule == marks.JOBSET_EXCLUSIVE for group in self._groups):
+            closed = shut.union(*(self._closed_by(answer) for _, answer in found))
+        return Laid(tuple(group for group, _ in found), tuple(answer for _, answer in found), used, closed)
+
+    def _has_begun(self, group: Group) -> bool:
+        """Whether a node that is there has a pod of it; where else it may go its excluded nodes tell."""
+        return any(anchor.node in self._snapshot.nodes for anchor in group.gang.anchors)
+
+    def _new(self, groups: list[Group], shut: Nodes, anchored: Nodes) -> Found:
+        """Domains for groups of which no pod has a place."""
+        everywhere = frozenset(self._snapshot.nodes) - shut
+        coarse = self._coarser_levels()
+        if self._together is None:
+            found = self._fewest(groups, everywhere, shut, coarse)
+            return found if len(found) == len(groups) else self._each(groups, everywhere, shut)
+        best: Found = []
+        finer = tuple(level for level in coarse if level > self._together)
+        for _, nodes in self._parts(frozenset(self._snapshot.nodes), self._together):
+            if anchored and not anchored <= nodes:
+                continue
+            found = self._fewest(groups, nodes - shut, shut, finer)
+            if len(found) == len(groups):
+                return found
+            best = max(best, found, key=len)
+        return best
+
+    def _fewest(self, groups: Sequence[Group], within: Nodes, shut: Nodes, levels: Sequence[int]) -> Found:
+        """As many of the groups as have room here, in the fewest domains of the first of these levels."""
+        if not levels:
+            return self._each(groups, within, shut)
+        left, found = list(groups), Found()
+        rooms = self._parts(within, levels[0])
+        tried: dict[tuple[str, ...], Found] = {}
+        while left:
+            for path, nodes in rooms:
+                if path not in tried:
+                    tried[path] = self._fewest(left, nodes - shut, shut, levels[1:])
+            rooms = [(path, nodes) for path, nodes in rooms if tried[path]]
+            if not rooms:
+                break
+            path, nodes = min(rooms, key=lambda each: (-len(tried[each[0]]), len(each[1] - shut), each[0]))
+            taken = tried.pop(path)
+            found += taken
+            claims = {group.claim for group, _ in taken}
+            left = [group for group in left if group.claim not in claims]
+            for _, answer in taken:
+                shut |= self._closed_by(answer)
+            alike = len({_shape(group) for group in (*left, *(g for g, _ in taken))}) == 1
+            tried = {at: _as_many(left, there) for at, there in tried.items()} if alike else {}
+        return found
+
+    def _each(self, groups: Sequence[Group], within: Nodes, shut: Nodes) -> Found:
+        """As many of the groups as find a domain, one after the other."""
+        found = Found()
+        refused: set[object] = set()
+        for group in groups:
+            if _shape(group) in refused:
+                continue
+            answer = self._in_one_domain(group, within - shut)
+            if answer is None:
+                refused.add(_shape(group))
+                continue
+            found.append((group, answer))
+            shut |= self._closed_by(answer)
+        return found
+
+    def _in_one_domain(self, group: Group, allowed: Nodes) -> Assignment | None:
+        """Where a group goes within these nodes, all of it in one domain of its label."""
+        over = group.claim.over
+        allowed = frozenset(name for name in allowed if self._value(group, name))
+        try:
+            level = self._topology.level(over)
+        except PlacementError:
+            rooms = [nodes & allowed for nodes in self._domains[over].values()]
+            rooms.sort(key=lambda nodes: (len(nodes), sorted(nodes)[:1]))
+            for nodes in rooms:
+                if self._may_hold(group.gang, nodes) and (answer := self._ask(group.gang, nodes)):
+                    return answer
+            return None
+        if not self._may_hold(group.gang, allowed):
+            return None
+        wished = group.gang.required_level
+        finest = wished if wished is not None and self._topology.level(wished) > level else over
+        return self._ask(replace(group.gang, required_level=finest), allowed)
+
+    def _ask(self, gang: Gang, allowed: Nodes) -> Assignment | None:
+        if self._asked >= MOST_QUESTIONS or self._budget.exhausted:
+            return None
+        self._asked += 1
+        others = self._snapshot.nodes.keys() - allowed
+        answer = place(
+            replace(gang, excluded_nodes=gang.excluded_nodes | others),
+            self._snapshot,
+            self._options,
+            self._budget,
+        )
+        if isinstance(answer, Assignment):
+            return answer
+        if self._nearest is None or answer.room > self._nearest.room:
+            self._nearest = answer
+        return None
+
+    def _may_hold(self, gang: Gang, nodes: Iterable[str]) -> bool:
+        """Whether so much of what is scarce is free on these nodes as the gang asks for: saves questions."""
+        wanted = _wanted(gang)
+        for name in nodes:
+            free = self._snapshot.nodes[name].free
+            wanted = {what: amount - max(0, free.get(what, 0)) for what, amount in wanted.items()}
+            if all(amount <= 0 for amount in wanted.values()):
+                return True
+        return not wanted
+
+    def _no_fit(self, count: int) -> NoFit:
+        """Why not all groups have a domain; so many of the new ones have."""
+        over = " and ".join(sorted({group.claim.over for group in self._groups}))
+        new = sum(not self._has_begun(group) for group in self._groups)
+        begun = len(self._groups) - new
+        wanted = sum(len(group.gang.members) for group in self._groups)
+        sentence = f"Gang {self._groups[0].gang.name} needs "
+        if new:
+            sentence += (
+                f"{new} {'more ' if begun else ''}domains of {over} to itself: there is room for {count}"
+            )
+        else:
+            sentence += f"room for {wanted} pods beside the others in domains of {over} to itself"
+        near = self._nearest.nearest if self._nearest is not None else None
+        if self._nearest is not None and near is not None:
+            where = f"{near.level} {'/'.join(near.domain)}"
+            sentence += f"; nearest is {where} with room for {near.room} of {self._nearest.wanted} pods"
+        return NoFit(sentence, wanted, 0, len(self._snapshot.nodes), {}, near, proven=False)
+
+    # --- labels -----------------------------------------------------------------------------------
+
+    def _by_value(self, over: str) -> Mapping[str, Nodes]:
+        found: dict[str, set[str]] = {}
+        for name, state in self._snapshot.nodes.items():
+            if value := state.node.labels.get(over, ""):
+                found.setdefault(value, set()).add(name)
+        return {value: frozenset(nodes) for value, nodes in found.items()}
+
+    def _value(self, group: Group, node: str) -> str:
+        state = self._snapshot.nodes.get(node)
+        return state.node.labels.get(group.claim.over, "") if state is not None else ""
+
+    def _closed_by(self, answer: Assignment) -> Nodes:
+        """Nodes where no other group may be once this one is there: by its own label, and by theirs."""
+        closed = set[str]()
+        for over, domains in self._domains.items():
+            for node in set(answer.nodes.values()):
+                if value := self._snapshot.nodes[node].node.labels.get(over, ""):
+                    closed |= domains[value]
+        return frozenset(closed)
+
+    def _anchored(self) -> set[str]:
+        nodes = {anchor.node for group in self._groups for anchor in group.gang.anchors}
+        return {name for name in nodes if name in self._snapshot.nodes}
+
+    def _parts(self, within: Nodes, level: int) -> list[tuple[tuple[str, ...], Nodes]]:
+        """The domains of a level and their nodes among these."""
+        found: dict[tuple[str, ...], set[str]] = {}
+        for name in within:
+            path = self._snapshot.nodes[name].path
+            if path is not None:
+                found.setdefault(path[: level + 2], set()).add(name)
+        ordered = sorted(found, key=lambda path: tuple(map(natural, path)))
+        return [(path, frozenset(found[path])) for path in ordered]
+
+    def _coarser_levels(self) -> tuple[int, ...]:
+        """Levels above all domains; of a label that is none, the coarsest alone."""
+        levels = []
+        for group in self._groups:
+            try:
+                levels.append(self._topology.level(group.claim.over))
+            except PlacementError:
+                levels.append(1)
+        return tuple(range(min(levels, default=0)))
+
+    def _required_of_all(self) -> int | None:
+        """The level that all groups require together, None without one."""
+        wished = {group.gang.required_level for group in self._groups}
+        if len(wished) != 1 or None in wished:
+            return None
+        level = self._topology.level(str(wished.pop()))
+        return level if level < max(1, len(self._coarser_levels())) else None
+
+
+def _wanted(gang: Gang) -> dict[str, int]:
+    """What all members ask for of extended resources."""
+    wanted: dict[str, int] = {}
+    for member in gang.members:
+        for what, amount in member.pod_class.requests:
+            if is_extended(what):
+                wanted[what] = wanted.get(what, 0) + amount
+    return wanted
+
+
+def _weight(gang: Gang) -> int:
+    return sum(_wanted(gang).values())
+
+
+def _shape(group: Group) -> object:
+    """What groups have in common of which each may take the other's place."""
+    gang = group.gang
+    classes = tuple(member.pod_class for member in _by_rank(gang))
+    return classes, gang.required_level, gang.slices, gang.excluded_nodes, group.claim.over
+
+
+def _by_rank(gang: Gang) -> list[Member]:
+    return sorted(gang.members, key=lambda member: (member.rank or 0, member.name))
+
+
+def _as_many(groups: Sequence[Group], found: Found) -> Found:
+    """The same places for these groups, which are like those that found them."""
+    return [
+        (group, _as_placed(group, other, answer))
+        for group, (other, answer) in zip(groups, found, strict=False)
+    ]
+
+
+def _as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
+    """The answer of another group, which is like this one, for this one."""
+    names = {
+        theirs.name: mine.name
+        for theirs, mine in zip(_by_rank(other.gang), _by_rank(group.gang), strict=True)
+    }
+    placed = tuple(Placed(names[each.member], each.node, each.cards) for each in answer.placed)
+    return replace(answer, placed=placed)
+
+
+def _in_order(found: Found, snapshot: Snapshot) -> Found:
+    """The same domains, those of groups that are alike in the order of the groups along the topology."""
+
+    def where(answer: Assignment) -> object:
+        first = min(answer.nodes.values(), key=natural)
+        path = snapshot.nodes[first].path or (first,)
+        return tuple(map(natural, path)), natural(first)
+
+    alike: dict[object, Found] = {}
+    for group, answer in found:
+        alike.setdefault(_shape(group), []).append((group, answer))
+    ordered = Found()
+    for some in alike.values():
+        groups = sorted((group for group, _ in some), key=_first_rank)
+        places = sorted(some, key=lambda each: where(each[1]))  # type: ignore[arg-type, return-value]
+        ordered += _as_many(groups, places)
+    return ordered
+
+
+def _first_rank(group: Group) -> tuple[int, str]:
+    return min((member.rank or 0, member.name) for member in group.gang.members)
