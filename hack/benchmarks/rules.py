@@ -51,6 +51,9 @@ class CachedObjects:
         """None."""
         return {}
 
+    def namespace_labels(self) -> None:
+        return None
+
     def storage(self, is_wanted: bool) -> None:
         """None."""
 

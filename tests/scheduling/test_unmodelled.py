@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.scheduling.unmodelled import notes, volume_note
+from webhook.scheduling.unmodelled import left_out, notes, taken_widely, volume_note
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -20,22 +20,27 @@ def spread(when: str) -> dict[str, Any]:
     return {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when}]}
 
 
+def test_claims_are_left_to_kube_scheduler_and_named_once_for_a_gang() -> None:
+    pods = [decode(pod_json(name, resourceClaims=[{"name": "gpu"}])) for name in "ab"]
+    assert notes(pods) == [
+        "topogate does not model resource claims: if kube-scheduler does not bind a pod to its node within "
+        "bind_seconds, it is placed anew elsewhere"
+    ]
+
+
 @pytest.mark.parametrize(
     ("spec", "what"),
     [
         (affinity("podAffinity", HOSTNAME), "required pod affinity over kubernetes.io/hostname"),
         (affinity("podAntiAffinity", "zone"), "required pod anti-affinity over zone"),
         (spread("DoNotSchedule"), "topology spread over zone"),
-        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
     ],
-    ids=["pod affinity", "anti-affinity over zones", "topology spread", "resource claims"],
+    ids=["pod affinity", "anti-affinity over zones", "topology spread"],
 )
-def test_what_is_left_to_kube_scheduler_is_named_once_for_a_gang(spec: dict[str, Any], what: str) -> None:
+def test_rules_on_other_pods_are_told_only_where_they_are_left_out(spec: dict[str, Any], what: str) -> None:
     pods = [decode(pod_json(name, **spec)) for name in "ab"]
-    assert notes(pods) == [
-        f"topogate does not model {what}: if kube-scheduler does not bind a pod to its node within "
-        "bind_seconds, it is placed anew elsewhere"
-    ]
+    assert notes(pods) == []
+    assert left_out(pods) == [f"this answer leaves out {what}, which the sweeper heeds"]
 
 
 @pytest.mark.parametrize(
@@ -55,12 +60,13 @@ def test_what_is_left_to_kube_scheduler_is_named_once_for_a_gang(spec: dict[str,
     ids=["no rules", "over nodes", "all namespaces", "a namespace by name", "a wish", "preferred"],
 )
 def test_what_is_heeded_or_only_a_wish_is_not_worth_a_note(spec: dict[str, Any]) -> None:
-    assert notes([decode(pod_json(**spec))]) == []
+    pods = [decode(pod_json(**spec))]
+    assert notes(pods) == taken_widely(pods) == left_out(pods) == []
 
 
 def test_a_namespace_selector_that_is_taken_widely_is_told() -> None:
     spec = affinity("podAntiAffinity", HOSTNAME, namespaceSelector={"matchLabels": {"team": "a"}})
-    (note,) = notes([decode(pod_json(**spec))])
+    (note,) = taken_widely([decode(pod_json(**spec))])
     assert note.startswith("the namespaceSelector of required pod anti-affinity is taken to select every")
 
 

@@ -56,6 +56,9 @@ class Nodes:
     def current_placements(self) -> dict[str, Placement]:
         return self.placements
 
+    def namespace_labels(self) -> None:
+        return None
+
     def storage(self, is_wanted: bool) -> None:
         return None
 

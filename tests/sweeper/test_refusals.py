@@ -1,7 +1,9 @@
 """Where successors go after kube-scheduler has refused a pod: elsewhere, and at last where it likes."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
@@ -11,8 +13,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_report import Answers, Copy
-from webhook.kube.client import MERGE_PATCH
-from webhook.kube.objects import Metadata, Pod
+from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
@@ -21,6 +22,9 @@ from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS,
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.allowance import JobBudgets
+from webhook.sweeper.repair.repair import Repair
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
@@ -30,7 +34,6 @@ KEY = GangKey("ns", "Job", "train", "u")
 
 
 def beside(app: str, key: str) -> dict[str, Any]:
-    """Required pod affinity, which topogate does not model."""
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -49,54 +52,49 @@ def create_database(cluster: Cluster, namespace: str, node: str) -> None:
     create_pod(cluster.api(), namespace, "db", body)
 
 
-def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too(
+def test_a_pod_that_wants_to_be_near_one_that_is_not_there_waits_and_goes_there_at_once(
     two_subblocks: Cluster, namespace: str
 ) -> None:
-    create_database(two_subblocks, namespace, "node-b0-s1-h01")
-    two_subblocks.wait_for(
-        "the database",
-        lambda: run_all(
-            two_subblocks.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "db", 1
-        ),
-    )
-    # The tightest place by far, and in the wrong subblock.
-    for host in ("h00", "h01"):
-        pin = {"kubernetes.io/hostname": f"node-b0-s0-{host}"}
-        create_pod(two_subblocks.api(), namespace, f"busy-{host}", template(7, gated=False, nodeSelector=pin))
     create_replicas(two_subblocks, namespace, beside("db", RACK))
     seen: set[str] = set()
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+
+    def is_told(_: Pods) -> bool:
+        found = two_subblocks.api().json("GET", path)["items"]
+        return any(f"pod affinity over {RACK}" in str(each.get("status")) for each in found)
 
     def runs(pods: Pods) -> bool:
         seen.update(pod["metadata"]["uid"] for pod in named(pods, "web"))
         return run_all(pods, "web", 1)
 
+    sweep(two_subblocks, namespace, SETTINGS, is_told, "the reason why it waits")
+    create_database(two_subblocks, namespace, "node-b0-s1-h01")
     pods = sweep(two_subblocks, namespace, SETTINGS, runs, "the pod to run beside the database")
     assert named(pods, "web")[0]["spec"]["nodeName"].startswith("node-b0-s1")
-    assert len(seen) == 2, "one failure, and no further try in that subblock"
+    assert len(seen) == 1, "it was sent to the right place the first time"
 
 
-def label_all(cluster: Cluster, key: str) -> None:
-    for node in cluster.api().json("GET", "/api/v1/nodes")["items"]:
-        path = f"/api/v1/nodes/{node['metadata']['name']}"
-        cluster.api().request(
-            "PATCH", path, body={"metadata": {"labels": {key: "one"}}}, content_type=MERGE_PATCH
-        )
-
-
-def test_after_all_nodes_have_refused_it_a_pod_goes_where_kube_scheduler_likes(
-    two_subblocks: Cluster, namespace: str
-) -> None:
-    label_all(two_subblocks, "example.com/site")
-    create_replicas(two_subblocks, namespace, beside("db", "example.com/site"))
-
-    def is_free(pods: Pods) -> bool:
-        return any("nodeAffinity" not in pod["spec"]["affinity"] for pod in named(pods, "web")) and not any(
-            pod["spec"].get("schedulingGates") for pod in named(pods, "web")
-        )
-
-    sweep(two_subblocks, namespace, SETTINGS, is_free, "the pod to be released without a node")
-    create_database(two_subblocks, namespace, "node-b0-s1-h01")
-    sweep(two_subblocks, namespace, SETTINGS, lambda pods: run_all(pods, "web", 1), "the pod to run")
+def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> None:
+    said = "0/4 nodes are available: 1 node(s) didn't match pod affinity rules."
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    body = pod_json(schedulingGates=[], affinity={"nodeAffinity": required, **beside("db", "rack")})
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    body["status"]["conditions"] = [condition]
+    pod = decode(body)
+    nodes = {
+        name: msgspec.convert({"metadata": {"name": name, "labels": {"rack": rack}}}, Node)
+        for name, rack in {"n0": "a", "n1": "a", "n2": "b"}.items()
+    }
+    clock = Clock()
+    avoided = Avoided(clock)
+    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+    repair = Repair(SETTINGS, cast(JobBudgets, owners), avoided, clock)
+    view = View([], [pod], nodes, {}, named={("ns", pod.metadata.uid)})
+    repair.of_released(view)
+    clock.now += SETTINGS.bind_seconds
+    repair.of_released(view)
+    assert avoided.of(view.maker_of(pod)) == {"n0", "n1"}
 
 
 def test_each_later_failure_is_avoided_for_twice_as_long_and_with_all_nodes_before() -> None:

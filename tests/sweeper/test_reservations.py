@@ -37,6 +37,9 @@ class TwoNodes:
     def current_placements(self) -> dict[str, Placement]:
         return {}
 
+    def namespace_labels(self) -> None:
+        return None
+
     def storage(self, is_wanted: bool) -> None:
         return None
 

@@ -39,6 +39,9 @@ class Cluster:
     def current_placements(self) -> dict[str, Placement]:
         return self.placements
 
+    def namespace_labels(self) -> None:
+        return None
+
     def storage(self, is_wanted: bool) -> None:
         return None
 

@@ -18,6 +18,7 @@ from webhook.inquiry.manifest import InputError
 from webhook.inquiry.simulation import read
 from webhook.placement import Assignment, Gang, Mode, NoFit, Options, PlacementError, Snapshot, check, place
 from webhook.placement.names import natural
+from webhook.sweeper.decide.ruled import ask_by_rules
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,9 +49,11 @@ def run(args: argparse.Namespace) -> int:
         complain("topogate simulate: --map draws for people; leave it or --output json out")
         return 2
     try:
-        gang, snapshot, notes = read(args.cluster, args.manifest)
-        gang = _with_overrides(gang, args)
-        found = place(gang, snapshot, Options(mode=Mode(args.mode)))
+        gang, rules, snapshot, notes = read(args.cluster, args.manifest)
+        gang, options = _with_overrides(gang, args), Options(mode=Mode(args.mode))
+        found = (
+            place(gang, snapshot, options) if rules is None else ask_by_rules(gang, rules, snapshot, options)
+        )
     except (InputError, PlacementError) as error:
         complain(f"topogate simulate: {error}")
         return 2

@@ -140,7 +140,7 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
     try:
         places = view.placed_on(gang.pods)
         found = [
-            question(each.gang, waiting, places, each.closed, view.class_of, view.is_ours)
+            question(each.gang, waiting, places, each.closed, view.class_of, view.is_ours, view.near)
             for each in asks(gang, view, (), snapshot.topology)
         ]
         answers = [(asked, ask(asked, snapshot, options)) for asked in found]

@@ -13,10 +13,11 @@ from webhook.kube import placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded
-from webhook.kube.objects import Node, ObjectList, Pod
+from webhook.kube.objects import Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
+from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.observe.cache import NODES, PODS, UNFINISHED, owner_says
+from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, owner_says
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
@@ -35,6 +36,7 @@ class ClusterReading:
     placements: Mapping[str, Placement]
     size_of: Callable[[GangKey], OwnerSays]
     read_storage: Callable[[], Storage | None] = lambda: None
+    read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -45,6 +47,7 @@ class ClusterReading:
             {_name(each): each for each in read_all(api, placements.ALL, Placement)},
             _asker(api),
             functools.cache(lambda: _storage(api)),
+            functools.cache(lambda: _namespaces(api)),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -62,6 +65,19 @@ class ClusterReading:
     def storage(self, is_wanted: bool) -> Storage | None:
         """Claims and volumes, read when they are wanted; None for whoever may not read them."""
         return self.read_storage() if is_wanted else None
+
+    def namespace_labels(self) -> NamespaceLabels | None:
+        """Labels by namespace, None for whoever may not read them."""
+        return self.read_namespaces()
+
+
+def _namespaces(api: Api) -> NamespaceLabels | None:
+    try:
+        return {each.metadata.name: each.metadata.labels for each in read_all(api, NAMESPACES, Namespace)}
+    except ApiError as error:
+        if error.status not in (401, 403):
+            raise
+        return None
 
 
 def _storage(api: Api) -> Storage | None:

@@ -1,6 +1,6 @@
 """What a manifest asks for, as a gang, and a dumped cluster, as a snapshot: the placement core's question."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,14 +9,16 @@ from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.manifest import InputError, name_of, pods_of
 from webhook.kube import objects
-from webhook.placement import Gang, Member, PlacementError, Snapshot, Usage
+from webhook.placement import Gang, Member, PlacementError, PodClass, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
+from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.topology_wishes import slices_of, spread_of
 
 
-def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
-    """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
+def read(files: list[Path], manifest: Path) -> tuple[Gang, Acceptance | None, Snapshot, list[str]]:
+    """The pods of a manifest as one gang, their rules on other pods, the cluster of these files, and notes.
 
     Raises InputError, and PlacementError for a wish that is none.
     """
@@ -31,7 +33,15 @@ def read(files: list[Path], manifest: Path) -> tuple[Gang, Snapshot, list[str]]:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
     except PlacementError as error:
         raise InputError(str(error)) from None
-    return gang_of(name, pods, rules), snapshot, unmodelled.notes(pod for _, _, pod in pods)
+    waiting = [pod for _, _, pod in pods]
+    by_name = {node.metadata.name: node for node in nodes}
+    near = Neighbourhood(by_name, ((pod, pod.spec.node_name) for pod, _ in there), None, waiting)
+    gang = gang_of(
+        name, pods, lambda pod: rules.pod_class(pod, near.pod_class(pod, convert.pod_class_of(pod)))
+    )
+    members = {own: pod for own, _, pod in pods}
+    kept = Acceptance(near, members) if any(map(near.rules_of, waiting)) else None
+    return gang, kept or None, snapshot, [*unmodelled.notes(waiting), *unmodelled.taken_widely(waiting)]
 
 
 def read_cluster(files: list[Path]) -> tuple[list[objects.Node], list[tuple[objects.Pod, Path]]]:
@@ -104,14 +114,14 @@ def _values(document: object) -> int:
     return 1 + sum(map(_values, document)) if isinstance(document, list) else 1
 
 
-def gang_of(name: str, pods: list[Waiting], rules: conflicts.Conflicts) -> Gang:
+def gang_of(name: str, pods: list[Waiting], class_of: Callable[[objects.Pod], PodClass]) -> Gang:
     """All pods of a manifest as one gang, with the wishes that they carry."""
     annotations: dict[str, str] = {}
     for _, _, pod in pods:
         annotations |= pod.metadata.annotations
     return Gang(
         annotations.get(keys.GANG_ANNOTATION) or name,
-        tuple(Member(own, rank, rules.pod_class(pod, convert.pod_class_of(pod))) for own, rank, pod in pods),
+        tuple(Member(own, rank, class_of(pod)) for own, rank, pod in pods),
         required_level=annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION),
         preferred_level=annotations.get(keys.PREFERRED_TOPOLOGY_ANNOTATION),
         slices=slices_of(

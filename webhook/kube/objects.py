@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from webhook.kube import sharing
-from webhook.kube.affinity import Affinity
+from webhook.kube.affinity import Affinity, LabelSelector
 from webhook.kube.annotated import kept_annotations, kept_of_a_node
 from webhook.kube.struct import Labels, Quantities, Struct
 
@@ -160,10 +160,22 @@ class SchedulingGate(Struct, frozen=True):
 
 
 class TopologySpreadConstraint(Struct, frozen=True):
-    """How evenly pods are to lie over the domains of a label."""
+    """How evenly the pods that a selector (None: none) selects are to lie over the domains of a label."""
 
     topology_key: str = ""
     when_unsatisfiable: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
+    match_label_keys: list[str] = []
+
+
+class Namespace(Struct, frozen=True):
+    """A namespace; of it only its labels matter."""
+
+    metadata: Metadata
 
 
 class Named(Struct, frozen=True):
@@ -230,6 +242,7 @@ _SHARED_PARTS: Final = (
     "init_containers",
     "overhead",
     "scheduling_gates",
+    "topology_spread_constraints",
 )
 
 

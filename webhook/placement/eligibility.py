@@ -63,17 +63,19 @@ class Rules:
     """Where a pod may run: nodeSelector, required node affinity (None: no such wish), tolerations, volumes.
 
     volumes: for each thing that its volumes demand of a node, the terms of which one must hold.
+    kept_off: names of nodes from which other rules keep it, by what these are called.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[tuple[Term, ...], ...] = ()
+    kept_off: tuple[tuple[str, frozenset[str]], ...] = ()
 
     @property
     def has_wishes(self) -> bool:
         """Whether anything but tolerations decides."""
-        return bool(self.selector or self.volumes) or self.affinity is not None
+        return bool(self.selector or self.volumes or self.kept_off) or self.affinity is not None
 
 
 def reason_against(
@@ -92,6 +94,9 @@ def reason_against(
         return "node affinity"
     if not all(any(_term_holds(term, name, labels) for term in terms) for terms in rules.volumes):
         return "volume node affinity"
+    for rule, nodes in rules.kept_off:
+        if name in nodes:
+            return rule
     if unschedulable and not tolerated(Taint(UNSCHEDULABLE_TAINT), rules.tolerations):
         return "unschedulable"
     for taint in taints:

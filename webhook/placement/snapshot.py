@@ -5,7 +5,7 @@ concerned. Blocks whose nodes did not change are the same objects in the new sna
 worked out for them lives with them. `build(..., previous=...)` keeps such blocks across decisions too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -193,6 +193,17 @@ class Snapshot:
         return self.with_usages(
             {name: tuple(use for use in self.nodes[name].usages if not gone(use)) for name in node_names}
         )
+
+    def only(self, names: Set[str]) -> "Snapshot":
+        """This snapshot of these nodes alone; blocks all of which are left keep what is known of them."""
+        nodes = {name: self.nodes[name] for name in names if name in self.nodes}
+        blocks: dict[Path, Block] = {}
+        for key in {block_key(state) for state in nodes.values()}:
+            block = self.blocks[key]
+            left = [state for state in block.states if state.name in nodes]
+            is_whole = len(left) == len(block.states)
+            blocks[key] = block if is_whole else make_block(key, left, len(self.topology.level_names))
+        return Snapshot(self.topology, nodes, {key: blocks[key] for key in self.blocks if key in blocks})
 
     def with_usages(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
         """This snapshot with other pods on some nodes."""

@@ -150,6 +150,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
         and not question.anchored
         and question.inside is None
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
+        and not any(each.rules.kept_off for each in question.classes)  # they are of one moment
     )
     if not plain:
         return _Builder(question, block, costs, score, budget).tree()

@@ -1,8 +1,8 @@
 """Required pod anti-affinity over nodes: which pods a pod keeps off its node.
 
 Source of the rules: kube-scheduler's plugin InterPodAffinity. Two things differ, both so that too little is
-allowed rather than too much: a namespaceSelector is taken to select every namespace (their labels are not
-watched) unless it asks for names alone, and each node is taken to have a hostname of its own.
+allowed rather than too much: where the labels of namespaces are not known, a namespaceSelector is taken to
+select every namespace unless it asks for names alone; and each node is taken to have a hostname of its own.
 """
 
 from collections import Counter
@@ -18,6 +18,9 @@ from webhook.placement.eligibility import Requirement, label_holds
 MOST_PARTS: Final = 128
 """Values that the terms of one pod may name, times the namespaces: a pod may carry a megabyte of them."""
 _MOST_NAMESPACES: Final = 8
+
+NamespaceLabels = Mapping[str, Mapping[str, str]]
+"""Labels by namespace."""
 
 Place = str | None
 """A namespace, None for all of them."""
@@ -46,8 +49,12 @@ class AntiAffinityTerm:
         return all(label_holds(requirement, labels) for requirement in self.requirements)
 
 
-def terms_of(pod: objects.Pod, over: str = keys.HOSTNAME_LABEL) -> tuple[AntiAffinityTerm, ...]:
+def terms_of(
+    pod: objects.Pod, over: str = keys.HOSTNAME_LABEL, namespaces: NamespaceLabels | None = None
+) -> tuple[AntiAffinityTerm, ...]:
     """The required anti-affinity of a pod, as far as it is over nodes, or over domains by another label.
+
+    namespaces: None where their labels are not known.
 
     What exceeds MOST_PARTS is one term that repels all pods of the namespaces which those terms are about:
     more than was meant, and no more than a single term may say.
@@ -62,13 +69,13 @@ def terms_of(pod: objects.Pod, over: str = keys.HOSTNAME_LABEL) -> tuple[AntiAff
         # A term without a selector selects no pod.
         if each.topology_key != over or each.label_selector is None:
             continue
-        namespaces = _namespaces(each, own)
-        size = _size(each.label_selector) * max(1, len(namespaces or ()))
+        chosen = namespaces_of(each, own, namespaces)
+        size = size_of(each.label_selector) * max(1, len(chosen or ()))
         if parts + size > MOST_PARTS:
-            beyond.append(namespaces)
+            beyond.append(chosen)
             continue
         parts += size
-        term = term_of(namespaces, requirements_of(each.label_selector))
+        term = term_of(chosen, requirements_of(each.label_selector))
         found[term.name] = term
     if beyond:
         named = [each for each in beyond if each is not None]
@@ -81,7 +88,7 @@ def terms_of(pod: objects.Pod, over: str = keys.HOSTNAME_LABEL) -> tuple[AntiAff
 
 def term_of(namespaces: frozenset[str] | None, requirements: tuple[Requirement, ...]) -> AntiAffinityTerm:
     """The term that repels pods of these namespaces whose labels are so."""
-    text = ", ".join(map(_text, requirements)) or "of any kind"
+    text = ", ".join(map(text_of, requirements)) or "of any kind"
     if namespaces is None:
         where = "any namespace"
     else:
@@ -89,17 +96,28 @@ def term_of(namespaces: frozenset[str] | None, requirements: tuple[Requirement, 
     return AntiAffinityTerm(f"anti-affinity with pods {text} of {where}", namespaces, requirements)
 
 
-def _size(selector: LabelSelector) -> int:
+def size_of(selector: LabelSelector) -> int:
     """How many values it names, one at least."""
     of_expressions = sum(max(1, len(each.values)) for each in selector.match_expressions)
     return max(1, len(selector.match_labels) + of_expressions)
 
 
-def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
+def namespaces_of(
+    term: PodAffinityTerm, own: str, known: NamespaceLabels | None = None
+) -> frozenset[str] | None:
+    """The namespaces whose pods a term is about, None for every one (also for want of their labels).
+
+    own: of the pod that carries it. known: the labels of all namespaces.
+    """
     selector = term.namespace_selector
     if selector is None:
         return frozenset(term.namespaces or [own])
     named = selected_names(selector)
+    if named is None and known is not None and (selector.match_labels or selector.match_expressions):
+        wanted = requirements_of(selector)
+        named = frozenset(
+            name for name, labels in known.items() if all(label_holds(each, labels) for each in wanted)
+        )
     return None if named is None else named.union(term.namespaces)
 
 
@@ -128,7 +146,8 @@ def requirements_of(selector: LabelSelector) -> tuple[Requirement, ...]:
     return tuple(sorted(found, key=lambda each: (each.key, each.operator, each.values)))
 
 
-def _text(requirement: Requirement) -> str:
+def text_of(requirement: Requirement) -> str:
+    """A requirement on labels as kubectl writes it."""
     key, values = requirement.key, requirement.values
     match requirement.operator:
         case "In" if len(values) == 1:

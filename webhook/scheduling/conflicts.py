@@ -16,7 +16,7 @@ from typing import Final
 from webhook.kube import objects
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 from webhook.placement.synthetic import WHOLE
-from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, terms_of
+from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, NamespaceLabels, terms_of
 from webhook.scheduling.coarser import stand_ins
 from webhook.scheduling.shares import lumps
 
@@ -73,6 +73,8 @@ class Conflicts:
     them and others, see `between`. Of that, who carries such a term or port takes WHOLE, whom it repels 1.
 
     coarser: by name of terms that are not heeded themselves, the term that stands for them, see stand_ins.
+
+    namespaces: by which terms are read, see terms_of.
     """
 
     terms: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
@@ -80,6 +82,7 @@ class Conflicts:
     loners: frozenset[str] = frozenset()
     lumped: Mapping[str, str] = field(default_factory=dict)
     coarser: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
+    namespaces: NamespaceLabels | None = None
     capacity: Mapping[str, int] = field(init=False)
     """What every node has."""
 
@@ -105,7 +108,7 @@ class Conflicts:
         """What a pod takes of these resources, on its node or on the one that it will get."""
         ports = host_ports(pod) if self.ports else {}
         taken = {name: amount for name, amount in ports.items() if name in self.ports}
-        carried = {name for name in _carried(terms_of(pod), self.coarser) if name in self.terms}
+        carried = {name for name in _carried(self._terms(pod), self.coarser) if name in self.terms}
         repelled = {term.name for term in self._index.repelling(pod.metadata.namespace, pod.metadata.labels)}
         for name in carried | repelled:
             kind = repelled if name in self.loners else carried
@@ -120,6 +123,9 @@ class Conflicts:
             elif found.get(lump) != WHOLE:
                 found[lump] = WHOLE if name in carried or name in ports else 1
         return found
+
+    def _terms(self, pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
+        return terms_of(pod, namespaces=self.namespaces)
 
     def node(self, _: objects.Node, node: NodeInfo) -> NodeInfo:
         """The node with what it has of these resources."""
@@ -152,6 +158,7 @@ class Conflicts:
             and needed.loners == self.loners & needed.terms.keys()
             and all(self.lumped.get(name) == needed.lumped.get(name) for name in needed.names)
             and needed.coarser.items() <= self.coarser.items()
+            and needed.namespaces == self.namespaces
         )
 
 
@@ -162,17 +169,19 @@ def between(
     waiting: Iterable[objects.Pod],
     standing: Iterable[Carried],
     most: int | None = None,
-    read: Callable[[objects.Pod], tuple[AntiAffinityTerm, ...]] = terms_of,
+    read: Callable[[objects.Pod], tuple[AntiAffinityTerm, ...]] | None = None,
     there: Callable[[], Iterable[objects.Pod]] = tuple,
+    namespaces: NamespaceLabels | None = None,
 ) -> Conflicts:
     """What keeps waiting pods off nodes. standing: namespace and terms of each pod that has a node; read: see
-    terms_of; there: all pods but those that wait, by which work is reckoned.
+    terms_of, as namespaces; there: all pods but those that wait, by which work is reckoned.
 
     most: how many resources there may be, since anybody may write as many terms as he likes and every node
     has its amount of each. Each namespace whose pods carry some has its share. What exceeds that is lumped
     together: first the terms by which pods that wait want nodes of their own, which loses little, for a node
     then takes one such pod whatever its term.
     """
+    read = read or (lambda pod: terms_of(pod, namespaces=namespaces))
     own = [(pod, read(pod)) for pod in waiting]
     carrying_pods = [*((pod.metadata.namespace, each) for pod, each in own), *standing]
     terms: dict[str, AntiAffinityTerm] = {}
@@ -203,7 +212,7 @@ def between(
     needed = {name: terms[name] for name in sorted(repelling | carrying)}
     coarser = {name: coarse for name, coarse in coarser.items() if coarse.name in needed}
     names = frozenset(name for _, taken in ports for name in taken)
-    found = Conflicts(needed, names, frozenset(loners), coarser=coarser)
+    found = Conflicts(needed, names, frozenset(loners), coarser=coarser, namespaces=namespaces)
     if most is not None and len(found.capacity) > most:
         wanted: dict[str, set[str]] = {}
         for namespace, taken in ports:

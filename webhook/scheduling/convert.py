@@ -28,7 +28,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 def pod_class_of(pod: objects.Pod) -> PodClass:
     """What the pod asks for and where it may run; what can never be met is its `problem`."""
-    rules = _rules(pod.spec)
+    rules = node_rules(pod.spec)
     try:
         requests = vector(_requests(pod.spec))
         wishes = _wishes(pod.spec)
@@ -140,7 +140,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _rules(spec: objects.PodSpec) -> Rules:
+def node_rules(spec: objects.PodSpec) -> Rules:
+    """Which nodes a pod asks for: by its selector, its affinity and its tolerations."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return Rules(

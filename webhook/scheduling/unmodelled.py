@@ -4,40 +4,47 @@ A pod with such a rule is placed as if it had none. If kube-scheduler then does 
 is made again elsewhere, like any pod that is not bound in time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable
 
 from labeler.contract import keys
 from webhook.kube import objects
-from webhook.kube.affinity import Affinity, PodAffinity, PodAffinityTerm
+from webhook.kube.affinity import Affinity
 from webhook.scheduling.antiaffinity import selected_names
+from webhook.scheduling.podrules import has_rules, required, rules_of
 
 
-def notes(
-    pods: Iterable[objects.Pod], planned_over: Callable[[objects.Pod], Set[str]] = lambda _: frozenset()
-) -> list[str]:
-    """Sentences on what the pods of a gang ask for and topogate cannot heed.
+def notes(pods: Iterable[objects.Pod]) -> list[str]:
+    """Sentences on what the pods of a gang ask for and topogate cannot heed."""
+    if not any(pod.spec.resource_claims for pod in pods):
+        return []
+    return [
+        "topogate does not model resource claims: if kube-scheduler does not bind a pod to its node within "
+        "bind_seconds, it is placed anew elsewhere"
+    ]
 
-    planned_over: the labels whose domains a pod's rules on other pods are about and are planned.
-    """
-    left: set[str] = set()
-    wide: set[str] = set()
+
+def taken_widely(pods: Iterable[objects.Pod]) -> list[str]:
+    """A sentence on namespaceSelectors where the labels of namespaces are not known; [] without any."""
+    if not any(map(_selects_widely, pods)):
+        return []
+    return [
+        "the namespaceSelector of required pod anti-affinity is taken to select every namespace, "
+        f"since no labels of namespaces are known but {keys.NAMESPACE_NAME_LABEL}"
+    ]
+
+
+def left_out(pods: Iterable[objects.Pod]) -> list[str]:
+    """A sentence on rules on other pods where these are not heeded; [] without any."""
+    found: set[str] = set()
     for pod in pods:
-        spec = pod.spec
-        if spec.affinity is not None or spec.topology_spread_constraints or spec.resource_claims:
-            left.update(_left_to_the_scheduler(spec, planned_over(pod)))
-            wide.update(_taken_widely(spec))
-    found = []
-    if left:
-        found.append(
-            f"topogate does not model {', '.join(sorted(left))}: if kube-scheduler does not bind a pod to "
-            "its node within bind_seconds, it is placed anew elsewhere"
-        )
-    if wide:
-        found.append(
-            f"the namespaceSelector of {', '.join(sorted(wide))} is taken to select every namespace, "
-            f"since topogate knows no labels of namespaces but {keys.NAMESPACE_NAME_LABEL}"
-        )
-    return found
+        if has_rules(pod.spec):
+            rules = rules_of(pod)
+            found.update(f"required pod affinity over {each.key}" for each in rules.affinity)
+            found.update(f"required pod anti-affinity over {each.key}" for each in rules.apart)
+            found.update(f"topology spread over {each.key}" for each in rules.spread)
+    if not found:
+        return []
+    return [f"this answer leaves out {', '.join(sorted(found))}, which the sweeper heeds"]
 
 
 def volume_note(pod: objects.Pod) -> str:
@@ -62,41 +69,19 @@ def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
     if "topology spread" in said:
         found.update(each.topology_key for each in pod.spec.topology_spread_constraints)
     if "pod affinity rules" in said:
-        found.update(term.topology_key for term in _required(affinity.pod_affinity))
+        found.update(term.topology_key for term in required(affinity.pod_affinity))
     if "anti-affinity rules" in said:
-        found.update(term.topology_key for term in _required(affinity.pod_anti_affinity))
+        found.update(term.topology_key for term in required(affinity.pod_anti_affinity))
     if pod.spec.volumes and ("volume" in said or "PersistentVolume" in said):
         found.add(keys.ZONE_LABEL)
     return frozenset(found - {keys.HOSTNAME_LABEL, ""})
 
 
-def _left_to_the_scheduler(spec: objects.PodSpec, planned: Set[str]) -> Iterator[str]:
-    affinity = spec.affinity or Affinity()
-    for term in _required(affinity.pod_affinity):
-        if term.topology_key not in planned:
-            yield f"required pod affinity over {term.topology_key}"
-    for term in _required(affinity.pod_anti_affinity):
-        if term.topology_key not in planned | {keys.HOSTNAME_LABEL}:
-            yield f"required pod anti-affinity over {term.topology_key}"
-    for constraint in spec.topology_spread_constraints:
-        if constraint.when_unsatisfiable == "DoNotSchedule":
-            yield f"topology spread over {constraint.topology_key}"
-    if spec.resource_claims:
-        yield "resource claims"
-
-
-def _taken_widely(spec: objects.PodSpec) -> Iterator[str]:
-    affinity = spec.affinity or Affinity()
-    for term in _required(affinity.pod_anti_affinity):
-        selector = term.namespace_selector
-        if (
-            selector is not None
-            and term.topology_key == keys.HOSTNAME_LABEL
-            and (selector.match_labels or selector.match_expressions)
-            and selected_names(selector) is None
-        ):
-            yield "required pod anti-affinity"
-
-
-def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
-    return affinity.required_during_scheduling_ignored_during_execution if affinity else []
+def _selects_widely(pod: objects.Pod) -> bool:
+    affinity = pod.spec.affinity or Affinity()
+    return any(
+        term.namespace_selector is not None
+        and (term.namespace_selector.match_labels or term.namespace_selector.match_expressions)
+        and selected_names(term.namespace_selector) is None
+        for term in required(affinity.pod_anti_affinity)
+    )

@@ -10,7 +10,8 @@ from webhook.inquiry.manifest import InputError
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage, place
-from webhook.scheduling import unmodelled
+from webhook.scheduling import convert, unmodelled
+from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.gpus import Counting
 from webhook.scheduling.storage import Storage
@@ -77,6 +78,10 @@ class _With:
         """Nothing: the claims of pods that are not there are not there either."""
         return None
 
+    def namespace_labels(self) -> NamespaceLabels | None:
+        """Nothing: not every viewer may list namespaces."""
+        return None
+
 
 @dataclass(frozen=True)
 class _Listed(Conflicts):
@@ -119,10 +124,13 @@ def of_manifest(
             view, conflicts=_Listed(rules.terms, rules.ports, rules.loners, rules.lumped, rights=rights)
         )
     try:
-        gang = simulation.gang_of(name, pods, view.conflicts)
+        gang = simulation.gang_of(
+            name, pods, lambda pod: view.conflicts.pod_class(pod, convert.pod_class_of(pod))
+        )
     except PlacementError as error:
         raise InputError(str(error)) from None
-    notes = [*unmodelled.notes(pod for _, _, pod in pods)]
+    bodies = [pod for _, _, pod in pods]
+    notes = [*unmodelled.notes(bodies), *unmodelled.taken_widely(bodies), *unmodelled.left_out(bodies)]
     if view.conflicts and rights.namespaces is not None:
         notes.append(LEFT_OUT)
     return answer(gang, snapshotter.snapshot(view), settings.options, change, counting, notes)

@@ -15,6 +15,7 @@ from labeler.contract import keys
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
+from webhook.scheduling.podrules import goes_in_turn
 from webhook.sweeper.apply import patches
 from webhook.sweeper.observe.pins import is_gated, pinned_node
 
@@ -69,10 +70,15 @@ class Releaser:
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
 
     def release(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
-        """Release pods as planned; pods of one node in the order given, since their cards depend on it."""
-        by_node: dict[str, list[tuple[Pod, PlannedPod]]] = {}
+        """Release pods as planned; pods of one node in the order given, since their cards depend on it.
+
+        So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
+        """
+        by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
         for pod, planned in pairs:
-            by_node.setdefault(planned.node, []).append((pod, planned))
+            in_turn = goes_in_turn(pod.spec)
+            line = (pod.metadata.namespace, "") if in_turn else ("", planned.node)
+            by_node.setdefault(line, []).append((pod, planned))
         deadline = time.monotonic() + _TOGETHER_SECONDS
         results = self._pool.map(lambda own: self._release_in_order(own, deadline), by_node.values())
         return [release for releases in results for release in releases]

@@ -32,7 +32,8 @@ def place_anew(
     waiting = [*gang.gated, *(unpinned(pod, node) for pod in part if (node := view.occupied(pod)))]
     stay = {pod.metadata.uid for pod in (*part, *gang.gated)}
     others = [pod for pod in gang.released if pod.metadata.uid not in stay]
-    asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours)
+    near = None if view.near is None else view.near.without(frozenset(stay))
+    asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours, near)
     answer = ask(asked, emptied, options)
     return None if isinstance(answer, NoFit) else answer
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
-from webhook.placement.model import Objective
 from webhook.sweeper.decide import apart
 from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.ruled import ask_by_rules, broken, in_order, together
 
 QUESTIONS: Final = 4
 """What one question to the placement core may take, times this, is what a gang may take of a pass."""
@@ -22,20 +22,33 @@ QUESTIONS: Final = 4
 def ask(
     asked: GangQuestion, snapshot: Snapshot, options: Options, budget: Budget | None = None
 ) -> Assignment | NoFit:
-    """The best place for all that is asked about, or why there is none. Raises PlacementError."""
+    """The best place for all that is asked about, or why there is none. Raises PlacementError.
+
+    Of pods with rules on other pods the answer has them in the order in which they are to be released.
+    """
+    if asked.rules is not None and not asked.parts:
+        return ask_by_rules(asked.gang, asked.rules, snapshot, options, budget)
     whole = place(asked.gang, snapshot, options, budget)
     if not asked.parts or isinstance(whole, NoFit):
         return whole
     if any(claim is not None for claim in asked.claims):
-        return _apart(asked, snapshot, options, budget)
+        return _kept(_apart(asked, snapshot, options, budget), asked, snapshot)
     parts = sorted(asked.parts, key=lambda part: -len(part.members))
     answer: Assignment | NoFit = whole
     for outside in (_outside(whole, snapshot), frozenset[str]()):
         for order in (parts, parts[::-1]):
             answer = _in_turn(asked, order, outside, snapshot, options, budget)
+            answer = _kept(answer, asked, snapshot)
             if not isinstance(answer, NoFit):
                 return answer
     return answer
+
+
+def _kept(answer: Assignment | NoFit, asked: GangQuestion, snapshot: Snapshot) -> Assignment | NoFit:
+    """The answer, if it keeps the rules of the gang on other pods."""
+    if asked.rules is None or isinstance(answer, NoFit):
+        return answer
+    return in_order(answer, asked.rules) or broken(asked.gang, asked.rules, snapshot)
 
 
 def _apart(
@@ -47,7 +60,7 @@ def _apart(
     rest = [part for part, claim in pairs if claim is None]
     laid = apart.lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
     if isinstance(laid, NoFit) or not rest:
-        return laid if isinstance(laid, NoFit) else _together(asked, list(laid.answers), snapshot)
+        return laid if isinstance(laid, NoFit) else together(asked.gang, list(laid.answers), snapshot)
     closed = laid.closed_to_others
     for group, answer in zip(laid.groups, laid.answers, strict=True):
         snapshot = snapshot.assume(answer, group.gang)
@@ -92,17 +105,4 @@ def _in_turn(
             return replace(answer, proven=False)
         found.append(answer)
         snapshot = snapshot.assume(answer, part)
-    return _together(asked, found, snapshot)
-
-
-def _together(asked: GangQuestion, found: list[Assignment], snapshot: Snapshot) -> Assignment:
-    """One answer of those of all parts. Of its objective only the domains are told: each part has its own."""
-    placed = {each.member: each for answer in found for each in answer.placed}
-    topology = snapshot.topology
-    names = {each.node for each in placed.values()}
-    paths = {name: snapshot.nodes[name].path or (name,) * (len(topology.level_names) + 1) for name in names}
-    levels = range(len(topology.level_names))
-    domains = (*(len({path[: level + 2] for path in paths.values()}) for level in levels), len(names))
-    objective = Objective(domains, 0, (0,) * len(domains), 0)
-    order = tuple(placed[member.name] for member in asked.gang.members)
-    return Assignment(order, objective, False, topology.spread(domains))
+    return together(asked.gang, found, snapshot)

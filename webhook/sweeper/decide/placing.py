@@ -201,6 +201,9 @@ class Placer:
                 for asked, answer in placed.steps:
                     now.snapshot = now.snapshot.assume(answer, asked.gang)
                 now.assumed |= placed.pods.keys()
+                if now.view.near is not None:
+                    for entry in placed.entries:
+                        now.view.near.add(placed.pods[entry.uid], entry.node)
 
     def _find(
         self, gang: PodGang, waiting: Sequence[Pod], companions: Sequence[Pod], now: Round
@@ -217,7 +220,9 @@ class Placer:
         if memory.no_fit is not None and memory.no_fit.still_holds(failure):
             return None
         view = now.view
-        asked = question(gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
+        asked = question(
+            gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near
+        )
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
         kept_out = told(holding, gang.key.namespace)
         alike = now.no_fit.get(shape)
@@ -244,7 +249,8 @@ class Placer:
             return self._drafts.make(gang, asked, found.assignment, companions, now, preempts=True)
         if refusing and not companions and may_go_unpinned(gang, waiting, view):
             now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
-        if not has_enough(gang, waiting) and not asked.parts:  # of parts it is not known what would help
+        is_known = not asked.parts and (asked.rules is None or answer.proven)
+        if not has_enough(gang, waiting) and is_known:  # else it is not known what would help
             self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
         sentence = joined(so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang))
@@ -261,7 +267,7 @@ class Placer:
         self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round
     ) -> tuple[GangQuestion, Assignment | NoFit]:
         view = now.view
-        asked = question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours)
+        asked = question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
         return asked, self._ask(asked, now)
 
     def _unpin(self, now: Round) -> None:

@@ -22,7 +22,13 @@ def planned_pods(
     now_ns: int,
     beside: Beside | None = None,
 ) -> list[PlannedPod]:
-    """The entries of the plan, in the order in which the pods are to be released; companions come last."""
+    """The entries of the plan, in the order in which the pods are to be released; companions come last.
+
+    Pods with rules on other pods are in the order of the answer: in that kube-scheduler takes them.
+    """
+    found = [placed for placed in assignment.placed if placed.member in asked.pods]
+    if asked.rules is None:
+        found.sort(key=lambda placed: _release_order(asked.pods[placed.member]))
     entries = [
         PlannedPod(
             name=asked.pods[placed.member].metadata.name,
@@ -31,10 +37,7 @@ def planned_pods(
             rank=gang.ranks.get(placed.member),
             annotations=_card_annotations(placed, timestamps, now_ns),
         )
-        for placed in sorted(
-            (placed for placed in assignment.placed if placed.member in asked.pods),
-            key=lambda placed: _release_order(asked.pods[placed.member]),
-        )
+        for placed in found
     ]
     if beside is not None:
         nodes = beside.nodes

@@ -8,9 +8,11 @@ from webhook.kube.objects import Pod
 from webhook.placement import Anchor, Gang, Member, PlacementError
 from webhook.placement.model import PodClass
 from webhook.scheduling import convert
+from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide import slices
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import Claim
+from webhook.sweeper.observe.membership import Claim, exclusive_over
 from webhook.sweeper.observe.parts import GangPart
 
 ClassOf = Callable[[Pod], PodClass]
@@ -29,6 +31,8 @@ class GangQuestion:
     pods: Mapping[str, Pod]
     parts: tuple[Gang, ...] = ()
     claims: tuple[Claim | None, ...] = ()
+    rules: Acceptance | None = None
+    """The rules of its members on other pods, None if they have none."""
 
     def without(self, nodes: Set[str]) -> "GangQuestion":
         """The same question with these nodes out of the question as well."""
@@ -44,7 +48,9 @@ class GangQuestion:
 
         Ranks decide about slices alone.
         """
-        return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims
+        # Of rules on other pods nobody says that room only shrinks for them.
+        own = self.gang.name if self.rules is not None else ""
+        return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims, own
 
 
 def _without(gang: Gang, nodes: Set[str]) -> Gang:
@@ -65,6 +71,7 @@ def question(
     avoid: frozenset[str] = frozenset(),
     class_of: ClassOf = convert.pod_class_of,
     is_ours: Callable[[Pod], bool] = lambda _: False,
+    near: Neighbourhood | None = None,
     *,
     alone: bool = False,
 ) -> GangQuestion:
@@ -72,7 +79,8 @@ def question(
 
     Companions among them are left out, see companions.beside.
 
-    class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us.
+    class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us. near: the pods
+    that have a node, None where nobody has rules on other pods.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
     alone: whether all of the gang shares a domain with nobody else, so that every placed pod of it counts.
     Raises PlacementError for a gang that cannot be placed as it is written.
@@ -99,6 +107,9 @@ def question(
         excluded_nodes=avoid,
         spread=gang.spread,
     )
+    rules = (
+        None if near is None else _rules({**by_name, **{pod.metadata.uid: pod for pod in gang.later}}, near)
+    )
     parts: list[Gang] = []
     claims: list[Claim | None] = []
     for part in gang.parts:
@@ -115,8 +126,15 @@ def question(
             parts.append(each)
             claims.append(part.claim)
     if len(parts) == 1 and claims == [None]:
-        return GangQuestion(parts[0], by_name)
-    return GangQuestion(slices.asked_for(asked, gang), by_name, tuple(parts), tuple(claims))
+        return GangQuestion(parts[0], by_name, rules=rules)
+    return GangQuestion(slices.asked_for(asked, gang), by_name, tuple(parts), tuple(claims), rules)
+
+
+def _rules(members: Mapping[str, Pod], near: Neighbourhood) -> Acceptance | None:
+    """Their rules on other pods; None if all are about domains of their own, kept elsewhere."""
+    if not any(near.rules_of(pod).over - exclusive_over(pod) for pod in members.values()):
+        return None
+    return Acceptance(near, members) or None
 
 
 def _only(gang: PodGang, part: GangPart) -> PodGang:

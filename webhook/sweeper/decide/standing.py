@@ -84,11 +84,12 @@ def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[st
 
 
 def unfinished(view: View, avoided: Avoided, expectations: Expectations) -> list[Pair]:
-    """What an earlier pass, or an earlier leader, planned and did not come to release."""
+    """What an earlier pass, or leader, planned and did not come to release, in the order of the plans."""
+    gated = {pod.metadata.uid: pod for pod in view.gated}
     return [
         (pod, planned)
-        for pod in view.gated
-        if (planned := view.planned.get(pod.metadata.uid))
-        and planned.uid not in expectations
+        for uid, planned in view.planned.items()
+        if (pod := gated.get(uid)) is not None
+        and uid not in expectations
         and not avoided.paused_seconds(view.gang_of(pod))
     ]

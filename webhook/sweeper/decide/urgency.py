@@ -1,11 +1,13 @@
 """Who comes before whom, and who may be preempted for a gang. Pure."""
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from webhook.kube.objects import Pod
 from webhook.placement import Usage, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
+from webhook.sweeper.decide.ruled import in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.view import View
@@ -27,7 +29,11 @@ def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Setting
     def may_go(use: Usage) -> bool:
         return use.priority < lowest and use.name not in staying
 
-    return victims.find(asked.gang, now.snapshot, settings.options, may_go, now.budget)
+    found = victims.find(asked.gang, now.snapshot, settings.options, may_go, now.budget)
+    if found is None or asked.rules is None:
+        return found
+    kept = in_order(found.assignment, asked.rules)  # beside the victims: until they are gone they count
+    return None if kept is None else replace(found, assignment=kept)
 
 
 def lowest_priority(gang: PodGang) -> int:

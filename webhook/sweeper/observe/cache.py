@@ -17,6 +17,7 @@ from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
+from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import NONE, Complaints
@@ -27,6 +28,7 @@ from webhook.sweeper.observe.volumes import Volumes
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
+NAMESPACES: Final = "/api/v1/namespaces"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,9 @@ class ClusterCache:
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
         # Nobody waits for these: without the right to read them only a reason or a place is missing.
         self.volumes = Volumes(api, self.changed.set)
+        self.namespaces = Informer(
+            api, NAMESPACES, objects.Namespace, on_event=lambda *_: self._changes.saw_namespace()
+        )
         self.complaints = Informer(
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
         )
@@ -67,12 +72,12 @@ class ClusterCache:
 
     def start(self) -> None:
         """Begin to list and watch."""
-        for informer in (*self.informers, self.volumes, self.complaints):
+        for informer in (*self.informers, self.volumes, self.namespaces, self.complaints):
             informer.start()
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        for informer in (*self.informers, self.volumes, self.complaints):
+        for informer in (*self.informers, self.volumes, self.namespaces, self.complaints):
             informer.stop()
 
     @property
@@ -142,6 +147,12 @@ class ClusterCache:
             return self.volumes.storage()
         self.volumes.nobody_waits()
         return None
+
+    def namespace_labels(self) -> NamespaceLabels | None:
+        """Labels by namespace, None while they have not been read."""
+        if not self.namespaces.synced:
+            return None
+        return {name: each.metadata.labels for name, each in self.namespaces.items().items()}
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""

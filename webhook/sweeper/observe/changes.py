@@ -64,6 +64,8 @@ class Changes:
             expected, _ = self._expected.get(pod.metadata.uid, (None, 0.0))
             if moved and (there is None or there != expected):
                 self.usage_version += 1
+            elif there is not None and before is not None and before.metadata.labels != pod.metadata.labels:
+                self.usage_version += 1  # others may want to be near it now, or not any more
             if after is None or after.spec.node_name:
                 self._expected.pop(pod.metadata.uid, None)
             if before is not None and before.metadata.uid != pod.metadata.uid:
@@ -77,6 +79,11 @@ class Changes:
         with self._lock:
             self.usage_version += 1
         return True
+
+    def saw_namespace(self) -> None:
+        """Take in that a namespace is new, gone or has other labels, by which rules on pods select."""
+        with self._lock:
+            self.usage_version += 1
 
 
 def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:

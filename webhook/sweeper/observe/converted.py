@@ -42,6 +42,10 @@ class Converted(Generic[A, B]):
         """How results are completed from now on (None: they are complete); `by` is its identity."""
         self._by, self._complete = by, complete
 
+    def forget(self) -> None:
+        """What the conversion goes by has changed."""
+        self._known, self._used = {}, {}
+
     def get(self, item: A, annotations: Texts | None = None) -> B:
         """The conversion of an object; annotations: read instead of its own."""
         uid = item.metadata.uid

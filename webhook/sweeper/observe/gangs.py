@@ -13,8 +13,8 @@ from webhook.placement import PlacementError, Slice, Spread
 from webhook.scheduling import unmodelled
 from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.membership import GangKey as GangKey
-from webhook.sweeper.observe.membership import exclusive_over, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
+from webhook.sweeper.observe.membership import maker_of
 from webhook.sweeper.observe.parts import GangPart, parts_of
 from webhook.sweeper.observe.topology_wishes import spread_of
 from webhook.text import printable
@@ -179,7 +179,7 @@ def _gang(
     released: list[Pod],
     owner: OwnerSays,
 ) -> PodGang:
-    problems = unmodelled.notes([*gated, *released], exclusive_over)
+    problems = unmodelled.notes([*gated, *released])
     if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS):
         problems.append("its pods are planned as they come: too many are yet to be made to plan all of them")
     pods = [*gated, *released]

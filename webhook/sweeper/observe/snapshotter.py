@@ -11,7 +11,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import NodeInfo as PlacementNode
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
-from webhook.scheduling.antiaffinity import AntiAffinityTerm
+from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
@@ -52,6 +52,9 @@ class Objects(Protocol):
     def storage(self, is_wanted: bool) -> Storage | None:
         """Claims and volumes, None if unknown. is_wanted: whether a waiting pod has any."""
 
+    def namespace_labels(self) -> NamespaceLabels | None:
+        """Labels by namespace, None if unknown."""
+
 
 class Snapshotter:
     """Makes views and snapshots of a cache."""
@@ -64,8 +67,9 @@ class Snapshotter:
             lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
         )
         self._terms: Converted[Pod, tuple[AntiAffinityTerm, ...]] = Converted(
-            lambda pod, _: antiaffinity.terms_of(pod)
+            lambda pod, _: antiaffinity.terms_of(pod, namespaces=self._namespaces)
         )
+        self._namespaces: NamespaceLabels | None = None
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
@@ -98,13 +102,17 @@ class Snapshotter:
                     before = planned.get(each.uid)
                     if before is None or is_newer(each.annotations, before.annotations):
                         planned[each.uid] = each
+        if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
+            self._namespaces = namespaces
+            self._terms.forget()
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
         protected = PROTECTED | ignored
         labels = self._settings.gang_labels
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         return View(
-            gated, others, nodes, placements, planned, rules, named, cards, prefix, labels, protected, storage
-        )
+            gated, others, nodes, placements, planned, rules, named, cards, prefix, labels, protected,
+            storage, self._namespaces,
+        )  # fmt: skip
 
     def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
@@ -116,7 +124,7 @@ class Snapshotter:
             if occupied_node(pod, prefix) is not None
         ]
         most = max(FEWEST_RULES, AMOUNTS // max(1, node_count))
-        needed = conflicts.between(gated, standing, most, self._terms_of, lambda: others)
+        needed = conflicts.between(gated, standing, most, self._terms_of, lambda: others, self._namespaces)
         self._terms.end_round()
         if not self._conflicts.serves(needed):
             self._conflicts = needed

@@ -1,6 +1,6 @@
 """What a pass sees of the cluster. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -11,7 +11,10 @@ from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
 from webhook.placement import PodClass
 from webhook.scheduling import conflicts, convert
+from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.membership import GangKey, is_of_a_set, key_of, maker_of
@@ -40,6 +43,7 @@ class View:
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
     that hold a pod for us. gang_labels: see key_of. protected: namespaces whose pods stand in nobody's way
     to be preempted. storage: claims and volumes, None where they are not known or no waiting pod has any.
+    namespaces: their labels, None where these are not known.
     """
 
     gated: Sequence[Pod]
@@ -54,6 +58,7 @@ class View:
     gang_labels: Sequence[str] = ()
     protected: Set[str] = PROTECTED
     storage: Storage | None = None
+    namespaces: NamespaceLabels | None = None
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
         """The same with these plans as those that hold."""
@@ -84,6 +89,16 @@ class View:
             if placement.spec.domains
             for each in placement.spec.pods
         }
+
+    @cached_property
+    def near(self) -> Neighbourhood | None:
+        """The pods that have a node; None where no rule on other pods concerns anybody that waits.
+
+        What a pass plans is added to it.
+        """
+        if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, self.others)):
+            return None
+        return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated)
 
     @cached_property
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
@@ -138,11 +153,27 @@ class View:
                 found[uid] = node
         return found
 
+    def standing(self) -> Iterator[tuple[Pod, str]]:
+        """Pods that have a node, bound, released or planned, with it.
+
+        A pin that is not ours counts for nothing before kube-scheduler has bound it: anybody may write one.
+        """
+        for pod in self.others:
+            node = self.occupied(pod)
+            if node is not None and (pod.spec.node_name or self.is_ours(pod)):
+                yield pod, node
+        for pod in self.gated:
+            planned = self.planned.get(pod.metadata.uid)
+            if planned is not None and planned.node:
+                yield pod, planned.node
+
     def class_of(self, pod: Pod) -> PodClass:
         """What a pod that waits asks for, where its volumes are, and beside which pods it cannot be."""
         asked = convert.pod_class_of(pod)
         if self.storage is not None:
             asked = self.storage.pod_class(pod, asked)
+        if self.near is not None:
+            asked = self.near.pod_class(pod, asked)
         return self.conflicts.pod_class(pod, asked)
 
 

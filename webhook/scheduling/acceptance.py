@@ -1,0 +1,268 @@
+"""Whether kube-scheduler takes the pods of a gang one after the other, and in which order. Pure.
+
+What runs is counted by Neighbourhood; here the pods of one gang are added to that, one by one, as they would
+be bound. The plugins InterPodAffinity and PodTopologySpread are followed to the letter, with one addition:
+topology spread is judged by the pod as its author wrote it. Released pods carry our pin, and by default
+kube-scheduler then counts their own node alone: what that asks (with minDomains) must hold as well.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from webhook.kube import objects
+from webhook.scheduling.antiaffinity import AntiAffinityTerm
+from webhook.scheduling.neighbourhood import Neighbourhood, near_terms
+from webhook.scheduling.podrules import PodRules, SpreadRule
+
+
+@dataclass(eq=False)
+class Tally:
+    """Pods in the domains of a label. kinds: of the gang, those that count; nodes: that count, None for all.
+
+    base: what runs; of topology spread all domains that count are in it.
+    """
+
+    key: str
+    base: Mapping[str, int]
+    kinds: frozenset[int]
+    nodes: frozenset[str] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    _levels: dict[int, int] = field(default_factory=dict)
+    _lowest: int = 0
+
+    def reset(self) -> None:
+        """Nobody of the gang has a node."""
+        self.counts = dict(self.base)
+        self._levels = {}
+        for count in self.counts.values():
+            self._levels[count] = self._levels.get(count, 0) + 1
+        self._lowest = min(self._levels, default=0)
+
+    def add(self, value: str) -> None:
+        """One more in a domain."""
+        count = self.counts.get(value)
+        if count is not None:
+            self._levels[count] -= 1
+        count = (count or 0) + 1
+        self.counts[value] = count
+        self._levels[count] = self._levels.get(count, 0) + 1
+        while not self._levels.get(self._lowest) and self._lowest < count:
+            self._lowest += 1
+
+    @property
+    def lowest(self) -> int:
+        """Of the domain that holds the fewest."""
+        return self._lowest
+
+
+@dataclass(frozen=True)
+class SpreadOfKind:
+    """A spread rule of a kind. counts_itself: 1 if its own pods are counted, else 0."""
+
+    rule: SpreadRule
+    tally: Tally
+    counts_itself: int
+    domains: int
+    on_node: Tally | None = None
+
+    @property
+    def floor(self) -> int:
+        """What the fullest domain is compared with."""
+        return 0 if self.domains < self.rule.min_domains else self.tally.lowest
+
+
+@dataclass(frozen=True)
+class RuledKind:
+    """Pods that are alike to all these rules."""
+
+    pod: objects.Pod
+    rules: PodRules
+    apart: tuple[tuple[Tally, str], ...]
+    near: tuple[Tally, ...]
+    begins: bool
+    spread: tuple[SpreadOfKind, ...]
+
+    @property
+    def names(self) -> set[str]:
+        """What its rules are called."""
+        return {
+            *(f"pod anti-affinity over {key}" for _, key in self.apart),
+            *(f"topology spread over {each.rule.key}" for each in self.spread),
+            *(f"pod affinity over {tally.key}" for tally in self.near),
+        }
+
+    def reason(self, node: str, there: Neighbourhood) -> str:
+        """Why a pod of the kind may not go to a node now, "" if it may."""
+        for tally, key in self.apart:
+            value = there.value(node, key)
+            if value is not None and tally.counts.get(value):
+                return f"pod anti-affinity over {key}"
+        for each in self.spread:
+            value = there.value(node, each.rule.key)
+            if value is None:
+                return f"topology spread over {each.rule.key}"
+            if each.tally.counts.get(value, 0) + each.counts_itself - each.floor > each.rule.max_skew:
+                return f"topology spread over {each.rule.key}"
+            if each.on_node is not None:
+                own = each.on_node.counts.get(node, 0)
+                if own + each.counts_itself > each.rule.max_skew:
+                    return f"topology spread over {each.rule.key}"
+        values = [there.value(node, tally.key) for tally in self.near]
+        if None in values:
+            return f"pod affinity over {self.near[values.index(None)].key}"
+        lacking = [
+            tally for tally, value in zip(self.near, values, strict=True) if not tally.counts.get(value or "")
+        ]
+        if lacking and not (self.begins and not any(any(tally.counts.values()) for tally in self.near)):
+            return f"pod affinity over {lacking[0].key}"
+        return ""
+
+
+class Acceptance:
+    """The pods of one gang, to be given nodes one by one. members: by name."""
+
+    def __init__(self, there: Neighbourhood, members: Mapping[str, objects.Pod]) -> None:
+        self.there = there
+        rules = {name: there.rules_of(pod) for name, pod in members.items()}
+        distinct = {id(each): each for each in rules.values()}
+        label_keys = frozenset[str]().union(*(each.label_keys for each in distinct.values()))
+        numbers: dict[tuple[object, ...], int] = {}
+        self._pods: list[objects.Pod] = []
+        self.kind_of: dict[str, int] = {}
+        for name, pod in members.items():
+            signature = there.signature(pod, label_keys)
+            number = numbers.setdefault(signature, len(numbers))
+            if number == len(self._pods):
+                self._pods.append(pod)
+            self.kind_of[name] = number
+        self._tallies: list[Tally] = []
+        self._near: dict[object, Tally] = {}
+        self._carried: dict[tuple[str, str], tuple[AntiAffinityTerm, set[int]]] = {}
+        for number, pod in enumerate(self._pods):
+            for each in there.rules_of(pod).apart:
+                self._carried.setdefault((each.key, each.pods.name), (each.pods, set()))[1].add(number)
+        carrying = [
+            (key, term, self._tally(Tally(key, {}, frozenset(kinds))))
+            for (key, _), (term, kinds) in self._carried.items()
+        ]
+        self.kinds = [self._kind(pod, carrying) for pod in self._pods]
+        self._of_kind = [
+            [tally for tally in self._tallies if number in tally.kinds] for number in range(len(self.kinds))
+        ]
+        self._keys = sorted(
+            {tally.key for tally in self._tallies} | {e.rule.key for k in self.kinds for e in k.spread}
+        )
+        self._included = list({id(t.nodes): t.nodes for t in self._tallies if t.nodes is not None}.values())
+        self.reset()
+
+    def __bool__(self) -> bool:
+        """Whether any member is bound by a rule on the others."""
+        return bool(self._tallies)
+
+    def reset(self) -> None:
+        """Nobody of the gang has a node."""
+        for tally in self._tallies:
+            tally.reset()
+
+    def reason(self, name: str, node: str) -> str:
+        """Why a member may not go to a node now, "" if it may."""
+        return self.kinds[self.kind_of[name]].reason(node, self.there)
+
+    def add(self, name: str, node: str) -> None:
+        """The member is there."""
+        for tally in self._of_kind[self.kind_of[name]]:
+            value = self.there.value(node, tally.key)
+            if value is not None and (tally.nodes is None or node in tally.nodes):
+                tally.add(value)
+
+    def order(self, nodes: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
+        """The members in an order in which each may go to its node, and "" or why the others may not.
+
+        nodes: member and node. Begins with nobody of the gang anywhere, and ends with those that are told.
+        """
+        self.reset()
+        groups: dict[object, list[tuple[str, str]]] = {}
+        for name, node in nodes:
+            values = tuple(self.there.value(node, key) for key in self._keys)
+            included = tuple(node in each for each in self._included)
+            groups.setdefault((self.kind_of[name], values, included), []).append((name, node))
+        waiting = [list(reversed(group)) for group in groups.values()]
+        ordered: list[str] = []
+        reason = ""
+        while waiting:
+            before = len(ordered)
+            for group in waiting:
+                while group:
+                    name, node = group[-1]
+                    reason = self.reason(name, node)
+                    if reason:
+                        break
+                    self.add(name, node)
+                    ordered.append(name)
+                    group.pop()
+            waiting = [group for group in waiting if group]
+            if len(ordered) == before:
+                return ordered, reason
+        return ordered, ""
+
+    def kept_off(self, name: str, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
+        """The nodes to which a member may not go now, by the reason."""
+        known: dict[object, str] = {}
+        found: dict[str, list[str]] = {}
+        kind = self.kinds[self.kind_of[name]]
+        for node in nodes:
+            values = tuple(self.there.value(node, key) for key in self._keys)
+            if values not in known:
+                known[values] = kind.reason(node, self.there)
+            if known[values]:
+                found.setdefault(known[values], []).append(node)
+        return {reason: frozenset(names) for reason, names in found.items()}
+
+    # --- kinds ------------------------------------------------------------------------------------
+
+    def _tally(self, tally: Tally) -> Tally:
+        self._tallies.append(tally)
+        return tally
+
+    def _kind(self, pod: objects.Pod, carrying: Sequence[tuple[str, AntiAffinityTerm, Tally]]) -> RuledKind:
+        rules = self.there.rules_of(pod)
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels
+        apart = [(self._near_tally(each.key, (each.pods,)), each.key) for each in rules.apart]
+        apart += [(tally, key) for key, term, tally in carrying if term.repels(namespace, labels)]
+        terms = near_terms(rules.affinity)
+        near = tuple(self._near_tally(each.key, terms) for each in rules.affinity)
+        begins = all(term.repels(namespace, labels) for term in terms)
+        spread = tuple(self._spreading(pod, rules, rule) for rule in rules.spread)
+        return RuledKind(pod, rules, tuple(apart), near, begins, spread)
+
+    def _near_tally(self, key: str, terms: tuple[AntiAffinityTerm, ...]) -> Tally:
+        known = key, tuple(term.name for term in terms)
+        if known not in self._near:
+            kinds = frozenset(
+                number
+                for number, pod in enumerate(self._pods)
+                if all(term.repels(pod.metadata.namespace, pod.metadata.labels) for term in terms)
+            )
+            self._near[known] = self._tally(Tally(key, self.there.near(key, terms), kinds))
+        return self._near[known]
+
+    def _spreading(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> SpreadOfKind:
+        nodes = self.there.eligible(pod, rules, rule)
+        known = rule, id(nodes)
+        if known not in self._near:
+            kinds = frozenset(
+                number
+                for number, each in enumerate(self._pods)
+                if rule.counts(each.metadata.namespace, each.metadata.labels)
+            )
+            values = {self.there.value(node, rule.key) for node in nodes} - {None}
+            base = dict.fromkeys((str(value) for value in values), 0) | dict(self.there.spread(rule, nodes))
+            self._near[known] = self._tally(Tally(rule.key, base, kinds, nodes))
+        tally = self._near[known]
+        on_node = None
+        if rule.min_domains > 1 and rule.honours_affinity:
+            if (rule, "") not in self._near:
+                self._near[rule, ""] = self._tally(Tally("", self.there.on_nodes(rule), tally.kinds))
+            on_node = self._near[rule, ""]
+        counts_itself = int(rule.counts(pod.metadata.namespace, pod.metadata.labels))
+        return SpreadOfKind(rule, tally, counts_itself, len(tally.base), on_node)

@@ -1,0 +1,205 @@
+"""What a pod demands of the pods near it: topology spread, pod affinity, anti-affinity over any label.
+
+Source of the rules: kube-scheduler's plugins InterPodAffinity and PodTopologySpread. Anti-affinity over nodes
+is not here: see conflicts.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube import objects
+from webhook.kube.affinity import LabelSelector, PodAffinity, PodAffinityTerm
+from webhook.placement.eligibility import Requirement, label_holds
+from webhook.scheduling.antiaffinity import (
+    AntiAffinityTerm,
+    NamespaceLabels,
+    namespaces_of,
+    requirements_of,
+    selected_names,
+    size_of,
+    term_of,
+    terms_of,
+)
+
+MOST_RULES: Final = 16
+"""Rules of one sort on other pods that one pod may carry: it may carry a megabyte of them."""
+
+MOST_VALUES: Final = 128
+"""Values that one of them may name."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """Pods that are to share a domain of a label with a pod, or are not to."""
+
+    key: str
+    pods: AntiAffinityTerm
+
+
+@dataclass(frozen=True)
+class SpreadRule:
+    """How evenly pods of a namespace lie over the domains of a label. requirements: None selects none.
+
+    honours_affinity, honours_taints: whether only nodes count that the pod's own selector and affinity, or
+    its tolerations, leave it.
+    """
+
+    key: str
+    max_skew: int
+    min_domains: int
+    namespace: str
+    requirements: tuple[Requirement, ...] | None
+    honours_affinity: bool
+    honours_taints: bool
+
+    def counts(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is counted."""
+        if self.requirements is None or namespace != self.namespace:
+            return False
+        return all(label_holds(each, labels) for each in self.requirements)
+
+
+@dataclass(frozen=True)
+class PodRules:
+    """The rules of one pod, equal for pods that are alike. fault: why it cannot be placed by them, or ""."""
+
+    affinity: tuple[Near, ...] = ()
+    apart: tuple[Near, ...] = ()
+    spread: tuple[SpreadRule, ...] = ()
+    fault: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.affinity or self.apart or self.spread or self.fault)
+
+    @cached_property
+    def over(self) -> frozenset[str]:
+        """The labels over whose domains they are."""
+        near = (*self.affinity, *self.apart)
+        return frozenset((*(each.key for each in near), *(each.key for each in self.spread)))
+
+    @cached_property
+    def label_keys(self) -> frozenset[str]:
+        """The keys of pod labels on which they depend."""
+        selecting = [each.pods.requirements for each in (*self.affinity, *self.apart)]
+        selecting += [each.requirements or () for each in self.spread]
+        return frozenset(requirement.key for each in selecting for requirement in each)
+
+
+NONE: Final = PodRules()
+
+
+def has_rules(spec: objects.PodSpec) -> bool:
+    """Whether a pod may have any of these: a quick look."""
+    affinity = spec.affinity
+    return bool(spec.topology_spread_constraints) or (
+        affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    )
+
+
+def goes_in_turn(spec: objects.PodSpec) -> bool:
+    """Whether kube-scheduler may refuse a pod until another one of its gang has its node."""
+    affinity = spec.affinity
+    return any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints) or (
+        affinity is not None and bool(required(affinity.pod_affinity))
+    )
+
+
+def required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
+    """The terms that must hold."""
+    return affinity.required_during_scheduling_ignored_during_execution if affinity is not None else []
+
+
+def rules_of(pod: objects.Pod, namespaces: NamespaceLabels | None = None) -> PodRules:
+    """What a pod demands of the pods near it. namespaces: None where their labels are not known."""
+    if not has_rules(pod.spec):
+        return NONE
+    affinity = pod.spec.affinity
+    near = required(affinity.pod_affinity) if affinity is not None else []
+    hard = [
+        each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"
+    ]
+    try:
+        return PodRules(
+            tuple(_near(pod, near, namespaces)),
+            _apart(pod, namespaces),
+            tuple(_spread(pod, each) for each in hard),
+        )
+    except _UnheededError as error:
+        return PodRules(fault=str(error))
+
+
+class _UnheededError(Exception):
+    """More than is looked at; the message says of what."""
+
+
+def _near(
+    pod: objects.Pod, terms: list[PodAffinityTerm], namespaces: NamespaceLabels | None
+) -> Iterator[Near]:
+    if len(terms) > MOST_RULES:
+        raise _UnheededError(
+            f"it has {len(terms)} terms of required pod affinity; at most {MOST_RULES} are heeded"
+        )
+    for each in terms:
+        if namespaces is None and _asks_for_labels(each.namespace_selector):
+            raise _UnheededError(
+                "the namespaceSelector of its required pod affinity cannot be judged, since the labels of "
+                "namespaces cannot be read"
+            )
+        if each.label_selector is None:  # no pod is such a pod
+            nobody = term_of(frozenset(), ())
+            yield Near(each.topology_key, nobody)
+            continue
+        chosen = namespaces_of(each, pod.metadata.namespace, namespaces)
+        if size_of(each.label_selector) > MOST_VALUES:
+            raise _UnheededError(f"its required pod affinity names more than {MOST_VALUES} values")
+        yield Near(each.topology_key, term_of(chosen, requirements_of(each.label_selector)))
+
+
+def _asks_for_labels(selector: LabelSelector | None) -> bool:
+    """Whether a selector of namespaces asks for more than names."""
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return False
+    return selected_names(selector) is None
+
+
+def apart_keys(pod: objects.Pod) -> list[str]:
+    """The labels, but for that of nodes, over which a pod has required anti-affinity."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return []
+    found = {each.topology_key for each in required(affinity.pod_anti_affinity)}
+    return sorted(found - {keys.HOSTNAME_LABEL})
+
+
+def _apart(pod: objects.Pod, namespaces: NamespaceLabels | None) -> tuple[Near, ...]:
+    over = apart_keys(pod)
+    if len(over) > MOST_RULES:
+        raise _UnheededError(f"it has anti-affinity over {len(over)} labels; at most {MOST_RULES} are heeded")
+    return tuple(Near(key, term) for key in over for term in terms_of(pod, key, namespaces))
+
+
+def _spread(pod: objects.Pod, each: objects.TopologySpreadConstraint) -> SpreadRule:
+    if len(pod.spec.topology_spread_constraints) > MOST_RULES:
+        raise _UnheededError(f"it has more than {MOST_RULES} topologySpreadConstraints")
+    selector = each.label_selector
+    requirements: tuple[Requirement, ...] | None = None
+    if selector is not None:
+        if size_of(selector) > MOST_VALUES:
+            raise _UnheededError(f"a topologySpreadConstraint of it names more than {MOST_VALUES} values")
+        # API servers from 1.34 on have merged matchLabelKeys into the selector: then this adds nothing new.
+        labels = pod.metadata.labels
+        keyed = {Requirement(key, "In", (labels[key],)) for key in each.match_label_keys if key in labels}
+        requirements = tuple(dict.fromkeys((*requirements_of(selector), *sorted(keyed, key=lambda r: r.key))))
+    return SpreadRule(
+        each.topology_key,
+        max(1, each.max_skew),
+        each.min_domains or 1,
+        pod.metadata.namespace,
+        requirements,
+        each.node_affinity_policy != "Ignore",
+        each.node_taints_policy == "Honor",
+    )
