@@ -12,6 +12,7 @@ from itertools import accumulate
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS, Costs
+from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.lattice import Lattice, Offer, RoomsAtCounts, State, rooms_at_counts
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.question import Counts
@@ -46,38 +47,6 @@ class MixedTerms:
             found = MixedInside(self, vertex, wanted)
             self.insides[id(vertex)] = found
         return self.insides[id(vertex)]
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """What was chosen: a node with its odd pods, or a domain. number: among its siblings. holds: workers, in
-    units of the zone around it; unit: pods in one. own: the cost of using it.
-    """
-
-    number: int
-    holds: int
-    unit: int
-    own: int
-    odd: int = 0
-    node: NodeState | None = None
-    parts: tuple["Filled", ...] = ()
-
-    @property
-    def cost(self) -> int:
-        """The cost of using it and everything inside it."""
-        return self.own + sum(part.cost for part in self.parts)
-
-    def deliver(self, units: int, found: dict[str, tuple[int, int]]) -> None:
-        """Give workers to the nodes, the first ones first: node name -> workers and state of odd pods."""
-        pods = units * self.unit
-        if self.node is not None:
-            if pods or self.odd:
-                found[self.node.name] = (pods, self.odd)
-            return
-        for part in self.parts:
-            given = min(pods // part.unit, part.holds)
-            part.deliver(given, found)
-            pods -= given * part.unit
 
 
 class MixedInside:

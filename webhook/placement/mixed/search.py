@@ -26,7 +26,8 @@ from webhook.placement.bounds import least_cost, rooms_at, rooms_below
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.mixed import surrogate
-from webhook.placement.mixed.items import Filled, MixedInside, MixedTerms
+from webhook.placement.mixed.filled import Filled
+from webhook.placement.mixed.items import MixedInside, MixedTerms
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
@@ -233,17 +234,18 @@ class _Search:
     ) -> tuple[dict[int, int], int, int] | None:
         """The children that can be part of a solution with the fewest children, with the least units of each;
         that number of children, and the number of domains below for which it holds. None: all may be.
+
+        By what a child and the domains below hold at most; in slices at the child's own level it may be less.
         """
         first, second = vertex.bottom + 1, vertex.bottom + 2
         if self.question.anchored or not vertex.parts or not {first, second} <= set(levels):
             return None
-        if any(level == first for level, _ in self.question.slices):
-            return None  # what so many domains below hold is not the sum of what each of them holds
         machine = self.costs.machine
         if machine is not None and first >= machine:
             return None  # more of them may cost less
-        rooms = [[room // unit for room in rooms_at(part, second)] for part in vertex.parts]
-        held = [sum(of_part) for of_part in rooms]
+        finer = next((size for level, size in self.question.slices if level > first), 1)
+        rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
+        held = [sum(of_part) // unit for of_part in rooms]
         sums = list(accumulate(sorted(held, reverse=True)))
         fewest = bisect_left(sums, wanted) + 1
         if fewest > len(held):
@@ -254,8 +256,11 @@ class _Search:
             return dict.fromkeys(numbers, needed), fewest, max(1, census(vertex)[second][0])
         largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
         pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
-        most = bisect_left(list(accumulate(pool)), wanted) + 1 + sum(self.odd.counts)
-        heads = [list(accumulate(sorted(rooms[number], reverse=True))) for number in numbers]
+        wasted = sum(self.odd.counts) + (fewest if unit != finer else 0)  # of a child, what makes no slice
+        most = bisect_left(list(accumulate(pool)), wanted * unit) + 1 + wasted
+        heads = [
+            [head // unit for head in accumulate(sorted(rooms[number], reverse=True))] for number in numbers
+        ]
         ranges, _ = priced(heads, wanted, fewest, most, improve=False)
         least = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
         return least, fewest, most
