@@ -157,6 +157,8 @@ class CardsPlugin(Plugin):
     def forget(self) -> None:
         """What was answered to a kubelet that has gone is not believed any more."""
         self._answered = None
+        if self._resolver is not None:
+            self._resolver.restarted()
 
     def devices(self) -> list[wire.Device]:
         """So many of each card."""

@@ -123,6 +123,7 @@ class Resolver:
         self._in_flight = 0
         self._listed: frozenset[PodName] = frozenset()
         self._settled: frozenset[PodName] = frozenset()
+        self._before: frozenset[PodName] = frozenset()
 
     def prefer(
         self,
@@ -176,16 +177,33 @@ class Resolver:
 
         A pod that is listed twice so is admitted, and not one that asks next, for as long as it stays. That
         tells apart pods that the API server does not know: static ones that it refused to mirror, and those
-        deleted by force.
+        deleted by force. Where somebody asks all the time, _see_order tells them apart.
         """
         try:
             listed = frozenset(self._listing.now())
         except ListingError:
             return
+        self._see_order(listed)
         with self._asked:
             if not self._in_flight:
                 self._settled = (self._settled | self._listed) & listed
                 self._listed = listed
+
+    def restarted(self) -> None:
+        """Another kubelet may be there, which takes up its pods anew."""
+        with self._asked:
+            self._before = frozenset()
+
+    def _see_order(self, listing: Iterable[PodName]) -> None:
+        """Settle who was there before somebody came: the kubelet lists a pod just before it admits it.
+
+        It admits one after the other (HandlePodAdditions), so that those listed before are admitted by then.
+        """
+        listed = frozenset(listing)
+        with self._asked:
+            if listed - self._before:
+                self._settled |= self._before & listed
+            self._before = listed
 
     @contextlib.contextmanager
     def _flight(self) -> Iterator[None]:
@@ -206,6 +224,7 @@ class Resolver:
         while True:
             try:
                 listing = self._listing.now()
+                self._see_order(listing)
                 pods = by_name(self._pods.now())  # after the list, so that nobody in it is too new
             except (ListingError, NodeApiError) as error:
                 if self._clock() >= deadline:

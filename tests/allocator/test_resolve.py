@@ -186,6 +186,44 @@ def test_a_pod_that_the_api_server_never_knew_is_no_obstacle_once_it_was_seen_at
     assert prefer() == ["card2-0"]
 
 
+def test_a_pod_that_only_the_kubelet_knows_is_no_obstacle_to_those_that_come_after_it() -> None:
+    """However often they come: no quiet moment is needed."""
+    world = World()
+    static: Listing = {("kube-system", "static"): {"c": {}}}
+    world.listing = lambda _: static
+    resolver = world.resolver()
+    resolver.observe()
+    for number in range(3):
+        came = pod(f"p{number}", "card2")
+        world.pods = lambda _, came=came: (came,)  # type: ignore[misc]
+        world.listing = lambda _, came=came: {**static, came.key: {}}  # type: ignore[misc]
+        assert resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])[0] == ["card2-0"]
+
+
+def test_one_that_came_last_may_be_the_one_that_asks() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card2"),)
+    world.listing = lambda _: {("ns", "p"): {}}
+    resolver = world.resolver()
+    resolver.observe()
+    world.listing = lambda _: {("ns", "p"): {}, ("kube-system", "static"): {"c": {}}}
+    with pytest.raises(Refusal, match="none of them is guessed"):
+        resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
+
+
+def test_after_a_restart_of_the_kubelet_its_order_is_seen_anew() -> None:
+    world = World()
+    static: Listing = {("kube-system", "static"): {"c": {}}}
+    world.pods = lambda _: (pod("p", "card2"),)
+    world.listing = lambda _: static
+    resolver = world.resolver()
+    resolver.observe()
+    resolver.restarted()
+    world.listing = lambda _: {("ns", "p"): {}, **static}
+    with pytest.raises(Refusal, match="none of them is guessed"):
+        resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
+
+
 def test_a_list_that_a_question_crossed_settles_nothing() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card2"),)
