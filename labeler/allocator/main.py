@@ -24,11 +24,12 @@ from labeler.allocator.register import LockedError, Registration, lock, remove_l
 from labeler.allocator.resolve import Patience, Resolver
 from labeler.allocator.telling import Teller
 from labeler.allocator.vendors import KNOWN, Places, Vendor, create_vendor
-from labeler.api import ApiClient
+from labeler.api import ApiClient, NodeApiError
 from labeler.health import Health, serve
 from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
 
 LOCK_SECONDS: Final = 1.0
+RIGHTS_SECONDS: Final = 2.0
 OBSERVE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
 """Longest wait for one answer of the API server: the kubelet waits as well."""
@@ -142,8 +143,9 @@ class Allocator:
         self._inventory = Inventory(self._vendor.cards)
         self._kubelet = PodResources(options.kubelet / "pod-resources" / "kubelet.sock")
         client = self._client() if self._vendor.has_plans else None
-        self._resolver = self._make_resolver(client) if client else None
-        self._teller = self._make_teller(client) if client else None
+        self._pods = NodePods(client, options.node_name) if client else None
+        self._resolver = self._make_resolver(client, self._pods) if client and self._pods else None
+        self._teller = self._make_teller(client, self._pods) if client and self._pods else None
         self._registrations = [
             Registration(
                 plugin,
@@ -161,7 +163,7 @@ class Allocator:
         if self._options.health_port is not None:
             serve(health, self._options.health_port)
         held = self._lock(health)
-        if held is None:
+        if held is None or not self._may_read(health):
             return
         with held:
             remove_leftovers(self._folder, self._options.vendor)
@@ -215,6 +217,24 @@ class Allocator:
             self.stop.wait(LOCK_SECONDS)
         return None
 
+    def _may_read(self, health: Health) -> bool:
+        """Wait for the right to list pods: without it every GPU pod would be refused. False: told to stop."""
+        told = ""
+        while self._pods is not None and not self.stop.is_set():
+            try:
+                self._pods.now()
+                break
+            except NodeApiError as error:
+                if error.status != 403:
+                    break  # a server that is away may be back when a pod comes
+                problem = str(error)
+            if problem != told:
+                log.warning("waiting: %s", problem)
+                told = problem
+            health.beat(problem)
+            self.stop.wait(RIGHTS_SECONDS)
+        return not self.stop.is_set()
+
     def _client(self) -> ApiClient:
         options = self._options
         server, ca_file = options.server or server_of_this_pod(os.environ), options.ca_file
@@ -224,19 +244,18 @@ class Allocator:
             raise UsageError(f"--ca-file: there is no file {ca_file}")
         return ApiClient(server, options.token_file, ca_file, "topogate-allocator", ANSWER_SECONDS)
 
-    def _make_resolver(self, client: ApiClient) -> Resolver:
+    def _make_resolver(self, client: ApiClient, pods: NodePods) -> Resolver:
         options = self._options
         return Resolver(
             self._kubelet,
-            NodePods(client, options.node_name),
+            pods,
             Events(client, options.node_name),
             Patience(options.plan_seconds, options.certain_seconds),
             options.default_when_unsure,
         )
 
-    def _make_teller(self, client: ApiClient) -> Teller:
-        node = self._options.node_name
-        return Teller(self._kubelet, NodePods(client, node), client, node)
+    def _make_teller(self, client: ApiClient, pods: NodePods) -> Teller:
+        return Teller(self._kubelet, pods, client, self._options.node_name)
 
     def _plugins(self, vendor: Vendor) -> list[Plugin]:
         options = self._options

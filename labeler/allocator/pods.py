@@ -4,6 +4,10 @@ Asked anew for every answer: a copy that lags could hold the plan of a pod of th
 before. The field selector makes it one indexed read of the server's cache (a consistent one from Kubernetes
 1.31 on), of at most as many pods as a node runs. Pages may be read from etcd, through all pods of the
 cluster, so they are for nodes with very large pods alone.
+
+It asks as its own node where it may (constrained impersonation, Kubernetes 1.36 and newer): the API server
+lets a token that is bound to a pod act as the node of that pod alone, and a node list its own pods alone.
+https://kep.k8s.io/5284
 """
 
 import contextlib
@@ -27,6 +31,8 @@ LARGEST_POD: Final = 10 * 1024 * 1024
 
 _PAGES: Final = (128, 16, 4, 1)
 """Pods of a page, the next where one is too large."""
+
+_FORBIDDEN: Final = 403
 
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -97,6 +103,7 @@ class NodePods:
 
     def __init__(self, client: ApiClient, node: str) -> None:
         self._client = client
+        self._as_node = {"Impersonate-User": f"system:node:{node}"}
         self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}', safe='')}"
 
     def now(self) -> tuple[LocalPod, ...]:
@@ -124,12 +131,33 @@ class NodePods:
     def _page(self, query: str, most_bytes: int) -> tuple[tuple[LocalPod, ...], str]:
         """The pods of one answer, and where the next goes on ("" for nowhere)."""
         path = self._path + query
-        answer = self._client.call("GET", path, None, {"Accept": "application/json"}, most_bytes)
+        answer = self._get(path, most_bytes)
         try:
             found = _decoder.decode(answer)
         except msgspec.MsgspecError as error:
             raise NodeApiError(0, f"GET {path}: the answer is no list of pods: {error}") from error
         return tuple(_pod(item) for item in found.items), found.metadata.continue_
+
+    def _get(self, path: str, most_bytes: int) -> bytes | bytearray:
+        headers = {"Accept": "application/json"}
+        try:
+            return self._client.call("GET", path, None, headers | self._as_node, most_bytes)
+        except NodeApiError as error:
+            if error.status != _FORBIDDEN or not self._as_node:
+                raise
+            refused = error
+        try:
+            answer = self._client.call("GET", path, None, headers, most_bytes)
+        except NodeApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            raise NodeApiError(
+                _FORBIDDEN,
+                f"it may list no pods, neither as its node ({refused}) nor itself; Kubernetes before 1.36 "
+                "wants the component allocator-before-1.36",
+            ) from error
+        self._as_node = {}
+        return answer
 
 
 def decode_pods(answer: bytes | bytearray) -> tuple[LocalPod, ...]:

@@ -134,6 +134,50 @@ def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster,
     assert not pod.over
 
 
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        ("/api/v1/pods?fieldSelector=spec.nodeName%3Dgpu", None),
+        ("/api/v1/pods", "gpu"),
+        ("/api/v1/pods?fieldSelector=spec.nodeName%3Dother", "gpu"),
+        ("/api/v1/pods?fieldSelector=spec.nodeName%3Dother", "other"),
+        ("/api/v1/pods?fieldSelector=spec.nodeName%3Dgpu&watch=1&timeoutSeconds=1", "gpu"),
+        ("/api/v1/nodes/gpu", "gpu"),
+    ],
+    ids=["as itself", "all pods", "another node's", "as another node", "watching", "something else"],
+)
+def test_it_reads_the_pods_of_its_own_node_as_that_node_and_nothing_else(
+    client: ApiClient, path: str, user: str | None
+) -> None:
+    headers = JSON | ({"Impersonate-User": f"system:node:{user}"} if user else {})
+    with pytest.raises(NodeApiError) as error:
+        client.call("GET", path, None, headers)
+    assert error.value.status == 403
+
+
+@pytest.mark.usefixtures("client")
+def test_a_token_that_is_bound_to_no_pod_reads_no_pods(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(NodeApiError, match="wants the component allocator-before") as error:
+        NodePods(client_with(cluster, tmp_path, None), "gpu").now()
+    assert error.value.status == 403
+
+
+def test_before_kubernetes_1_36_a_component_lets_it_read_pods(cluster: Cluster, tmp_path: Path) -> None:
+    """Played by a token that may not act as the node, because it is bound to no pod."""
+    folder = ROOT / "manifests" / "components" / "allocator-before-1.36"
+    cluster.kubectl("apply", "-f", str(folder / "pods.yaml"))
+    pods = NodePods(client_with(cluster, tmp_path, None), "gpu")
+
+    def may_read() -> bool:
+        try:
+            return len(pods.now()) > 0
+        except NodeApiError:
+            return False
+
+    cluster.wait_for("the right to list pods", may_read)
+    cluster.kubectl("delete", "-f", str(folder / "pods.yaml"))
+
+
 def test_the_component_goes_with_an_overlay_and_the_server_takes_it(cluster: Cluster, tmp_path: Path) -> None:
     def below(path: str) -> str:
         return os.path.relpath(ROOT / "manifests" / path, tmp_path.resolve())
