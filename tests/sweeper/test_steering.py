@@ -1,5 +1,6 @@
 """Pods that were gated without the webhook: their model is added, their class is missed, and it is said."""
 
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -156,6 +157,47 @@ def test_a_pass_gives_labels_to_so_many_pods_at_most() -> None:
 def test_a_class_that_is_missing_is_told_once_a_gang(found: Pod, is_missed: bool) -> None:
     warnings = steer(gather_all(found), view(), POLICY).orders.warnings
     assert [each.reason for each in warnings] == ["PriorityNotSet"] * is_missed
+
+
+FOR_ALL = replace(
+    POLICY,
+    namespaces={
+        "own": NamespaceRules(),
+        "*": NamespaceRules(default_gpu_model="H100", default_tier="high"),
+    },
+)
+OTHER_GATE = [{"name": f"{keys.GATE_PREFIX}of-its-author"}]
+
+
+@pytest.mark.parametrize(
+    ("found", "reasons"),
+    [
+        (pod(), ["PriorityNotSet", "ModelNotSet"]),
+        (pod(priorityClassName="house", nodeSelector={MODEL_LABEL: "A100"}), []),
+        (pod(annotations=wish("Max 1550"), resource=keys.XE, nodeSelector=MAX_LABELS), ["PriorityNotSet"]),
+        (pod(resource="amd.com/gpu"), ["PriorityNotSet"]),
+        (pod(namespace="own"), []),
+        (pod(schedulingGates=OTHER_GATE), []),
+        (pod(annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO}), []),
+    ],
+    ids=[
+        "lost",
+        "chosen",
+        "a wish",
+        "another resource",
+        "rules of its own",
+        "a gate of its own",
+        "opted out",
+    ],
+)
+def test_defaults_of_all_namespaces_are_told_where_they_were_lost_and_never_given(
+    found: Pod, reasons: list[str]
+) -> None:
+    """A namespace that has not opted in has none: who gated the pod is not known."""
+    steering = steer(gather_all(found), view(), FOR_ALL)
+    assert [each.reason for each in steering.orders.warnings] == reasons
+    assert all("where namespaces have opted in" in each.note for each in steering.orders.warnings)
+    assert steering.orders.steers == ()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 The gate may have come from the API server itself, or from the pod's author. A gated pod may be given further
 nodeSelector labels, so those of its GPU model are added before it is placed. A PriorityClass may not be added
-to any pod: that is told. So is it told where members of a gang went by all of it.
+to any pod: that is told. So is it told where members of a gang went by all of it, and which defaults of all
+namespaces that have opted in were not given: whether a namespace has, is not known here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,9 @@ from webhook.text import quote, sentence_list
 
 MOST: Final = 500
 """Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
+
+
+_OF_ANY: Final = ", the default where namespaces have opted in"
 
 
 class UnmetError(Exception):
@@ -58,6 +62,7 @@ def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
                     )
                 held.add(gang.key)
         warnings += _of_class(gang, policy)
+        warnings += _of_default_model(gang, policy)
         warnings += _of_members(gang, view, policy)
     orders = Orders(steers=tuple(steers[:MOST]), warnings=tuple(warnings), verdicts=tuple(verdicts))
     return Steering(orders, frozenset(held))
@@ -69,13 +74,18 @@ def missing_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
     A namespace's default is followed where the policy names the namespace: of the others it is not known here
     whether they have opted in. It yields to what the pod asks for, as at admission.
     """
+    rules = policy.namespaces.get(pod.metadata.namespace)
+    return _missing_labels(pod, policy, rules.default_gpu_model if rules is not None else "")
+
+
+def _missing_labels(pod: Pod, policy: Policy, default: str) -> Mapping[str, str]:
+    """The same. default: the model of pods that name none, "" for none."""
     if _opted_out(pod):
         return {}
     wish = pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
-    rules = policy.namespaces.get(pod.metadata.namespace)
-    if wish is None and (rules is None or not rules.default_gpu_model):
+    if wish is None and not default:
         return {}
-    model = policy.gpu_model(wish if wish is not None else rules.default_gpu_model if rules else "")
+    model = policy.gpu_model(wish if wish is not None else default)
     asked = [name for name in _asked(pod) if policy.is_gpu_resource(name)]
     if model is None:
         known = sentence_list([each.name for each in policy.gpu_models])
@@ -101,20 +111,46 @@ def _of_class(gang: PodGang, policy: Policy) -> Iterator[Warn]:
     for pod in gang.gated:
         if _opted_out(pod) or pod.metadata.uid in gang.companions:
             continue
-        wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
-        rules = policy.namespaces.get(pod.metadata.namespace)
+        wish, namespace = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION), pod.metadata.namespace
+        is_any = wish is None and _is_under_any(pod, policy)
+        rules = policy.rules(namespace) if is_any else policy.namespaces.get(namespace)
         tier = policy.tier(wish if wish is not None else rules.default_tier if rules else "")
         its_class = pod.spec.priority_class_name or ""
         if tier is None or its_class == tier.priority_class_name or (its_class and wish is None):
             continue
         its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
+        what = f"tier {tier.name}" + (f"{_OF_ANY}," if is_any else "")
         yield Warn(
             pod,
             "PriorityNotSet",
-            f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
+            f"{what} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
             "given later; delete it to have it made anew",
         )
         return
+
+
+def _of_default_model(gang: PodGang, policy: Policy) -> Iterator[Warn]:
+    """One word a gang about the default model of all namespaces, which its pods were not given."""
+    for pod in gang.gated:
+        if pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION) is None and _is_under_any(pod, policy):
+            model = policy.rules(pod.metadata.namespace).default_gpu_model
+            if _missing_labels(pod, policy, model):
+                yield Warn(
+                    pod,
+                    "ModelNotSet",
+                    f"GPU model {model}{_OF_ANY}, was not given: it may go to any; name one by "
+                    f"{keys.GPU_MODEL_ANNOTATION}, or delete it to have it made anew",
+                )
+                return
+
+
+def _is_under_any(pod: Pod, policy: Policy) -> bool:
+    """Whether the policy's entry for all namespaces holds for it, if its own has opted in, as its gate says.
+
+    Its author may have written that gate as well.
+    """
+    gates = {gate.name for gate in pod.spec.scheduling_gates}
+    return pod.metadata.namespace not in policy.namespaces and policy.gate in gates
 
 
 def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
