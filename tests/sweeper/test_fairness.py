@@ -239,3 +239,22 @@ def test_pods_with_cards_go_where_nobody_stands_in_the_way_of_the_turns_if_there
         made["status"] = {"allocatable": {**amounts, "pods": "110"}}
         cluster.nodes[name] = msgspec.convert(made, Node)
     assert places(Placing(cluster, Settings()).one(frozenset(blocked))) == {"a": node}
+
+
+@pytest.mark.parametrize(
+    ("spec", "metadata", "preempted"),
+    [
+        ({}, {}, True),
+        ({"terminationGracePeriodSeconds": 600}, {}, True),
+        ({"terminationGracePeriodSeconds": 601}, {}, False),
+        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}, True),
+        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 99999}, False),
+    ],
+    ids=["as usual", "as long as is waited", "longer", "it ends already", "it ends, but not for a day"],
+)
+def test_nobody_is_sent_where_a_pod_may_take_longer_to_end_than_is_waited_for_it(
+    spec: dict[str, Any], metadata: dict[str, Any], preempted: bool
+) -> None:
+    there = gpu_pod("low", node="n0", priority=1, metadata=metadata, **spec)
+    orders = Placing(Nodes(1, there, gpu_pod("high", priority=9)), Settings()).one()
+    assert [plan.preempts for plan in orders.plans] == [True] * preempted

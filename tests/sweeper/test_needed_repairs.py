@@ -10,9 +10,10 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
+from webhook.sweeper.observe.view import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.evict import evict
-from webhook.sweeper.repair.needed import EMPTYING_SECONDS, UNTRIED, NeededRepairs
+from webhook.sweeper.repair.needed import UNTRIED, NeededRepairs
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -147,11 +148,11 @@ def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     clock = Clock()
     watch = NeededRepairs(SETTINGS, clock)
     pod = released(nominated="n1")
-    for clock.now in (0.0, EMPTYING_SECONDS - 1):
+    for clock.now in (0.0, ENDING_SECONDS - 1):
         assert watch.find([pod], node(), {"n1"}) == []
-    clock.now = EMPTYING_SECONDS + 299
+    clock.now = ENDING_SECONDS + 299
     assert watch.find([pod], node()) == []
-    clock.now = EMPTYING_SECONDS + 599
+    clock.now = ENDING_SECONDS + 599
     assert [lost.cause for lost in watch.find([pod], node())] == ["not-bound"]
 
 
@@ -159,7 +160,7 @@ def test_nobody_waits_without_end_for_pods_that_take_theirs_to_end() -> None:
     clock = Clock()
     watch = NeededRepairs(SETTINGS, clock)
     watch.find([released(nominated="n1")], node(), {"n1"})
-    clock.now = EMPTYING_SECONDS
+    clock.now = ENDING_SECONDS
     (lost,) = watch.find([released(nominated="n1")], node(), {"n1"})
     assert (lost.cause, lost.node) == ("not-bound", "n1")
 

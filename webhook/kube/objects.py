@@ -38,6 +38,7 @@ class Metadata(Struct, frozen=True):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: Labels = {}
     annotations: Labels = {}
     owner_references: list[OwnerReference] = []

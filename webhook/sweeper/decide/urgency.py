@@ -22,9 +22,10 @@ def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Setting
         return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
     lowest = lowest_priority(gang)
     # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
-    # would stay behind, pinned to a node that is full; gangs placed earlier in this pass are at least as
-    # important, but stand there without priority.
-    staying: Set[str] = now.view.lasting | now.view.unbound | now.assumed
+    # would stay behind, pinned to a node that is full; nobody waits for a pod that may take very long to end;
+    # gangs placed earlier in this pass are at least as important, but stand there without priority.
+    view = now.view
+    staying: Set[str] = view.lasting | view.unbound | view.lingering | now.assumed
 
     def may_go(use: Usage) -> bool:
         return use.priority < lowest and use.name not in staying

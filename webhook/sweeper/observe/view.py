@@ -29,6 +29,14 @@ def identity(pod: Pod) -> PodId:
     return pod.metadata.namespace, pod.metadata.uid
 
 
+ENDING_SECONDS: Final = 600.0
+"""For so long a pod may wait for its victims to end; how long they take is what their authors like."""
+
+_CONTROLLERS: Final = frozenset(
+    {("apps/v1", "ReplicaSet"), ("v1", "ReplicationController"), ("apps/v1", "StatefulSet")}
+)
+"""Those that keep pods running, and make another for each that ends."""
+
 PROTECTED: Final = frozenset({"kube-system"})
 """Namespaces whose pods nobody waits for, whatever their priority; those that are ignored are added."""
 
@@ -132,11 +140,13 @@ class View:
     def endless(self) -> frozenset[str]:
         """Names of pods that a controller keeps running, so that no node becomes free by their end."""
         return frozenset(
-            _name(pod)
-            for pod in self.others
-            if _kind_of_owner(pod) in ("ReplicaSet", "ReplicationController", "StatefulSet")
-            and not pod.metadata.deletion_timestamp
+            _name(pod) for pod in self.others if _is_kept_running(pod) and not pod.metadata.deletion_timestamp
         )
+
+    @cached_property
+    def lingering(self) -> frozenset[str]:
+        """Names of pods that may take longer to end, once they are deleted, than anybody waits for that."""
+        return frozenset(_name(pod) for pod in self.others if _ending_seconds(pod) > ENDING_SECONDS)
 
     @cached_property
     def unbound(self) -> frozenset[str]:
@@ -194,9 +204,19 @@ def _belongs_to_its_node(pod: Pod) -> bool:
     return is_node_s and keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
 
 
-def _kind_of_owner(pod: Pod) -> str:
+def _is_kept_running(pod: Pod) -> bool:
+    """Whether a controller keeps it running: one of Kubernetes' own, since of others the kind says nothing.
+
+    A pod whose owner of such a kind is not there is collected.
+    """
     owner = pod.metadata.controller
-    return owner.kind if owner is not None else ""
+    return owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS
+
+
+def _ending_seconds(pod: Pod) -> int:
+    """How long it has to end: by its author, or by who has deleted it already."""
+    own, given = pod.spec.termination_grace_period_seconds, pod.metadata.deletion_grace_period_seconds
+    return (own or 0) if given is None else given
 
 
 def is_ready(node: Node) -> bool:

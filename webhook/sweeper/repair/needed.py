@@ -12,13 +12,10 @@ from typing import Final
 
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.pins import occupied_node, scheduler_of
-from webhook.sweeper.observe.view import is_ready, is_usable
+from webhook.sweeper.observe.view import ENDING_SECONDS, is_ready, is_usable
 from webhook.sweeper.settings import Settings
 
 NODE_GONE_SECONDS: Final = 10.0
-EMPTYING_SECONDS: Final = 600.0
-"""For so long a pod may wait for its victims to end; their grace period is what their author likes."""
-
 UNTRIED: Final = "no-scheduler"
 """The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
 
@@ -85,8 +82,8 @@ class NeededRepairs:
                 return self._after(settings.bind_seconds, pod, name, UNTRIED, reason)
             if pod.status.nominated_node_name and name in emptying:
                 # Its victims take their grace period, which is not counted below, and may be without end.
-                reason = f"what is to make room for it on {name} has not ended in {EMPTYING_SECONDS:.0f} s"
-                return self._after(EMPTYING_SECONDS, pod, name, NOT_BOUND, reason, "emptying")
+                reason = f"what is to make room for it on {name} has not ended in {ENDING_SECONDS:.0f} s"
+                return self._after(ENDING_SECONDS, pod, name, NOT_BOUND, reason, "emptying")
             patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
             reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
             return self._after(patience, pod, name, NOT_BOUND, reason)
