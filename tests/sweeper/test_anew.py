@@ -9,6 +9,8 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.placement import Budget
+from webhook.sweeper.decide import anew, asking
 from webhook.sweeper.decide.anew import unpinned
 from webhook.sweeper.settings import Settings
 
@@ -52,6 +54,35 @@ def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], sprea
     assert not orders.plans, "the rest finds no place beside the part"
     (gang,) = case.gangs()
     assert case.placer.place_anew(gang, gang.released) == spread
+
+
+@pytest.mark.parametrize(("held", "spread"), [("", True), ("n1", False)], ids=["nothing held", "one held"])
+def test_a_gang_does_not_go_anew_where_its_new_pods_would_be_kept_out(held: str, spread: bool) -> None:
+    """Its running pods would have ended for nothing."""
+    case = Placing(subblocks(1, 2), Settings(reserve_share=1.0, patience_seconds=0, reserve_seconds=1e9))
+    case.cluster.pods.append(gpu_pod("older", gpus=3, priority=9))
+    case.one()
+    older, gang = case.gangs()
+    assert older.key.name == "older"
+    case.placer.reservations.take(older.key, [held] if held else [], case.view())
+    assert bool(case.placer.place_anew(gang, gang.released)) is spread
+
+
+def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    real = asking.ask
+
+    def ask(asked: Any, snapshot: Any, options: Any, budget: Budget | None = None) -> Any:
+        given.append(budget)
+        return real(asked, snapshot, options)
+
+    monkeypatch.setattr(anew, "ask", ask)
+    case = Placing(subblocks(1, 2), Settings(patience_seconds=0))
+    case.one()
+    (gang,) = case.gangs()
+    case.placer.place_anew(gang, gang.released)
+    (budget,) = given
+    assert budget.left == 4 * Settings().options.bound
 
 
 TERMS: list[list[dict[str, Any]]] = [

@@ -1,8 +1,10 @@
 """When a gang that does not fit holds nodes for itself, which, and for how long."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
@@ -50,9 +52,10 @@ def with_gpu(pod: Pod, **spec: Any) -> Pod:
     return decode({**body, "spec": {**body["spec"], "containers": [container], **spec}})
 
 
-def standing(name: str, node: str, kind: str = "Job") -> Pod:
+def standing(name: str, node: str, kind: str = "batch/v1 Job") -> Pod:
     """A bound pod of one GPU, made by a controller of some kind."""
-    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
+    version, _, kind = kind.rpartition(" ")
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": True}
     pod = decode(pod_json(name, metadata={"ownerReferences": [owner]}))
     return with_gpu(pod, nodeName=node, schedulingGates=[])
 
@@ -82,9 +85,15 @@ def test_a_gang_that_has_waited_holds_the_nodes_that_become_free_for_it() -> Non
     assert Case(standing("busy", "n2")).held() == {"n1", "n2"}
 
 
-def test_nothing_is_held_where_a_pod_in_the_way_is_kept_running_by_its_controller() -> None:
-    # n1 would stand empty for as long as the StatefulSet is there.
-    assert Case(standing("busy", "n2", "StatefulSet")).held() == frozenset()
+@pytest.mark.parametrize("kind", ["apps/v1 StatefulSet", "apps/v1 ReplicaSet", "v1 ReplicationController"])
+def test_nothing_is_held_where_a_pod_in_the_way_is_kept_running_by_its_controller(kind: str) -> None:
+    # n1 would stand empty for as long as the controller is there.
+    assert Case(standing("busy", "n2", kind)).held() == frozenset()
+
+
+@pytest.mark.parametrize("kind", ["mine.example/v1 StatefulSet", "v1 ReplicaSet", "apps/v1 DaemonSet"])
+def test_a_made_up_owner_keeps_nobody_from_waiting_for_a_pod_to_end(kind: str) -> None:
+    assert Case(standing("busy", "n2", kind)).held() == {"n1", "n2"}
 
 
 def test_a_reservation_that_does_not_help_is_let_go_for_as_long_as_it_lasted() -> None:
@@ -95,6 +104,30 @@ def test_a_reservation_that_does_not_help_is_let_go_for_as_long_as_it_lasted() -
     assert list(seen.values()) == [True, True, False, False]
     case.clock.now = 2 * HOLD
     assert case.held()
+
+
+def test_other_nodes_are_held_for_what_is_left_of_the_time() -> None:
+    """Else a gang that is made anew again and again would hold nodes for ever."""
+    case = Case(standing("busy", "n2"))
+    reservations, key = case.reservations, case.gang.key
+    reservations.take(key, ["n1"], case.view)
+    case.clock.now = HOLD / 2
+    reservations.take(key, ["n2"], case.view)
+    assert reservations.of(key) == {"n2"}
+    assert reservations.held[key].until == HOLD
+    other = replace(key, name="other")
+    reservations.take(other, ["n1", "n2"], case.view)
+    assert reservations.of(other) == frozenset(), "n1 rests, for as long as it was held"
+
+
+@pytest.mark.parametrize(("ago", "seconds"), [(0, HOLD), (HOLD - 20, 120), (2 * HOLD - 20, 20)])
+def test_what_is_held_for_pods_that_are_made_anew_is_held_till_these_come(ago: float, seconds: float) -> None:
+    case = Case(standing("busy", "n2"))
+    reservations, key = case.reservations, case.gang.key
+    reservations.take(key, ["n1"], case.view)
+    case.clock.now = ago
+    reservations.take(key, ["n1"], case.view)
+    assert reservations.held[key].until - ago == seconds
 
 
 def test_a_gang_that_has_found_its_place_holds_nothing_more() -> None:

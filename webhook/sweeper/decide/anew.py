@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from webhook.kube.affinity import NodeSelectorTerm
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, NoFit, Options, Snapshot
+from webhook.placement import Assignment, Budget, NoFit, Options, Snapshot
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import PodGang
@@ -21,9 +21,11 @@ def place_anew(
     snapshot: Snapshot,
     avoid: frozenset[str],
     options: Options,
+    budget: Budget | None = None,
 ) -> Assignment | None:
-    """Where all of the gang goes once `part` is gone; None if nowhere.
+    """Where all of the gang goes once `part` is gone; None if nowhere, or if that was not found in time.
 
+    budget: for all questions that this takes.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
     names = {f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in (*part, *gang.gated)}
@@ -34,7 +36,7 @@ def place_anew(
     others = [pod for pod in gang.released if pod.metadata.uid not in stay]
     near = None if view.near is None else view.near.without(frozenset(stay))
     asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours, near)
-    answer = ask(asked, emptied, options)
+    answer = ask(asked, emptied, options, budget)
     return None if isinstance(answer, NoFit) else answer
 
 

@@ -135,14 +135,18 @@ class Placer:
         Asked after place(), of which the gang's rest has found no place.
         """
         now = self._last
-        if now is None or any(made.gang.key == gang.key for made in now.plans):
+        if now is None or gang.key not in now.rank or any(made.gang.key == gang.key for made in now.plans):
             return ""
         if all(pod.metadata.uid in now.view.planned for pod in gang.gated):
             return ""  # it has a place, and waits for its turn there
         try:
             first = next(asks(gang, now.view, now.plans, self._settings.topology))
-            avoid = self._avoided.of(gang.key, gang.maker) | first.closed
-            answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, self._settings.options)
+            # Where others hold nodes its new pods could not go, and would have ended for nothing.
+            again, kept = (*gang.gated, *part), self.kept_nodes
+            holding = holders(gang, again, now.view, now.rank, self.reservations, kept, self._replacing)
+            avoid = self._avoided.of(gang.key, gang.maker) | first.closed | held_off(holding)
+            options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
+            answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, options, budget)
         except ValueError:
             return ""
         if answer is None:

@@ -147,13 +147,23 @@ class Reservations:
             self.take(gang.key, sorted(pods, key=lambda name: (pods[name], name)), view)
 
     def take(self, key: GangKey, nodes: Iterable[str], view: View) -> None:
-        """From now on the gang holds these nodes, or the first of them where that is all that may be held."""
-        self._held.pop(key, None)
+        """From now on the gang holds these nodes, or the first of them where that is all that may be held.
+
+        Those that rest it does not hold. What it has held already began its time, which goes on for these:
+        till nobody binds a pod any more that is made anew for them, and no longer than twice its length.
+        """
+        before = self._held.pop(key, None)
         taken = self._taken()
-        free = [name for name in nodes if name not in taken]
-        nodes = free[: max(0, most_nodes(view, self._settings) - len(taken))]
+        closed = taken | self._rest.nodes()
+        free = [name for name in nodes if name not in closed]
+        chosen = frozenset(free[: max(0, most_nodes(view, self._settings) - len(taken))])
         now, seconds = self._clock(), self._settings.reserve_hold_seconds
-        held = Held(frozenset(nodes), now, now + seconds, self._now() + timedelta(seconds=seconds))
+        since, until = now, now + seconds
+        if before is not None:
+            self._rest.begin(before.nodes - chosen, before.since, f"gang {key}")
+            since = before.since
+            until = max(before.until, min(now + self._settings.bind_seconds, since + 2 * seconds))
+        held = Held(chosen, since, until, self._now() + timedelta(seconds=until - now))
         self._held[key] = held
         logger.info("reserves gang=%s nodes=%d", key, len(held.nodes))
 
