@@ -28,6 +28,7 @@ from webhook.placement import (
     check,
     place,
 )
+from webhook.placement.alike import spread
 
 LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
@@ -234,3 +235,24 @@ def test_a_thousand_pods_spread_over_blocks_keep_the_bound_of_steps() -> None:
         assert isinstance(found, Assignment)
         assert check(found, gang, snapshot) == []
         assert budget.spent < 2_000_000
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    snapshot = Snapshot.build(random_nodes(dice, 60, 60), [])
+    for _ in range(6):
+        wish = Spread(dice.choice(("block", "subblock", "host")), dice.randint(3, 9))
+        asked = gang_of(dice.randint(4, 40), spread=wish, required_level=None)
+        at_once = place(asked, snapshot)
+        with monkeypatch.context() as patched:
+            patched.setattr(spread, "FEW", 10**9)
+            patched.setattr(spread, "_roomy", lambda parts, wanted: parts)
+            one_by_one = place(asked, snapshot, Options(bound=10**9))
+        assert type(at_once) is type(one_by_one)
+        if isinstance(at_once, Assignment) and isinstance(one_by_one, Assignment):
+            assert at_once.proven
+            assert at_once.objective == one_by_one.objective
+            assert check(at_once, asked, snapshot) == []

@@ -6,18 +6,23 @@ is least; squares are convex, so pod by pod the emptiest domain takes the next, 
 domain takes what it lacks of that as far as it has room, and some of those that end there take one more.
 Which ones, cost decides.
 
-What a domain takes inside costs what alike.knapsack finds for so many pods, and domains do not meet there. So
-the pods that are free to go here or there (beyond the least of every domain) are shared by sharing.CostPart,
-up the tree. Where the best without a cap keeps it, that is the best with it.
+What a domain takes inside costs what alike.knapsack finds for so many pods, and domains do not meet there.
+Under a cap any number up to it may be asked for, and sharing solves the knapsack for all of them at once,
+from the nodes up: costs add up in all their fields. The pods that are free to go here or there (beyond the
+least of every domain) are shared by sharing.CostPart, up the tree. The fewest domains just below the top come
+first, so of these each that is used holds what the others cannot. Where the best without a cap keeps it, that
+is the best with it.
 
-With n pods, D domains and a cap c the work is c * D small knapsacks and n * c * D additions at most, and
-n * min(D, n) where the domains are single nodes; it is counted in steps. Beyond them the roomiest domains are
-filled, which is not proven.
+With n pods, N nodes, D domains and a cap c the work is c * N additions for the domains (c * c for each domain
+inside), n * c * D for what they share, and n * min(D, n) where they are single nodes; it is counted in steps.
+Beyond them the roomiest domains are filled, which is not proven.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final
 
 from webhook.placement.alike import knapsack
@@ -33,6 +38,9 @@ from webhook.placement.tree import Vertex, domains_at, nodes_of
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods on one node of a domain, beside one for each of its children."""
+
+FEW: Final = 2
+"""Amounts up to which a knapsack for each of them is quicker than one for all."""
 
 COVERING_STEPS: Final = 5000
 """Steps for pods that share several nodes, beside a hundred for each child."""
@@ -96,6 +104,18 @@ def room(question: Question, vertex: Vertex) -> int:
     )
 
 
+def _roomy(parts: Sequence[CostPart], wanted: int) -> list[CostPart]:
+    """Domains of which the fewest are to be used: those that can be among them, for what they hold then."""
+    rooms = sorted((len(part.curve) - 1 for part in parts), reverse=True)
+    sums = list(accumulate(rooms))
+    fewest = bisect_left(sums, wanted)
+    needed = wanted - (sums[fewest - 1] if fewest else 0)
+    roomy = [part for part in parts if len(part.curve) > needed]
+    for part in roomy:
+        part.curve = [part.curve[0], *[part.curve[needed]] * (needed - 1), *part.curve[needed:]]
+    return roomy
+
+
 def _shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]] | None:
     """What each domain takes at least and at most, and by how much the squares grow; None without room."""
     wish, wanted = question.spread, question.counts[0]
@@ -148,7 +168,8 @@ class SpreadSearch:
         self.question = question
         self.vertex = vertex
         self.domains = {id(domain.vertex): domain for domain in domains}
-        self.left = question.counts[0] - sum(domain.least for domain in domains)
+        self.given = sum(domain.least for domain in domains)
+        self.left = question.counts[0] - self.given
         self.budget = budget
 
     def solve(self) -> tuple[int, dict[int, int]]:
@@ -203,18 +224,14 @@ class SpreadSearch:
     def _part(self, vertex: Vertex) -> CostPart:
         if id(vertex) in self.domains:
             return self._one(self.domains[id(vertex)])
-        alike: dict[int, list[CostPart]] = {}
-        parts: list[CostPart] = []
-        for child in vertex.children:
-            if id(child) not in self.domains and child.bottom >= self._lowest:
-                continue  # it may take none
-            part = self._part(child)
-            if len(part.curve) > 1 and part.curve[1] == part.curve[-1]:
-                alike.setdefault(len(part.curve) - 1, []).append(part)
-            else:
-                parts.append(part)
-        parts += [CheapestParts(height, of_height, self.left) for height, of_height in alike.items()]
-        return JoinedParts(parts, vertex.own, self.left, self.budget)
+        found = [
+            self._part(child)
+            for child in vertex.children
+            if id(child) in self.domains or child.bottom < self._lowest  # else it may take none
+        ]
+        if vertex is self.vertex and not self.question.anchored and not self.given:
+            found = _roomy(found, self.left)
+        return self._joined(found, vertex, self.left)
 
     def _one(self, domain: SpreadDomain) -> CostPart:
         vertex, least = domain.vertex, domain.least
@@ -222,9 +239,32 @@ class SpreadSearch:
         if vertex.state is not None and self.question.options.mode is Mode.BEST_FIT:
             self.budget.spend()
             curve = [vertex.own if least else 0, *[vertex.own] * more]
+        elif more > FEW and self.question.options.mode is Mode.BEST_FIT:
+            curve = self._inside(vertex, least + more).curve[least:]
         else:
             curve = [self._cost(domain, least + each) for each in range(more + 1)]
         return DomainPart(id(vertex), curve, least)
+
+    def _inside(self, vertex: Vertex, most: int) -> CostPart:
+        """What it costs to hold 0, 1, ... pods in a domain, which is a domain of the level or below it."""
+        if vertex.state is not None:
+            self.budget.spend()
+            return DomainPart(id(vertex), [0, *[vertex.own] * min(most, vertex.room)], 0)
+        return self._joined(
+            [self._inside(child, most) for child in vertex.children if child.room], vertex, most
+        )
+
+    def _joined(self, found: Sequence[CostPart], vertex: Vertex, most: int) -> CostPart:
+        """The parts of a domain, those of one height together."""
+        alike: dict[int, list[CostPart]] = {}
+        parts: list[CostPart] = []
+        for part in found:
+            if len(part.curve) > 1 and part.curve[1] == part.curve[-1]:
+                alike.setdefault(len(part.curve) - 1, []).append(part)
+            else:
+                parts.append(part)
+        parts += [CheapestParts(height, of_height, most) for height, of_height in alike.items()]
+        return JoinedParts(parts, vertex.own, most, self.budget)
 
     @property
     def _lowest(self) -> int:
