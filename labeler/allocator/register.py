@@ -116,6 +116,7 @@ class Registration:
             return
         if not (self._folder / KUBELET).exists():
             self.problem = f"there is no {self._folder / KUBELET}"
+            self._rival_since = None  # its next book may begin with our own devices of before
             return
         rival = self._rival(now)
         if rival:

@@ -4,11 +4,9 @@ Nothing is remembered that matters: every answer is made from what both say at t
 allocator and the kubelet may be restarted between any two calls. The kubelet waits meanwhile, hence briefly.
 """
 
-import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,6 +22,7 @@ from labeler.allocator.choose import (
 from labeler.allocator.identify import Ambiguous, Nobody, Served, identify, is_planned, oldest_plan
 from labeler.allocator.listing import ListingError
 from labeler.allocator.masks import HIERARCHY
+from labeler.allocator.strangers import Strangers
 from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
@@ -119,11 +118,7 @@ class Resolver:
         self._sleep = sleep
         self._clock = clock
         self._without_plan: dict[str, None] = {}
-        self._asked = threading.Lock()
-        self._in_flight = 0
-        self._listed: frozenset[PodName] = frozenset()
-        self._settled: frozenset[PodName] = frozenset()
-        self._before: frozenset[PodName] = frozenset()
+        self._strangers = Strangers()
 
     def prefer(
         self,
@@ -135,27 +130,24 @@ class Resolver:
         default: Default,
     ) -> tuple[list[str], Grant]:
         """The devices that the container being served should get. Raises Refusal."""
-        with self._flight():
+        with self._strangers.somebody_asks():
             found = self._who(resource, size)
         if found.served is None or found.how == DEFAULT:
             return default(promised(found.pods.values(), found.listing, cards, resource)), _by_default(found)
         pod = found.served.pod
         with events.telling(self._warner, pod):
-            options = [
+            # Whichever of them it is gets the same (see planned_shares), or one is refused and so are all.
+            (container, shares), *_ = [
                 (container, planned_shares(pod, kind, container, resource, cards))
                 for kind, container in found.served.containers
             ]
-            container, shares = options[0]
-            if any(other != shares for _, other in options):
-                names = " or ".join(container.name for container, _ in options)
-                raise Refusal(f"it cannot be told whether {names} is asking for {size} {resource}")
             _check_hierarchies([each for _, each in found.served.containers], shares)
             labels = [cards[share.card].label for share in shares]
             return planned_devices(labels, available, must_include), Grant(found.how, pod, container, shares)
 
     def confirm(self, resource: str, devices: Sequence[str], cards: Cards) -> Grant:
         """What the container gets that the kubelet gives these devices. Raises Refusal if they are wrong."""
-        with self._flight():
+        with self._strangers.somebody_asks():
             found = self._who(resource, len(devices))
         if found.served is None or found.how == DEFAULT:
             return _by_default(found)
@@ -175,46 +167,17 @@ class Resolver:
     def observe(self) -> None:
         """Note which pods are there while nobody asks for devices; to be called every few seconds.
 
-        A pod that is listed twice so is admitted, and not one that asks next, for as long as it stays. That
-        tells apart pods that the API server does not know: static ones that it refused to mirror, and those
-        deleted by force. Where somebody asks all the time, _see_order tells them apart.
+        A pod that is listed twice so is admitted, and not one that asks next, for as long as it stays.
         """
         try:
-            listed = frozenset(self._listing.now())
+            listed = self._listing.now()
         except ListingError:
             return
-        self._see_order(listed)
-        with self._asked:
-            if not self._in_flight:
-                self._settled = (self._settled | self._listed) & listed
-                self._listed = listed
+        self._strangers.saw_in_peace(listed)
 
     def restarted(self) -> None:
-        """Another kubelet may be there, which takes up its pods anew."""
-        with self._asked:
-            self._before = frozenset()
-
-    def _see_order(self, listing: Iterable[PodName]) -> None:
-        """Settle who was there before somebody came: the kubelet lists a pod just before it admits it.
-
-        It admits one after the other (HandlePodAdditions), so that those listed before are admitted by then.
-        """
-        listed = frozenset(listing)
-        with self._asked:
-            if listed - self._before:
-                self._settled |= self._before & listed
-            self._before = listed
-
-    @contextlib.contextmanager
-    def _flight(self) -> Iterator[None]:
-        with self._asked:
-            self._in_flight += 1
-            self._listed = frozenset()  # a list from before this moment may still be on its way
-        try:
-            yield
-        finally:
-            with self._asked:
-                self._in_flight -= 1
+        """Another kubelet may be there."""
+        self._strangers.kubelet_restarted()
 
     def _who(self, resource: str, size: int) -> _Found:
         """Who is served. Raises Refusal when that stays uncertain."""
@@ -224,13 +187,13 @@ class Resolver:
         while True:
             try:
                 listing = self._listing.now()
-                self._see_order(listing)
+                self._strangers.saw(listing)
                 pods = by_name(self._pods.now())  # after the list, so that nobody in it is too new
             except (ListingError, NodeApiError) as error:
                 if self._clock() >= deadline:
                     raise Refusal(f"it cannot be told which pod asks for {resource}: {error}") from error
             else:
-                strangers = {key for key in listing if key in self._settled and key not in pods}
+                strangers = self._strangers.among(listing, pods)
                 asking = {key: held for key, held in listing.items() if key not in strangers}
                 found = identify(resource, size, asking, pods)
                 if isinstance(found, Served):

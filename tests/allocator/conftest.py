@@ -29,6 +29,8 @@ class Kubelet:
         """Resource -> the endpoint that registered last, and its healthy devices."""
         self.get_error = 'pod "-" in namespace "-" not found'
         self.refuses = False
+        self.is_deaf = False
+        """Whether it does not ask for the devices of who registers."""
         self.streams: list[Any] = []
         self._servers: list[grpc.Server] = []
         for name in ("device-plugins", "pod-resources"):
@@ -106,6 +108,8 @@ class Kubelet:
         self.offers[request.resource_name] = (request.endpoint, frozenset())
         channel = grpc.insecure_channel(f"unix:{self.plugins / request.endpoint}")
         self.streams.append(channel)
+        if self.is_deaf:
+            return plugin_wire.Empty()
         threading.Thread(target=self._listen, args=(channel, request), daemon=True).start()
         return plugin_wire.Empty()
 

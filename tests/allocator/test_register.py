@@ -9,8 +9,17 @@ import pytest
 
 from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
+from labeler.allocator.metrics import CONFLICT
 from labeler.allocator.monitoring import MonitoringPlugin
-from labeler.allocator.register import LockedError, Registration, lock, register, remove_leftovers
+from labeler.allocator.register import (
+    LISTEN_SECONDS,
+    RIVAL_SECONDS,
+    LockedError,
+    Registration,
+    lock,
+    register,
+    remove_leftovers,
+)
 from labeler.allocator.serving import serve
 from labeler.allocator.values import LocalCard
 from labeler.allocator.vendors import Places
@@ -59,6 +68,18 @@ def site(kubelet: Kubelet) -> Iterator[Site]:
     made.close()
 
 
+def wait_for_an_answer(resources: PodResources) -> None:
+    """Until the connection to a kubelet that was restarted stands again."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            resources.healthy(MONITORING)
+            return
+        except ListingError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
 def healthy(resource: str, *devices: str) -> wire.AllocatableResourcesResponse:
     listed = [wire.ContainerDevices(resource_name=resource, device_ids=[each]) for each in devices]
     return wire.AllocatableResourcesResponse(devices=listed)
@@ -78,6 +99,23 @@ def test_what_is_registered_is_not_registered_again(kubelet: Kubelet, site: Site
     for _ in range(20):
         site.turn(5)
     assert len(kubelet.registered) == 1
+
+
+def test_while_it_is_registered_the_kubelets_book_is_looked_at_every_few_seconds_alone(
+    kubelet: Kubelet, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.turn()
+    kubelet.wait_for_devices(1)
+    looks: list[float] = []
+
+    def book(_: str) -> frozenset[str]:
+        looks.append(site.now)
+        return frozenset({"all"})
+
+    monkeypatch.setattr(site.resources, "healthy", book)
+    for _ in range(100):
+        site.turn(0.2)
+    assert 3 <= len(looks) <= 5
 
 
 def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site: Site) -> None:
@@ -122,6 +160,22 @@ def test_a_stream_that_breaks_off_is_begun_again_at_the_next_turn(kubelet: Kubel
     assert len(kubelet.registered) == 2
 
 
+def test_a_kubelet_that_has_heard_is_given_time_to_listen(kubelet: Kubelet, site: Site) -> None:
+    """Also one that has listened before: else each look would register once more."""
+    site.turn()
+    kubelet.wait_for_devices(1)
+    kubelet.is_deaf = True
+    kubelet.streams.pop().close()
+    deadline = time.monotonic() + 10
+    while site.plugin.is_listened_to and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for _ in range(5):
+        site.turn()
+    assert len(kubelet.registered) == 2
+    site.turn(LISTEN_SECONDS)
+    assert len(kubelet.registered) == 3
+
+
 def test_a_kubelet_that_is_away_or_refuses_is_asked_again(kubelet: Kubelet, site: Site) -> None:
     kubelet.refuses = True
     site.turn()
@@ -154,6 +208,27 @@ def test_own_devices_of_before_a_restart_are_no_rival_once_the_kubelet_drops_the
     kubelet.allocatable = healthy(MONITORING)
     site.turn()
     kubelet.wait_for_devices(1)
+
+
+@pytest.mark.parametrize("file_stays", [True, False])
+def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_rival_of_old_devices(
+    kubelet: Kubelet, site: Site, file_stays: bool
+) -> None:
+    """How long others' devices stay is counted anew: they may be our own, of before a restart."""
+    CONFLICT.labels(MONITORING).set(0)
+    kubelet.allocatable = healthy(MONITORING, "all")
+    site.turn()
+    kubelet.stop()
+    if file_stays:
+        (kubelet.plugins / "kubelet.sock").touch()
+    site.turn(RIVAL_SECONDS)
+    (kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
+    kubelet.start()
+    wait_for_an_answer(site.resources)
+    site.turn()
+    assert CONFLICT.labels(MONITORING)._value.get() == 0
+    site.turn(RIVAL_SECONDS)
+    assert CONFLICT.labels(MONITORING)._value.get() == 1
 
 
 def test_the_vendors_plugin_is_known_by_its_socket_before_it_is_registered(

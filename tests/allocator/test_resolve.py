@@ -224,6 +224,21 @@ def test_after_a_restart_of_the_kubelet_its_order_is_seen_anew() -> None:
         resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
 
 
+def test_lists_that_are_taken_while_somebody_asks_settle_nothing() -> None:
+    world = World()
+    world.pods = lambda _: (pod("p", "card2"),)
+    world.listing = lambda _: {("ns", "p"): {}, ("kube-system", "static"): {"c": {}}}
+    resolver = world.resolver()
+
+    def look(_: float) -> tuple[LocalPod, ...]:
+        resolver.observe()
+        return (pod("p", "card2"),)
+
+    world.pods = look
+    with pytest.raises(Refusal, match="none of them is guessed"):
+        resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
+
+
 def test_a_list_that_a_question_crossed_settles_nothing() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card2"),)
