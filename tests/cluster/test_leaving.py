@@ -14,7 +14,9 @@ from labeler.contract import keys
 from tests.cluster.test_from_kubectl_to_placed import all_run, create_job
 from tests.support import create_namespace, wait_for_pods
 from webhook.cli.main import main
-from webhook.kube.client import ApiError
+from webhook.kube.client import Api, ApiError
+from webhook.tasks.objects import GROUP_VERSION, KIND
+from webhook.tasks.objects import path as tasks_path
 
 SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=0)
 GPUS = "nvidia.com/gpu"
@@ -67,6 +69,14 @@ def all_objects(cluster: Cluster) -> list[str]:
     return [f"{kind}/{each.get('namespace', '')}/{each['name']}" for kind, each in metadata]
 
 
+def create_task(api: Api, namespace: str, name: str) -> None:
+    """A GPUTask that runs until it is ended."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"gpu-amount": "1", "template": template}
+    body = {"apiVersion": GROUP_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
+    api.request("POST", tasks_path(namespace), body=body)
+
+
 def gates(pods: list[dict[str, Any]]) -> list[str]:
     return [gate["name"] for pod in pods for gate in pod["spec"].get("schedulingGates", [])]
 
@@ -78,7 +88,8 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     cluster, api = installation.cluster, installation.api
     namespace = create_namespace(cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     create_job(api, namespace, "before", 2, {GPUS: 8})
-    wait_for_pods(cluster, namespace, all_run(2), "the first gang to run")
+    create_task(api, namespace, "task")
+    wait_for_pods(cluster, namespace, all_run(3), "the first gang and a task to run")
 
     # upgraded under load
     load = Load(installation, namespace)
@@ -93,7 +104,7 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     finally:
         load.stop()
     assert load.refused == []
-    count = 2 + 2 + 2 * load.created
+    count = 3 + 2 + 2 * load.created
     pods = wait_for_pods(cluster, namespace, all_run(count), "every gang to run")
     planned = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
     assert {pod["metadata"]["uid"] for pod in pods} == {
@@ -118,7 +129,10 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
         cluster.kubectl("delete", kind, name)
     installation.stop()
     assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release", "--yes"]) == 0
-    assert "40 pods released, 0 still wait." in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "40 pods released, 0 still wait." in said.out
+    assert f"Job {namespace}/task has the gate in its template" in said.err
+    cluster.kubectl("delete", "gputasks", "--all", "--all-namespaces", "--cascade=orphan")
     cluster.kubectl("delete", "-k", str(installation.folder), "--ignore-not-found", "--timeout=90s")
 
     def what_is_left() -> list[str]:
