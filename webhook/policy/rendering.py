@@ -7,18 +7,15 @@ stands in the expressions, and the objects are rendered anew whenever the policy
 The language: https://kubernetes.io/docs/reference/using-api/cel/
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
-from string import ascii_letters, digits
+from collections.abc import Mapping
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.policy.patterns import list_of, matches, text_of
 from webhook.policy.values import ANY_NAMESPACE, Policy
 from webhook.workloads.marks import COMPANION_LABELS
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
-_RESOURCE_CHARACTERS: Final = ascii_letters + digits + "-_./"
 _MARKS: Final = ("topogate.io/", "gas-")
 """What annotations begin with that admission reads, if only to warn of what they say."""
 
@@ -73,7 +70,7 @@ def tiers(policy: Policy, values: Mapping[str, int]) -> Object:
     """
     limits = _limits(policy, values)
     others = limits.pop(ANY_NAMESPACE, None)
-    table = "{" + ", ".join(f"{_text(name)}: {value}" for name, value in limits.items()) + "}"
+    table = "{" + ", ".join(f"{text_of(name)}: {value}" for name, value in limits.items()) + "}"
     maximum = f"{table}[?request.namespace]" if limits else "optional.none()"
     if others is not None:
         maximum = f"{maximum}.or(optional.of({others}))" if limits else f"optional.of({others})"
@@ -86,7 +83,7 @@ def tiers(policy: Policy, values: Mapping[str, int]) -> Object:
             conditions.insert(0, _condition("namespace-has-a-maximum", f"request.namespace in {table}"))
         elif exempt:
             conditions.insert(
-                0, _condition("namespace-has-a-maximum", f"!(request.namespace in {_list(exempt)})")
+                0, _condition("namespace-has-a-maximum", f"!(request.namespace in {list_of(exempt)})")
             )
     return {
         "failurePolicy": "Fail",
@@ -125,7 +122,7 @@ def gate_required(policy: Policy) -> Object:
 
 def gate(policy: Policy) -> Object:
     """Adds the gate where `decide` would, in the API server itself; companions are left to the webhook."""
-    value = "Object.spec.schedulingGates{name: " + _text(policy.gate) + "}"
+    value = "Object.spec.schedulingGates{name: " + text_of(policy.gate) + "}"
     return {
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
@@ -181,7 +178,7 @@ _CONTAINERS: Final = "(dyn(object.spec.containers) + dyn(object.spec.?initContai
 
 
 def _served(policy: Policy) -> Object:
-    served = _list(["", *policy.scheduler_names])
+    served = list_of(["", *policy.scheduler_names])
     return _condition("not-of-another-scheduler", f"object.spec.?schedulerName.orValue('') in {served}")
 
 
@@ -190,62 +187,28 @@ def _asks(policy: Policy, *more: str) -> str:
 
     The API server has copied limits to requests before this is asked.
     """
-    is_gpu = " || ".join([*_matches("k", policy.gpu_resources), *more])
+    is_gpu = " || ".join([*matches("k", policy.gpu_resources), *more])
     requests = "c.?resources.?requests.orValue({})"
     return f"{_CONTAINERS}.exists(c, {requests}.exists(k, ({is_gpu}) && string({requests}[k]) != '0'))"
 
 
 def _may_be_ours(policy: Policy) -> str:
-    marks = " || ".join(f"a.startsWith({_text(mark)})" for mark in _MARKS)
-    intel = f"k.startsWith({_text(keys.INTEL_PREFIX)})"
+    marks = " || ".join(f"a.startsWith({text_of(mark)})" for mark in _MARKS)
+    intel = f"k.startsWith({text_of(keys.INTEL_PREFIX)})"
     asks = _asks(policy, intel)
-    beside = f"{_list(COMPANION_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
+    beside = f"{list_of(COMPANION_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
     marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {marks})"
     return f"{asks} || {_gated(policy)} || {marked} || {beside}"
 
 
 def _gated(policy: Policy) -> str:
-    prefix = _text(policy.gate_prefix)
+    prefix = text_of(policy.gate_prefix)
     return f"object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith({prefix}))"
 
 
 def _wishes() -> str:
-    wishes = _list(sorted(keys.WISH_ANNOTATIONS))
+    wishes = list_of(sorted(keys.WISH_ANNOTATIONS))
     return f"{wishes}.exists(key, key in object.metadata.?annotations.orValue({{}}))"
-
-
-def _matches(variable: str, patterns: Iterable[str]) -> list[str]:
-    """Conditions, one of which holds if a resource name matches one of these shell patterns."""
-    names, found = [], []
-    for pattern in patterns:
-        if not any(char in pattern for char in "*?["):
-            names.append(pattern)
-        elif pattern.endswith("*") and not any(char in pattern[:-1] for char in "*?["):
-            found.append(f"{variable}.startsWith({_text(pattern[:-1])})")
-        else:
-            found.append(f"{variable}.matches(r'{expression_of(pattern)}')")
-    return ([f"{variable} in {_list(names)}"] if names else []) + found
-
-
-def expression_of(pattern: str) -> str:
-    """A shell pattern over resource names as a regular expression of RE2 (and of Python)."""
-    made, index = "^", 0
-    while index < len(pattern):
-        char = pattern[index]
-        close = pattern.find("]", index + 3 if pattern[index + 1 : index + 2] == "!" else index + 2)
-        if char == "*":
-            made += ".*"
-        elif char == "?":
-            made += "."
-        elif char == "[" and close != -1:
-            # Spelt out: the two languages do not agree on what may stand in a class.
-            chars = [each for each in _RESOURCE_CHARACTERS if fnmatchcase(each, pattern[index : close + 1])]
-            made += "[" + "".join(map(re.escape, chars)) + "]" if chars else r"[^\s\S]"
-            index = close
-        else:
-            made += re.escape(char)
-        index += 1
-    return made + "$"
 
 
 # --- pieces --------------------------------------------------------------------------------------------
@@ -294,12 +257,3 @@ def _bound(name: str, spec: Object, kind: str = "ValidatingAdmissionPolicy") -> 
             "spec": {"policyName": name, **actions},
         },
     ]
-
-
-def _text(value: str) -> str:
-    """A text in CEL. The policy's names have neither quotes nor backslashes."""
-    return f"'{value}'"
-
-
-def _list(values: Iterable[str]) -> str:
-    return "[" + ", ".join(map(_text, values)) + "]"
