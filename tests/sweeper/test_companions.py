@@ -25,6 +25,16 @@ TOLERATION = {"key": GPU, "operator": "Exists"}
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
 
 
+def some_devices() -> bool:
+    """What an owner says whose pods ask for some."""
+    return True
+
+
+def no_devices() -> bool:
+    """What an owner says none of whose pods asks for any."""
+    return False
+
+
 def node(name: str, place: str, gpus: int = 0, cpu: str = "64", **spec: Any) -> Node:
     """place: "block/subblock/host", "" for a node without topology labels."""
     labels = dict(zip(keys.PRERELEASE_TOPOLOGY, place.split("/"), strict=True)) if place else {}
@@ -68,7 +78,7 @@ def placing(nodes: list[Node], *pods: Pod, says: OwnerSays | None = None) -> Pla
     cluster = Nodes(0, *pods)
     cluster.nodes = {each.metadata.name: each for each in nodes}
     made = Placing(cluster, SETTINGS)
-    told = says or OwnerSays(len(pods), devices=True)
+    told = says or OwnerSays(len(pods), devices=some_devices)
     made.says = lambda _: told
     return made
 
@@ -141,7 +151,7 @@ def test_nobody_goes_where_the_workers_have_no_room() -> None:
 def test_a_launcher_made_anew_goes_beside_the_workers_that_run() -> None:
     near = [node("c0", "b0/s0/c"), node("c1", "b1/s1/c")]
     running = [pod("worker-0", {GPU: "8"}, on="g10"), pod("worker-1", {GPU: "8"}, on="g11")]
-    made = placing([*GPUS, *near], *running, launcher(), says=OwnerSays(99, devices=True))
+    made = placing([*GPUS, *near], *running, launcher(), says=OwnerSays(99, devices=some_devices))
     assert places(made.one()) == {"launcher": "c1"}, "and waits for nobody, though its size is not there"
 
 
@@ -192,7 +202,7 @@ def test_explain_says_of_a_launcher_what_it_waits_for_and_of_its_gang_why_that_w
 
 
 def test_explain_says_of_a_gang_without_gpus_that_it_is_let_go() -> None:
-    lines = explained(placing([node("c", "")], launcher(), says=OwnerSays(1, devices=False)), "launcher")
+    lines = explained(placing([node("c", "")], launcher(), says=OwnerSays(1, devices=no_devices)), "launcher")
     assert any("released at once" in line for line in lines)
     assert not any(line.startswith("Now:") for line in lines)
 
@@ -206,7 +216,10 @@ def free(orders: Orders) -> bool:
 
 def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
     made = placing(
-        [node("c", "b0/s0/c")], launcher(), pod("worker-0", {"cpu": "1"}), says=OwnerSays(8, devices=False)
+        [node("c", "b0/s0/c")],
+        launcher(),
+        pod("worker-0", {"cpu": "1"}),
+        says=OwnerSays(8, devices=no_devices),
     )
     orders = made.one()
     assert free(orders)
@@ -221,7 +234,7 @@ def test_one_whose_owner_does_not_tell_is_let_go_when_it_is_quiet() -> None:
 
 
 def test_one_whose_workers_are_to_come_waits_for_them() -> None:
-    made = placing([*GPUS, node("near", "b0/s0/c")], launcher(), says=OwnerSays(3, devices=True))
+    made = placing([*GPUS, node("near", "b0/s0/c")], launcher(), says=OwnerSays(3, devices=some_devices))
     assert not made.one().plans
     made.cluster.pods += workers(2)
     assert places(made.one())["launcher"] == "near"
@@ -234,7 +247,7 @@ def test_one_whose_workers_are_to_come_waits_for_them() -> None:
 )
 def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(gate: str, wish: dict[str, str]) -> None:
     only = launcher(schedulingGates=[{"name": gate}], wish=wish)
-    made = placing([node("c", "b0/s0/c")], only, says=OwnerSays(1, devices=False))
+    made = placing([node("c", "b0/s0/c")], only, says=OwnerSays(1, devices=no_devices))
     assert places(made.one()) == {"launcher": "c"}
 
 
@@ -261,7 +274,7 @@ def test_a_leader_on_cpus_that_its_workers_wait_for_goes_where_they_are_planned(
     owner = msgspec.convert(body, LWS.struct)
     labels = {"leaderworkerset.sigs.k8s.io/name": "train", "leaderworkerset.sigs.k8s.io/worker-index": "0"}
     leader = decode(pod_json("train-0", metadata={"labels": labels}))
-    says = OwnerSays(LWS.size(owner), True, LWS.shape(owner), devices=LWS.devices(owner))
+    says = OwnerSays(LWS.size(owner), True, LWS.shape(owner), devices=lambda: LWS.devices(owner))
     made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, says=says)
     (plan,) = made.one().plans
     assert places(made.one()) == {"train-0": "c1"}

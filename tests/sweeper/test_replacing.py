@@ -62,9 +62,9 @@ def test_as_many_as_were_lost_of_a_kind_and_no_more() -> None:
 def test_a_process_that_has_not_seen_the_lost_pods_goes_by_those_that_are_left() -> None:
     for left, goes in ((1, True), (7, False)):
         case = case_of(member("a", 1, "n0"), member("b", left, "n1"), member("c", left, "n2"))
-        held = case.placer.reservations
+        held = case.placer.reservations.held
         case.placer = Placer(case.placer._settings, case.avoided, case.clock)
-        case.placer.reservations = case.placer._drafts._reservations = held
+        case.placer.reservations._held.update(held)
         assert bool(after_loss(case, {"a"}, member("d", 1))) is goes
 
 

@@ -12,12 +12,9 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.domains import domains_of
 from webhook.sweeper.decide.exclusive import closed_to_companions
-from webhook.sweeper.decide.holders import held_off, holders
-from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.replacing import Replacing
-from webhook.sweeper.decide.reservations import Reservations
 from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
@@ -31,17 +28,13 @@ class Drafts:
         self,
         settings: Settings,
         avoided: Avoided,
-        reservations: Reservations,
-        kept_nodes: KeptNodes,
-        replacing: Replacing,
+        holders: Holders,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """now_ns: the time of day, for gas-ts."""
         self._settings = settings
         self._avoided = avoided
-        self._reservations = reservations
-        self._kept_nodes = kept_nodes
-        self._replacing = replacing
+        self._holders = holders
         self._now_ns = now_ns
         self._timestamps = Timestamps()
 
@@ -97,9 +90,7 @@ class Drafts:
         if not companions:
             return Beside()
         view, options = now.view, self._settings.options
-        holding = holders(
-            gang, companions, view, now.rank, self._reservations, self._kept_nodes, self._replacing
-        )
+        holding = self._holders.before(gang, companions, view, now.rank)
         avoid = self._avoided.of(gang.key, gang.maker) | held_off(holding)
         avoid |= closed_to_companions(gang, others, view, now.plans)
         snapshot = now.snapshot.assume(answer, asked.gang)

@@ -21,7 +21,7 @@ from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.drafts import Drafts
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
-from webhook.sweeper.decide.holders import held_off, holders
+from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
 from webhook.sweeper.decide.question import GangQuestion, question
@@ -70,7 +70,8 @@ class Placer:
         self.reservations = Reservations(settings, clock, rest=rest)
         self.kept_nodes = KeptNodes(settings, clock, rest=rest)
         self._replacing = Replacing()
-        self._drafts = Drafts(settings, avoided, self.reservations, self.kept_nodes, self._replacing, now_ns)
+        self._holders = Holders(self.reservations, self.kept_nodes, self._replacing)
+        self._drafts = Drafts(settings, avoided, self._holders, now_ns)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None
         self._last: Round | None = None
@@ -142,8 +143,7 @@ class Placer:
         try:
             first = next(asks(gang, now.view, now.plans, self._settings.topology))
             # Where others hold nodes its new pods could not go, and would have ended for nothing.
-            again, kept = (*gang.gated, *part), self.kept_nodes
-            holding = holders(gang, again, now.view, now.rank, self.reservations, kept, self._replacing)
+            holding = self._holders.before(gang, (*gang.gated, *part), now.view, now.rank)
             avoid = self._avoided.of(gang.key, gang.maker) | first.closed | held_off(holding)
             options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
             answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, options, budget)
@@ -201,20 +201,13 @@ class Placer:
             now.waits(gang, OWN_ERROR, Cause.DEFECT)
         else:
             if placed is not None:
-                now.plans.append(placed)
-                for asked, answer in placed.steps:
-                    now.snapshot = now.snapshot.assume(answer, asked.gang)
-                now.assumed |= placed.pods.keys()
-                if now.view.near is not None:
-                    for entry in placed.entries:
-                        now.view.near.add(placed.pods[entry.uid], entry.node)
+                now.goes_on_from(placed)
 
     def _find(
         self, gang: PodGang, waiting: Sequence[Pod], companions: Sequence[Pod], now: Round
     ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
-        kept, replacing = self.kept_nodes, self._replacing
-        holding = holders(gang, waiting, now.view, now.rank, self.reservations, kept, replacing)
+        holding = self._holders.before(gang, waiting, now.view, now.rank)
         refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding)
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)

@@ -99,6 +99,16 @@ class Round:
         """The cluster in this pass."""
         return self.ground.view
 
+    def goes_on_from(self, plan: NewPlan) -> None:
+        """What comes after it is placed on what this plan leaves."""
+        self.plans.append(plan)
+        for asked, answer in plan.steps:
+            self.snapshot = self.snapshot.assume(answer, asked.gang)
+        self.assumed |= plan.pods.keys()
+        if self.view.near is not None:
+            for entry in plan.entries:
+                self.view.near.add(plan.pods[entry.uid], entry.node)
+
     def later(self, seconds: float) -> None:
         """Something is due then, whatever is heard."""
         self.due_seconds = min(self.due_seconds, seconds)

@@ -203,7 +203,7 @@ def owner_says(
         owners.shape(*named),
         owners.minimum(*named),
         lambda: complaints().hindrance(key),
-        devices=owners.devices(*named),
+        devices=lambda: owners.devices(*named),
     )
 
 

@@ -16,21 +16,18 @@ from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.sweeper.observe.membership import maker_of
 from webhook.sweeper.observe.parts import GangPart, parts_of
+from webhook.sweeper.observe.sizes import common_value, minimum_of, size_of
 from webhook.sweeper.observe.topology_wishes import spread_of
 from webhook.text import printable
-from webhook.workloads import marks
-from webhook.workloads.ranks import COUNT, ranks_by_uid
+from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, awaited, pod_count
-
-_QUOTED: Final = 40
-"""Characters of an author's text that a sentence repeats."""
 
 _SPREAD_PARTS: Final = (
     f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
 )
 
 _PROBLEMS: Final = 5
-"""Problems of one gang, and values that contradict each other, that are told."""
+"""Problems of one gang that are told."""
 
 _MOST_LATER: Final = 20_000
 """Pods yet to be made that are planned in a pass, of all gangs together."""
@@ -42,8 +39,8 @@ class OwnerSays:
 
     is_cut: its shape is left out, as it has too many pods to be planned before they are made.
     hindered: tells when it said last that it cannot make a pod, and why; "" where it has not. Asked of
-    gangs that lack pods alone. devices: whether any pod of the gang asks for an extended resource, None where
-    it does not tell.
+    gangs that lack pods alone. devices: tells whether any pod of the gang asks for an extended resource, None
+    where it does not say so. Asked of gangs alone none of whose pods there does.
     """
 
     size: int | None = None
@@ -52,7 +49,7 @@ class OwnerSays:
     minimum: int | None = None
     hindered: Callable[[], tuple[str, str]] = lambda: ("", "")
     is_cut: bool = False
-    devices: bool | None = None
+    devices: Callable[[], bool | None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -198,8 +195,8 @@ def _gang(
     def order(pod: Pod) -> tuple[int, str, str]:
         return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
 
-    size = _size(key, pods, owner, problems)
-    minimum = _minimum(pods, size, owner, problems)
+    size = size_of(key, pods, owner.size, problems)
+    minimum = minimum_of(pods, size, owner.minimum, problems)
     enough = size if minimum is None else minimum
     hindrance = ""
     if enough is not None and len(pods) < enough and not missing.stage_is_whole:
@@ -226,7 +223,7 @@ def _gang(
         minimum=minimum,
         hindrance=hindrance,
         companions=beside,
-        alone=len(beside) == len(pods) and not later and owner.devices is False,
+        alone=len(beside) == len(pods) and not later and owner.devices() is False,
     )
 
 
@@ -235,36 +232,6 @@ def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:
     at, said = owner.hindered()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     return said if at and at >= newest[: len(at)] else ""
-
-
-def _size(
-    key: GangKey,
-    pods: list[Pod],
-    owner: OwnerSays,
-    problems: list[str],
-) -> int | None:
-    for annotation in marks.GANG_SIZE_KEYS:
-        value = _common(pods, annotation, problems)
-        if value is None:
-            continue
-        if COUNT.fullmatch(value) and int(value) > 0:
-            return int(value)
-        problems.append(f"{annotation}: {value[:_QUOTED]!r} is no positive integer, so it is not believed")
-    if key.kind == "Pod":
-        return 1
-    return owner.size
-
-
-def _minimum(pods: list[Pod], size: int | None, owner: OwnerSays, problems: list[str]) -> int | None:
-    """No more than the size: a minimum above it would never be reached."""
-    value = _common(pods, keys.GANG_MIN_SIZE_ANNOTATION, problems)
-    least = owner.minimum
-    if value is not None and COUNT.fullmatch(value) and int(value) > 0:
-        least = int(value)
-    elif value is not None:
-        said = f"{value[:_QUOTED]!r} is no positive integer, so it is not believed"
-        problems.append(f"{keys.GANG_MIN_SIZE_ANNOTATION}: {said}")
-    return least if least is None or size is None else min(least, size)
 
 
 def _parts(
@@ -284,20 +251,9 @@ def _parts(
 def _spread(pods: list[Pod], problems: list[str]) -> tuple[Spread | None, str]:
     """The wish to be spread, and what is wrong with it."""
     try:
-        return spread_of(_common(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems)), ""
+        return spread_of(common_value(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems)), ""
     except PlacementError as error:
         return None, str(error)
-
-
-def _common(pods: list[Pod], annotation: str, problems: list[str]) -> str | None:
-    values = sorted(
-        {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
-    )
-    if len(values) > 1:
-        said = ", ".join(value[:_QUOTED] for value in values[:_PROBLEMS])
-        more = f" and {len(values) - _PROBLEMS} more" if len(values) > _PROBLEMS else ""
-        problems.append(f"the pods say {annotation}: {said}{more}; the first one counts")
-    return values[0] if values else None
 
 
 def _too_long(pod: Pod) -> str:
