@@ -26,21 +26,13 @@ from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
+from hack.soaks import runs
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
 from hack.soaks.passes import long_steps
 from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
-from hack.soaks.runs import (
-    add_options,
-    fresh_cluster,
-    keep_logs,
-    make_namespace,
-    seed_of,
-    start_replicas,
-    verdict,
-)  # fmt: skip
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
 from labeler.contract import keys
@@ -137,7 +129,7 @@ class Soak:
         nodes.register(self.api, self.grid.values())
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
-            make_namespace(self.cluster, name, labels)
+            runs.make_namespace(self.cluster, name, labels)
         admit(self.api, HOSTILE)
         for reader in self.readers:
             reader.start()
@@ -232,7 +224,7 @@ def start_sweepers(installation: Installation, settings: dict[str, Any], count: 
     """Sweepers with settings of their own, under the identity of the installed one; the caller stops them."""
     file = installation.cluster.folder / "soak.yaml"
     file.write_text(yaml.safe_dump(settings))
-    return start_replicas(installation, "sweeper", count, "--config", str(file))
+    return runs.start_replicas(installation, "sweeper", count, "--config", str(file))
 
 
 def _why(pod: dict[str, Any], api: Api) -> str:
@@ -247,23 +239,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/soak; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
-    add_options(parser, "sweepers")
+    runs.add_options(parser, "sweepers")
     options = parser.parse_args(argv)
-    seed = seed_of(options)
+    seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.minutes:g} minutes.")
-    with fresh_cluster() as cluster:
+    with runs.fresh_cluster() as cluster:
         soak = Soak(cluster, Plan(options.minutes * 60, seed))
         try:
             faults = soak.run()
         finally:
-            keep_logs(options.logs, soak.sweepers)
+            runs.keep_logs(options.logs, soak.sweepers)
     ledger = soak.ledger
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
     say(soak.held.summary)
     say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
-    return verdict(faults, seed)
+    return runs.verdict(faults, seed)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,8 @@ from hack.local.build import say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import SYSTEM, Installation, system_node
 from hack.local.kubelet import Program
+from hack.soaks import runs
 from hack.soaks.overlaps import watched
-from hack.soaks.runs import (
-    add_options,
-    fresh_cluster,
-    keep_logs,
-    make_namespace,
-    seed_of,
-    start_replicas,
-    verdict,
-)  # fmt: skip
 from hack.soaks.users import Users
 from labeler.contract import keys
 from webhook.kube.client import ApiError
@@ -86,10 +78,10 @@ class TaskSoak:
         installation.start(("certs", "webhook"))
         self.programs["webhook"] = installation.programs["webhook"]
         for component in ("sweeper", "tasks"):
-            for number, program in enumerate(start_replicas(installation, component, 2), start=1):
+            for number, program in enumerate(runs.start_replicas(installation, component, 2), start=1):
                 self.programs[f"{component} {number}"] = program
         nodes.register(self.api, nodes.grid(SHAPE))
-        make_namespace(self.cluster, NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        runs.make_namespace(self.cluster, NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
 
     # --- the middle -----------------------------------------------------------------------------
 
@@ -151,19 +143,19 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/soak-tasks; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak-tasks", description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", type=int, default=500)
-    add_options(parser, "programs")
+    runs.add_options(parser, "programs")
     options = parser.parse_args(argv)
-    seed = seed_of(options)
+    seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.tasks} tasks.")
     began = time.monotonic()
-    with fresh_cluster() as cluster:
+    with runs.fresh_cluster() as cluster:
         soak = TaskSoak(cluster, TaskPlan(options.tasks, seed))
         try:
             faults = soak.run()
         finally:
-            keep_logs(options.logs, soak.programs.values())
+            runs.keep_logs(options.logs, soak.programs.values())
     say(f"Done in {time.monotonic() - began:.0f} s: {dict(sorted(soak.done.items()))}")
-    return verdict(faults, seed)
+    return runs.verdict(faults, seed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,326 @@
+"""What judges a soak names what is wrong, and nothing else: it can fail."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hack.soaks.crowd import OURS
+from hack.soaks.domains import OVER, Domains
+from hack.soaks.held import Holdings
+from hack.soaks.ledger import GPUS, Ledger
+from hack.soaks.losses import SWEEPER, Losses
+from hack.soaks.passes import over
+from labeler.contract import keys
+from webhook.kube.objects import Metadata
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
+from webhook.sweeper.metrics import Metrics
+from webhook.workloads import marks
+
+
+@pytest.mark.parametrize(
+    ("pods", "faults"),
+    [
+        ([("a", "a", 0), ("a2", "a", 0), ("b", "b", 1)], 0),
+        ([("a", "a", 0), ("b", "b", 0)], 1),
+        ([("a", "a", 0), ("a2", "a", 1)], 1),
+        ([("a", "a", 0), ("a", "a", None), ("b", "b", 0)], 0),
+    ],
+    ids=["one each", "shared", "apart", "one after the other"],
+)
+def test_domains_that_exclusive_jobs_share_are_named(
+    pods: list[tuple[str, str, int | None]], faults: int
+) -> None:
+    domains = Domains()
+    for name, job, block in pods:
+        domains.pod(exclusive(name, job), "" if block is None else f"node-b{block}-s0-h00")
+    assert len(domains.faults) == faults
+
+
+def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
+    """A pod of an exclusive Job."""
+    metadata = {
+        "name": name,
+        "namespace": OURS,
+        "uid": name,
+        "resourceVersion": "9",
+        "annotations": {marks.JOBSET_EXCLUSIVE: OVER},
+        "labels": {marks.JOB_NAME_LABEL: job},
+    }
+    return {"metadata": metadata, "spec": {"containers": []}, **fields}
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_ended_while_nobody_watched_stands_in_nobody_s_way(ended: bool) -> None:
+    """A list tells of pods by name: of what has come before it tells of what has ended."""
+    ledger = Ledger(frozenset({OURS}))
+    there = {"containers": [], "nodeName": "node-b0-s0-h00"}
+    ledger.pod("ADDED", exclusive("z", "old", spec=there))
+    old = exclusive("z", "old", spec=there, status={"phase": "Succeeded" if ended else "Running"})
+    listed = [exclusive("a", "new", spec=there), old]
+    ledger.keep_only(listed)
+    for each in listed:
+        ledger.pod("ADDED", each, in_order=False)
+    assert len(ledger.domains.faults) == (not ended)
+
+
+def pod(name: str, node: str, version: int, limits: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A released and bound pod, pinned to its node."""
+    term = {
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": [metadata.pop("pin", node)]}]
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": OURS,
+            "uid": name,
+            "resourceVersion": str(version),
+            "annotations": metadata,
+        },
+        "spec": {
+            "nodeName": node,
+            "affinity": {"nodeAffinity": required},
+            "containers": [{"resources": {"limits": limits}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def plan(version: int, **nodes: str) -> dict[str, Any]:
+    """A Placement: pod -> node."""
+    pods = [{"name": name, "uid": name, "node": node} for name, node in nodes.items()]
+    return {"metadata": {"resourceVersion": str(version)}, "spec": {"pods": pods}}
+
+
+def card(stamp: int) -> dict[str, str]:
+    return {keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: str(stamp)}
+
+
+HALF = {keys.I915: 1, keys.MILLICORES: 500}
+
+
+@pytest.mark.parametrize(
+    ("pods", "fault"),
+    [
+        pytest.param([pod("a", "n", 5, {GPUS: 8})], None, id="as planned"),
+        pytest.param([pod("a", "n", 5, {GPUS: 4}), pod("b", "n", 6, {GPUS: 8})], "12 GPUs", id="a full node"),
+        pytest.param([pod("a", "m", 5, {GPUS: 1})], "planned before that: ['n']", id="not where planned"),
+        pytest.param([pod("a", "n", 1, {GPUS: 1})], "planned before that: []", id="released before planned"),
+        pytest.param([pod("a", "n", 5, {GPUS: 1}, pin="m")], "pinned to m", id="bound past its pin"),
+        pytest.param(
+            [pod("a", "n", 5, HALF, **card(1)), pod("b", "n", 6, HALF, **card(2))], None, id="halves"
+        ),
+        pytest.param(
+            [pod("a", "n", 5, HALF, **card(2)), pod("b", "n", 6, HALF, **card(1))],
+            "gas-ts 1 after 2",
+            id="cards in the wrong order",
+        ),
+        pytest.param(
+            [pod(name, "n", 5 + index, HALF, **card(index)) for index, name in enumerate("abc", 1)],
+            "card0 of n is given out more than once",
+            id="a card for three halves",
+        ),
+    ],
+)
+def test_the_ledger_names_what_is_wrong(pods: list[dict[str, Any]], fault: str | None) -> None:
+    ledger = Ledger(frozenset({OURS}))
+    ledger.plan("ADDED", plan(2, a="n", b="n", c="n"))
+    for each in pods:
+        ledger.pod("MODIFIED", each)
+    ledger.settle()
+    if fault is None:
+        assert ledger.faults == []
+    else:
+        assert any(fault in found for found in ledger.faults)
+
+
+@pytest.mark.parametrize(("in_order", "faults"), [(True, 1), (False, 0)], ids=["a watch", "a list"])
+def test_the_ledger_blames_nobody_for_a_plan_of_which_it_saw_only_a_later_version(
+    in_order: bool, faults: int
+) -> None:
+    ledger = Ledger(frozenset({OURS}))
+    ledger.pod("ADDED", pod("a", "n", 5, {GPUS: 1}), in_order=False)
+    ledger.plan("ADDED", plan(9, a="n"), in_order=in_order)
+    ledger.settle()
+    assert len(ledger.faults) == faults
+
+
+THEIRS: Final = "theirs"
+
+
+def hostile(name: str, node: str, gpus: int, *, pins: str = "", **spec: Any) -> dict[str, Any]:
+    """A pod of the hostile tenant, with a pin that says nothing."""
+    body = pod(name, node, 9, {GPUS: gpus}, pin=pins or node)
+    body["metadata"]["namespace"] = THEIRS
+    return body | {"spec": {key: value for key, value in {**body["spec"], **spec}.items() if value}}
+
+
+FULL = pod("b", "n", 9, {GPUS: 8})
+GONE = {"name": "a", "uid": "a", "namespace": THEIRS, "deletionTimestamp": "x", "resourceVersion": "9"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "is_fault"),
+    [
+        ([hostile("a", "n", 8)], False),
+        ([hostile("x", "n", 8, nodeName=""), FULL], False),
+        ([hostile("a", "n", 8, pins="m", nodeName=""), FULL], True),
+        ([hostile("a", "n", 8, nodeName="") | {"metadata": GONE}, FULL], False),
+    ],
+    ids=["bound", "a pin alone", "a plan", "deleted before it was bound"],
+)
+def test_pods_of_a_hostile_tenant_count_where_they_are_bound_or_planned_and_not_where_they_say(
+    pods: list[dict[str, Any]], is_fault: bool
+) -> None:
+    ledger = Ledger(frozenset({OURS, THEIRS}), hostile=frozenset({THEIRS}))
+    ledger.plan("ADDED", plan(2, a="n", b="n"))
+    for each in pods:
+        ledger.pod("MODIFIED", each)
+    ledger.settle()
+    assert bool(ledger.faults) is is_fault, ledger.faults
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind", "is_lost"),
+    [("Running", "DELETED", True), ("Pending", "DELETED", True), ("Succeeded", "DELETED", False)],
+)
+def test_the_ledger_misses_each_pod_of_a_quiet_tenant_that_has_not_ended(
+    phase: str, kind: str, is_lost: bool
+) -> None:
+    ledger = Ledger(frozenset({OURS}), kept=frozenset({OURS}))
+    body = pod("a", "n", 3, {GPUS: 1})
+    ledger.plan("ADDED", plan(1, a="n"))
+    ledger.pod("ADDED", body)
+    assert ledger.faults == []
+    ledger.pod(kind, body | {"status": {"phase": phase}})
+    assert bool(ledger.faults) is is_lost
+
+
+def running(name: str, *, ready: str = "True", gang: str = "g") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready}]
+    body = pod(name, "n", 3, {GPUS: 1}, **{keys.GANG_ANNOTATION: gang})
+    return body | {"status": {"phase": "Running", "conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("mate", "who", "is_sound", "is_fault"),
+    [
+        (running("b"), SWEEPER, True, True),
+        (running("b", ready="False"), SWEEPER, True, False),
+        (running("b", ready="False", gang="other"), SWEEPER, True, True),
+        (running("b"), "somebody", True, False),
+        (running("b"), SWEEPER, False, False),
+    ],
+    ids=["a gang that ran", "a half", "the half of another", "by another", "on a node in trouble"],
+)
+def test_a_pod_that_the_sweeper_takes_of_a_gang_that_runs_is_a_fault(
+    mate: dict[str, Any], who: str, is_sound: bool, is_fault: bool
+) -> None:
+    losses = Losses(lambda _: is_sound)
+    for each in (running("a"), mate):
+        losses.pod("MODIFIED", each)
+    losses.pod("DELETED", running("a"))
+    entry = {
+        "verb": "delete",
+        "user": {"username": who},
+        "objectRef": {"resource": "pods", "namespace": OURS, "name": "a"},
+        "responseStatus": {"code": 200},
+    }
+    assert bool(losses.faults([json.dumps(entry)])) is is_fault
+
+
+@pytest.mark.parametrize(("seconds", "faults"), [([0.1, 4], 0), ([0.1, 31, 40], 1)])
+def test_a_step_that_takes_too_long_is_a_fault(seconds: list[float], faults: int) -> None:
+    metrics = Metrics()
+    for each in seconds:
+        metrics.passes.labels("place").observe(each)
+    text = generate_latest(metrics.registry).decode()
+    families = text_string_to_metric_families(text)
+    found = over(next(each for each in families if each.name == "topogate_pass_seconds"), "sweeper-1")
+    assert [fault.split(" took")[0] for fault in found] == ["2 times sweeper-1"] * faults
+
+
+def holding(uid: str, *nodes: str, until: float = 1e9, kept: Sequence[str] = ()) -> dict[str, Any]:
+    """A Placement for whose gang these nodes are held, as the sweeper tells it."""
+    ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = PlacementStatus(held=list(nodes), held_until=ends)
+    placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(kept)), status)
+    body: dict[str, Any] = msgspec.to_builtins(placement)
+    return body
+
+
+def observed(*moments: tuple[float, str, dict[str, Any]]) -> list[str]:
+    """What is found of Placements seen at these moments, if two nodes may be held, for 10 s each time."""
+    held = Holdings(2, 10.0, grace=5.0, clock=lambda: now)
+    for now, kind, placement in moments:  # noqa: B007
+        held.plan(kind, placement)
+    return held.faults
+
+
+A, B = holding("a", "n1", "n2"), holding("b", "n3")
+ONE, SAME = holding("a", "n1"), holding("b", "n1")
+NONE = holding("a")
+STAGED = holding("a", "n1", kept=["n1", "n2"])
+ADDED, LATER, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+@pytest.mark.parametrize(
+    ("moments", "fault"),
+    [
+        pytest.param([(0, ADDED, A), (20, LATER, A)], "", id="as much as may be"),
+        pytest.param([(0, ADDED, A), (0, ADDED, B), (6, LATER, B)], "3 nodes are held", id="too many"),
+        pytest.param([(0, ADDED, A), (0, ADDED, B), (5, LATER, B)], "", id="for a moment"),
+        pytest.param([(0, ADDED, A), (1, ADDED, B), (2, DELETED, A), (9, LATER, B)], "", id="gone"),
+        pytest.param([(0, ADDED, A), (0, ADDED, holding("b", "n3", until=3)), (9, LATER, A)], "", id="over"),
+        pytest.param([(0, ADDED, ONE), (26, LATER, ONE)], "n1 is held for 26 s", id="for too long"),
+        pytest.param([(0, ADDED, STAGED), (65, LATER, STAGED)], "", id="kept for stages"),
+        pytest.param([(0, ADDED, STAGED), (66, LATER, STAGED)], "held for 66 s, of 30", id="kept too long"),
+        pytest.param(
+            [(0, ADDED, ONE), (12, ADDED, SAME), (13, DELETED, ONE), (26, LATER, NONE)],
+            "n1 is held for 26 s",
+            id="by two in turn",
+        ),
+        pytest.param(
+            [(0, ADDED, ONE), (12, ADDED, SAME), (13, DELETED, ONE), (24, LATER, B), (30, LATER, B)],
+            "",
+            id="let go in the end",
+        ),
+    ],
+)
+def test_waiting_gangs_that_hold_too_much_or_too_long_are_a_fault(
+    moments: list[tuple[float, str, dict[str, Any]]], fault: str
+) -> None:
+    found = observed(*moments)
+    assert len(found) == bool(fault)
+    assert all(fault in each for each in found)
+
+
+def test_who_leads_anew_is_not_blamed_for_what_another_has_held() -> None:
+    held = Holdings(0, 10.0, grace=5.0, clock=lambda: now)
+    now = 0.0
+    held.plan("ADDED", ONE)
+    now = 4.0
+    held.begin_anew()
+    held.plan("MODIFIED", ONE)
+    now = 8.0
+    held.look()
+    assert held.faults == []
+    now = 10.0
+    held.look()
+    assert held.faults == ["1 nodes are held, more than 0, for too long"]
+
+
+def test_a_soak_says_what_it_has_seen_of_held_nodes() -> None:
+    held = Holdings(2, 10.0, clock=lambda: now)
+    now = 0.0
+    held.plan("ADDED", NONE)
+    assert held.summary == "No node was held for anybody: those bounds were not tried."
+    for now, version in ((1.0, A), (4.0, A), (5.0, NONE), (6.0, ONE)):  # noqa: B007
+        held.plan("MODIFIED", version)
+    assert held.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."
