@@ -29,6 +29,7 @@ from webhook.placement import (
     PodClass,
     Slice,
     Snapshot,
+    Spread,
     Usage,
     check,
     place,
@@ -182,6 +183,10 @@ def shapes(nodes: int, slots: int, workers: int, repeats: int) -> None:
     asked["slices of 2 a subblock"] = replace(alike, slices=(Slice("subblock", 2),))
     nested = (Slice("block", 40), Slice("subblock", 4))
     asked["slices of 40 a block, 4 a subblock"] = replace(alike, slices=nested)
+    blocks = len({each.labels[keys.GCE_TOPOLOGY[0]] for each in made})
+    most = -(-3 * workers // blocks)
+    asked["spread over the blocks"] = replace(alike, spread=Spread("block"))
+    asked[f"at most {most} a block"] = replace(alike, spread=Spread("block", most))
     asked["slices of 4 and a leader"] = replace(asked["a leader"], slices=(Slice("subblock", 4),))
     seconds: dict[str, list[float]] = {name: [] for name in asked}
     found: object = None

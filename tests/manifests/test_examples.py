@@ -177,6 +177,14 @@ def test_the_workers_of_a_gputask_are_one_gang_in_one_block(installed: Installat
     )
 
 
+def test_the_replicas_of_a_service_are_spread_over_both_blocks(
+    installed: Installation, opted_in: str
+) -> None:
+    pods = applied(installed, opted_in, "12-spread.yaml", 4)
+    blocks = [subblock.rpartition("-")[0] for subblock in subblocks_of(pods)]
+    assert sorted(blocks.count(block) for block in set(blocks)) == [2, 2]
+
+
 def test_every_example_has_a_test() -> None:
     tested = re.findall(r'"(\d\d-[a-z-]+\.yaml)"', Path(__file__).read_text())
     assert sorted(tested) == sorted(path.name for path in EXAMPLES.glob("*.yaml"))
