@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from labeler.contract import keys
 from webhook.cli import simulate
+from webhook.placement.names import natural
 from webhook.workloads import marks
 
 
@@ -254,3 +256,125 @@ def test_a_map_and_json_at_once_are_a_mistake(tmp_path: Path, capsys: pytest.Cap
     nodes = cluster(node("a", "b0", 4))
     assert simulated(tmp_path, nodes, job(1), "--map", "--output", "json") == 2
     assert "--map" in capsys.readouterr().err
+
+
+# --- gangs of several templates -------------------------------------------------------------------
+
+WORKER: dict[str, Any] = {"limits": {"nvidia.com/gpu": 8}}
+CPU: dict[str, Any] = {"limits": {"cpu": 1}}
+JOBSET_OVER = {marks.JOBSET_EXCLUSIVE: keys.GCE_TOPOLOGY[1]}
+
+
+def racks(*sizes: int) -> dict[str, Any]:
+    """Racks of so many nodes with 8 GPUs; two racks a block; and a node without GPUs in each block."""
+    made = []
+    for rack, size in enumerate(sizes):
+        for host in range(size):
+            made.append(node(f"r{rack}h{host}", f"b{rack // 2}", 8))
+            made[-1]["metadata"]["labels"][keys.GCE_TOPOLOGY[1]] = f"r{rack}"
+            made[-1]["spec"] = {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}
+        if rack % 2 == 0:
+            made.append(node(f"cpu{rack // 2}", f"b{rack // 2}", 0))
+            made[-1]["metadata"]["labels"][keys.GCE_TOPOLOGY[1]] = f"none{rack}"
+    return cluster(*made)
+
+
+def template(resources: dict[str, Any], **annotations: str) -> dict[str, Any]:
+    container = {"name": "c", "resources": resources}
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}] if resources is WORKER else []
+    spec = {"containers": [container], "tolerations": tolerations}
+    return {"metadata": {"annotations": annotations}, "spec": spec}
+
+
+def replicated(name: str, replicas: int, count: int, body: dict[str, Any]) -> dict[str, Any]:
+    spec = {"parallelism": count, "completions": count, "template": body}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}}
+
+
+def owner(kind: str, spec: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "t", "annotations": annotations or {}}, "spec": spec}
+
+
+def group(spec: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return owner("LeaderWorkerSet", {"leaderWorkerTemplate": spec}, annotations)
+
+
+REQUIRED = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
+OF_SEVERAL = {
+    "a driver on CPUs goes beside the workers": (
+        owner("JobSet", {"replicatedJobs": [
+            replicated("d", 1, 1, template(CPU)), replicated("w", 1, 4, template(WORKER))]}),
+        [["cpu1"], ["r2h0", "r2h1", "r2h2", "r3h0"]],
+    ),
+    "a launcher as well": (
+        owner("MPIJob", {"mpiReplicaSpecs": {
+            "Launcher": {"template": template(CPU)},
+            "Worker": {"replicas": 4, "template": template(WORKER)}}}),
+        [["cpu1"], ["r2h0", "r2h1", "r2h2", "r3h0"]],
+    ),
+    "a leader as well": (
+        group({"size": 5, "leaderTemplate": template(CPU), "workerTemplate": template(WORKER)}),
+        [["cpu1"], ["r2h0", "r2h1", "r2h2", "r3h0"]],
+    ),
+    "parts by their own levels": (
+        owner("JobSet", {"replicatedJobs": [
+            replicated("a", 1, 1, template(WORKER)), replicated("b", 1, 2, template(WORKER, **REQUIRED)),
+            replicated("c", 1, 3, template(WORKER, **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}))]}),
+        [["r3h2"], ["r3h0", "r3h1"], ["r2h0", "r2h1", "r2h2"]],
+    ),
+    "Jobs with a domain each": (
+        owner("JobSet", {"replicatedJobs": [replicated("w", 2, 2, template(WORKER))]}, JOBSET_OVER),
+        [["r2h0", "r2h1"], ["r3h0", "r3h1"]],
+    ),
+    "subgroups with a domain each": (
+        group({"size": 4, "subGroupPolicy": {"subGroupSize": 2}, "workerTemplate": template(WORKER)},
+              {marks.LWS_SUBGROUP_EXCLUSIVE: keys.GCE_TOPOLOGY[1]}),
+        [["r2h0", "r2h1"], ["r3h0", "r3h1"]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OF_SEVERAL)
+def test_a_gang_of_several_templates_is_placed_as_the_sweeper_places_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    manifest, expected = OF_SEVERAL[what]
+    assert simulated(tmp_path, racks(2, 1, 3, 3), manifest, "--output", "json") == 0
+    found = {each["member"]: each["node"] for each in json.loads(capsys.readouterr().out)["placed"]}
+    in_order = sorted(found, key=natural)
+    if manifest["kind"] != "JobSet" and len(expected[0]) == 1:
+        in_order.sort(key=lambda name: name not in ("t-launcher-0", "t-0"))
+    begins = list(accumulate(map(len, expected), initial=0))
+    assert [
+        sorted(found[name] for name in in_order[begin:end]) for begin, end in pairwise(begins)
+    ] == expected
+
+
+def test_a_companion_costs_the_others_nothing_and_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest, _ = OF_SEVERAL["a driver on CPUs goes beside the workers"]
+    assert simulated(tmp_path, racks(2, 1, 3, 3), manifest) == 0
+    assert capsys.readouterr().out.startswith(
+        "Gang t: 4 pods on 1 block, 2 subblocks, 4 hosts, 4 nodes, 1 without GPUs beside them\n"
+    )
+
+
+def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = owner("LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": {"size": 2}})
+    assert simulated(tmp_path, racks(2), body) == 2
+    assert "makes 2 groups, which are gangs of their own" in capsys.readouterr().err
+
+
+def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = {"kind": "Pod", "metadata": {"name": "x", "annotations": JOBSET_OVER}}
+    there["spec"] = {"nodeName": "r2h2", "containers": []}
+    manifest, _ = OF_SEVERAL["Jobs with a domain each"]
+    dump = racks(2, 1, 3, 3)
+    dump["items"].append(there)
+    assert simulated(tmp_path, dump, manifest) == 0
+    assert nodes_of(capsys.readouterr().out) == ["r0h0", "r0h1", "r3h0", "r3h1"]

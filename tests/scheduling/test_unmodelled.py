@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.scheduling.unmodelled import left_out, notes, taken_widely, volume_note
+from webhook.scheduling.unmodelled import notes, taken_widely, volume_note
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -29,25 +29,13 @@ def test_claims_are_left_to_kube_scheduler_and_named_once_for_a_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "what"),
-    [
-        (affinity("podAffinity", HOSTNAME), "required pod affinity over kubernetes.io/hostname"),
-        (affinity("podAntiAffinity", "zone"), "required pod anti-affinity over zone"),
-        (spread("DoNotSchedule"), "topology spread over zone"),
-    ],
-    ids=["pod affinity", "anti-affinity over zones", "topology spread"],
-)
-def test_rules_on_other_pods_are_told_only_where_they_are_left_out(spec: dict[str, Any], what: str) -> None:
-    pods = [decode(pod_json(name, **spec)) for name in "ab"]
-    assert notes(pods) == []
-    assert left_out(pods) == [f"this answer leaves out {what}, which the sweeper heeds"]
-
-
-@pytest.mark.parametrize(
     "spec",
     [
         {},
         affinity("podAntiAffinity", HOSTNAME),
+        affinity("podAffinity", HOSTNAME),
+        affinity("podAntiAffinity", "zone"),
+        spread("DoNotSchedule"),
         affinity("podAntiAffinity", HOSTNAME, namespaceSelector={}),
         affinity(
             "podAntiAffinity",
@@ -57,11 +45,21 @@ def test_rules_on_other_pods_are_told_only_where_they_are_left_out(spec: dict[st
         spread("ScheduleAnyway"),
         {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
     ],
-    ids=["no rules", "over nodes", "all namespaces", "a namespace by name", "a wish", "preferred"],
+    ids=[
+        "no rules",
+        "over nodes",
+        "together",
+        "over zones",
+        "spread",
+        "all namespaces",
+        "a namespace by name",
+        "a wish",
+        "preferred",
+    ],
 )
 def test_what_is_heeded_or_only_a_wish_is_not_worth_a_note(spec: dict[str, Any]) -> None:
     pods = [decode(pod_json(**spec))]
-    assert notes(pods) == taken_widely(pods) == left_out(pods) == []
+    assert notes(pods) == taken_widely(pods) == []
 
 
 def test_a_namespace_selector_that_is_taken_widely_is_told() -> None:

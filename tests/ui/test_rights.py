@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.local.cluster import Cluster
+from labeler.contract import keys
 from tests.support import create_namespace
 from tests.sweeper.pods import decode, pod_json
 from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
@@ -24,6 +25,7 @@ from webhook.ui.access import SESSION_SECONDS, ClusterAccess, CurrentViewer
 from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
 from webhook.ui.rights import BELIEVED_SECONDS, STRANGERS_A_SECOND, Answers, Gatekeeper, Viewer
+from webhook.workloads import marks
 
 FIRST = "node-b0-s0-h00"
 
@@ -141,11 +143,11 @@ def test_who_may_not_list_nodes_is_not_told_where_a_gang_would_go() -> None:
         assert len(json.loads(page.get(f"/api/gang?id={gang}").data)["nodes"]) == told
 
 
-def probing(rule: dict[str, Any], **spec: Any) -> str:
+def probing(rule: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> str:
     """A Job of as many pods as there are nodes, with a rule about other pods."""
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
     template = {
-        "metadata": {"labels": {"app": "probe"}},
+        "metadata": {"labels": {"app": "probe"}, "annotations": annotations or {}},
         "spec": {"containers": [gpu_container(1) | spec], "affinity": anti},
     }
     job = {"parallelism": 8, "template": template}
@@ -153,6 +155,7 @@ def probing(rule: dict[str, Any], **spec: Any) -> str:
 
 
 OVER_NODES = {"topologyKey": "kubernetes.io/hostname"}
+OVER_BLOCKS = {"topologyKey": keys.PRERELEASE_TOPOLOGY[0]}
 SECRET_LABEL = {"matchLabels": {"app": "secret"}}
 PORT = {"containerPort": 9, "hostPort": 9}
 PROBES = {
@@ -169,6 +172,10 @@ PROBES = {
         }
     ),
     "a port": probing({**OVER_NODES, "labelSelector": {"matchLabels": {"no": "one"}}}, ports=[PORT]),
+    "a domain of its own": probing(
+        {**OVER_BLOCKS, "namespaceSelector": {}, "labelSelector": SECRET_LABEL},
+        {marks.JOBSET_EXCLUSIVE: OVER_BLOCKS["topologyKey"]},
+    ),
     "their own rule": probing({**OVER_NODES, "labelSelector": {"matchLabels": {"no": "one"}}}),
 }
 
@@ -182,7 +189,7 @@ def test_what_if_does_not_tell_by_rules_between_pods_what_runs_in_hidden_namespa
         "status": {"phase": "Running"},
     }
     body["spec"]["containers"] = [gpu_container(1) | {"ports": [PORT]}]
-    body["metadata"] |= {"namespace": "theirs", "labels": {"app": "secret"}}
+    body["metadata"] |= {"namespace": "theirs", "labels": {"app": "secret", marks.SHUNNED_LABELS[0]: "k"}}
     answers = []
     for there in ([decode(body)], [bound_pod("other", FIRST, 1, "theirs")]):
         page = page_of(scene_of(cluster_of(there)), Granted(MINE))

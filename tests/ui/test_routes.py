@@ -1,13 +1,17 @@
 """The page's answers, from a fixed scene."""
 
+import json
 from typing import Any, cast
 
 import msgspec
 import pytest
 from flask.testing import FlaskClient
 
-from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
+from labeler.contract import keys
+from tests.sweeper.pods import decode, pod_json
+from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
 from webhook.inquiry.explanation import explain
+from webhook.kube.objects import Pod
 from webhook.sweeper.settings import Settings
 from webhook.ui import pages
 from webhook.ui.access import COOKIE, LaptopAccess
@@ -168,6 +172,60 @@ def test_what_if_can_change_the_level_of_a_waiting_gang(page: FlaskClient) -> No
     question = {"gang": only_gang(page), "size": 5, "level": "block"}
     body: Any = page.post("/api/what-if", json=question).json
     assert "in one block" in body["sentence"]
+
+
+def launched(workers: int) -> list[Pod]:
+    """An MPIJob that waits: a launcher on CPUs, and workers of 8 GPUs."""
+    made = []
+    for index in range(-1, workers):
+        role = "worker" if index >= 0 else "launcher"
+        labels = {"training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/job-role": role}
+        if index >= 0:
+            labels |= {"training.kubeflow.org/replica-type": role}
+            labels |= {"training.kubeflow.org/replica-index": str(index)}
+        resources = gpu_container(8) if index >= 0 else {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+        made.append(decode(pod_json(f"{role}-{index}", metadata={"labels": labels}, containers=[resources])))
+    return made
+
+
+def test_what_if_counts_no_launcher_on_cpus_and_places_it_beside_its_workers() -> None:
+    page = page_of(scene_of(cluster_of(launched(2))), size=3)
+    for size, fits in ((2, True), (4, True), (8, True), (9, False)):
+        body: Any = page.post("/api/what-if", json={"gang": only_gang(page), "size": size}).json
+        assert body["fits"] is fits
+        assert len(body["places"]) == (size + 1 if fits else 0)
+        if fits:
+            assert f"{size} pods on" in body["sentence"]
+            assert "1 without GPUs beside them" in body["sentence"]
+            assert body["places"]["launcher--1"] in body["places"].values()
+
+
+def test_what_if_holds_each_part_of_a_manifest_to_its_own_level(page: FlaskClient) -> None:
+    def part(name: str, count: int, level: str) -> dict[str, Any]:
+        annotations = {"topogate.io/required-topology": level}
+        pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [gpu_container(8)]}}
+        return {"name": name, "template": {"spec": {"parallelism": count, "template": pod}}}
+
+    jobs = [part("a", 2, "subblock"), part("b", 3, "block")]
+    manifest = json.dumps({"kind": "JobSet", "metadata": {"name": "t"}, "spec": {"replicatedJobs": jobs}})
+    body: Any = page.post("/api/what-if", json={"manifest": manifest}).json
+    places = body["places"]
+    assert len({places[f"t-a-0-{index}"][:10] for index in range(2)}) == 1
+    assert len({places[f"t-b-0-{index}"][:7] for index in range(3)}) == 1
+
+
+def test_what_if_heeds_rules_on_other_pods(page: FlaskClient) -> None:
+    spread = {"maxSkew": 1, "topologyKey": keys.PRERELEASE_TOPOLOGY[0], "whenUnsatisfiable": "DoNotSchedule"}
+    pod = {
+        "metadata": {"labels": {"app": "x"}},
+        "spec": {
+            "containers": [gpu_container(8)],
+            "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {"app": "x"}}}],
+        },
+    }
+    manifest = {"kind": "Job", "metadata": {"name": "t"}, "spec": {"parallelism": 4, "template": pod}}
+    body: Any = page.post("/api/what-if", json={"manifest": json.dumps(manifest)}).json
+    assert sorted(node[:7] for node in body["places"].values()) == ["node-b0"] * 2 + ["node-b1"] * 2
 
 
 def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:

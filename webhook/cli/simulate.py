@@ -1,7 +1,9 @@
 """topogate simulate: where would this gang go? From files alone, without any cluster.
 
 The cluster is what `kubectl get nodes,pods -A -o json` (or yaml) prints; the manifest is what would be
-applied. Every pod of the manifest belongs to one gang; a Job or another workload counts as its pods.
+applied. Every pod of the manifest belongs to one gang; a Job, JobSet, LeaderWorkerSet of one group, Kubeflow
+job, StatefulSet or Deployment counts as its pods. The answer is the sweeper's: pods without GPUs go beside
+those of their gang that have some, parts that name levels of their own have these.
 """
 
 import argparse
@@ -16,9 +18,10 @@ import msgspec
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.simulation import read
-from webhook.placement import Assignment, Gang, Mode, NoFit, Options, PlacementError, Snapshot, check, place
+from webhook.inquiry.whole import WholeAnswer, ask_whole, with_levels
+from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.names import natural
-from webhook.sweeper.decide.ruled import ask_by_rules
+from webhook.sweeper.observe.gangs import PodGang
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,7 +36,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--cluster", action="append", required=True, type=Path, metavar="FILE",
         help="nodes and pods as YAML or JSON; may be given more than once, - reads standard input",
     )  # fmt: skip
-    parser.add_argument("manifest", type=Path, help="pods, Jobs or JobSets as YAML or JSON, - for stdin")
+    parser.add_argument(
+        "manifest", type=Path, help="what makes the pods, or these, as YAML or JSON, - for stdin"
+    )
     parser.add_argument(
         "--required", metavar="LEVEL", help="overrides the required level: block, subblock ..."
     )
@@ -49,39 +54,38 @@ def run(args: argparse.Namespace) -> int:
         complain("topogate simulate: --map draws for people; leave it or --output json out")
         return 2
     try:
-        gang, rules, snapshot, notes = read(args.cluster, args.manifest)
-        gang, options = _with_overrides(gang, args), Options(mode=Mode(args.mode))
-        found = (
-            place(gang, snapshot, options) if rules is None else ask_by_rules(gang, rules, snapshot, options)
-        )
+        scene = read(args.cluster, args.manifest)
+        gang = with_levels(scene.gang, args.required, args.preferred)
+        name, options = gang.key.name, Options(mode=Mode(args.mode))
+        answer = ask_whole(gang, scene.view, scene.snapshot, options, name=name)
     except (InputError, PlacementError) as error:
         complain(f"topogate simulate: {error}")
         return 2
-    if isinstance(found, Assignment):
-        problems = check(found, gang, snapshot)
-        if problems:
-            raise AssertionError(f"the assignment breaks rules: {problems}")
+    if problems := answer.faults(scene.snapshot):
+        raise AssertionError(f"the assignment breaks rules: {problems}")
+    found = answer.found
     if args.output == "json":
+        if isinstance(found, Assignment):
+            found = replace(found, placed=answer.placed)
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        _print(found, gang)
+        _print(answer, gang)
         if args.map:
-            for line in _map(found, gang, snapshot):
+            for line in _map(answer, scene.snapshot):
                 print(line)
-    for note in notes:
+    for note in scene.notes:
         complain(f"topogate simulate: note: {note}")
     return 0 if isinstance(found, Assignment) else 1
 
 
-def _print(found: Assignment | NoFit, gang: Gang) -> None:
-    if isinstance(found, NoFit):
-        say(found.sentence)
+def _print(answer: WholeAnswer, gang: PodGang) -> None:
+    if isinstance(answer.found, NoFit):
+        say(answer.told)
         return
-    ranks = {member.name: member.rank for member in gang.members}
-    doubt = "" if found.proven else " (the best found; not proven to be the best there is)"
-    say(f"Gang {gang.name}: {len(found.placed)} pods on {found.spread}{doubt}")
+    ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
+    say(f"Gang {gang.key.name}: {answer.told}")
     rows = sorted(
-        found.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
+        answer.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
     )
     width = max(len(placed.member) for placed in rows)
     for placed in rows:
@@ -92,7 +96,7 @@ def _print(found: Assignment | NoFit, gang: Gang) -> None:
         say(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
 
 
-def _map(found: Assignment | NoFit, gang: Gang, snapshot: Snapshot) -> Iterator[str]:
+def _map(answer: WholeAnswer, snapshot: Snapshot) -> Iterator[str]:
     """The tree with what the gang takes as waited for: all top domains, of the others those that it uses."""
     # Loaded for this option alone.
     from webhook.cli import map as tree
@@ -102,9 +106,10 @@ def _map(found: Assignment | NoFit, gang: Gang, snapshot: Snapshot) -> Iterator[
 
     counted = counting(Policy())
     taken: Counter[str] = Counter()
-    if isinstance(found, Assignment):
-        gpus = {member.name: counted.gpus(member.pod_class.requests) for member in gang.members}
-        for placed in found.placed:
+    if isinstance(answer.found, Assignment):
+        members = answer.asked.gang.members
+        gpus = {member.name: counted.gpus(member.pod_class.requests) for member in members}
+        for placed in answer.found.placed:
             taken[placed.node] += gpus[placed.member]
     tiles = [
         msgspec.structs.replace(tile, waiting=taken[name], state=WAITED_FOR if taken[name] else tile.state)
@@ -117,11 +122,3 @@ def _map(found: Assignment | NoFit, gang: Gang, snapshot: Snapshot) -> Iterator[
         each for each in sum_domains(tiles) if each.level == 0 or (each.level <= lowest and each.id in used)
     ]
     return tree.lines(shown, is_coloured=sys.stdout.isatty())
-
-
-def _with_overrides(gang: Gang, args: argparse.Namespace) -> Gang:
-    return replace(
-        gang,
-        required_level=args.required or gang.required_level,
-        preferred_level=args.preferred or gang.preferred_level,
-    )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from webhook.workloads import marks
+from webhook.workloads.sets import subgroup_of
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -32,13 +33,21 @@ def _spec(spec: dict[str, Any], labels: Any) -> dict[str, Any]:
     return made
 
 
-def labelled(template: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
-    """The template with labels that a controller adds."""
+def labelled(
+    template: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The template with labels and annotations that a controller adds."""
     metadata = template.get("metadata") or {}
-    own = metadata.get("labels") or {} if isinstance(metadata, dict) else None
-    if not isinstance(own, dict):
+    if not isinstance(metadata, dict):
         return dict(template)
-    return {**template, "metadata": {**metadata, "labels": {**own, **labels}}}
+    own, written = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if not isinstance(own, dict) or not isinstance(written, dict):
+        return dict(template)
+    added = {
+        "labels": {**own, **labels},
+        **({"annotations": {**written, **annotations}} if annotations else {}),
+    }
+    return {**template, "metadata": {**metadata, **added}}
 
 
 def job_labels(name: str) -> dict[str, str]:
@@ -46,9 +55,48 @@ def job_labels(name: str) -> dict[str, str]:
     return {marks.JOB_NAME_LABEL: name, marks.LEGACY_JOB_NAME_LABEL: name}
 
 
-def jobset_labels(name: str, part: str) -> dict[str, str]:
-    """What the JobSet controller adds and is known before; part: the replicated job."""
-    return {marks.JOBSET_NAME_LABEL: name, marks.REPLICATED_JOB_LABEL: part}
+def jobset_labels(name: str, part: str, number: int, jobs: int) -> dict[str, str]:
+    """What the JobSet controller adds and is known before; part: the replicated job.
+
+    number: of the Job among the jobs of its JobSet.
+    """
+    return {
+        marks.JOBSET_NAME_LABEL: name,
+        marks.REPLICATED_JOB_LABEL: part,
+        marks.JOB_GLOBAL_INDEX: str(number),
+        marks.JOBS_OF_JOBSET: str(jobs),
+    }
+
+
+def training_labels(name: str, role: str) -> dict[str, str]:
+    """What Kubeflow's training operator adds; role: of a pod."""
+    return {marks.TRAINING_JOB_NAME_LABEL: name, "training.kubeflow.org/job-role": role}
+
+
+def group_labels(name: str, subgroups: Mapping[str, Any], size: int, index: int) -> dict[str, str]:
+    """What LeaderWorkerSet and its webhook add to a pod of a group of this size."""
+    labels = {marks.LEADER_WORKER_SET_NAME_LABEL: name}
+    each = subgroups.get("subGroupSize")
+    if not isinstance(each, int) or isinstance(each, bool) or each < 1:
+        return labels
+    if index == 0 and subgroups.get("type") == "LeaderExcluded":
+        return labels
+    return {**labels, marks.SUBGROUP_INDEX: str(subgroup_of(index, size, each))}
+
+
+def exclusive_annotations(owner: Mapping[str, Any]) -> dict[str, str]:
+    """What an owner says of domains of their own, which its controller writes on its pods."""
+    metadata = owner.get("metadata")
+    written = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(written, dict):
+        return {}
+    own = (
+        marks.JOBSET_EXCLUSIVE,
+        marks.JOBSET_NODE_SELECTOR,
+        marks.LWS_EXCLUSIVE,
+        marks.LWS_SUBGROUP_EXCLUSIVE,
+    )
+    return {key: value for key in own if isinstance(value := written.get(key), str)}
 
 
 def _on_the_host(container: Any) -> Any:

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.whole import ask_whole
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
-from webhook.sweeper.decide.asking import ask
-from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
@@ -34,8 +33,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
     gang = next(
         each for each in gather(view.gated, view.others, size_of, view.gang_labels) if each.key == mine
     )
-    asked = question(gang, list(gang.gated), {}, class_of=view.class_of, is_ours=view.is_ours, near=view.near)
-    return ask(asked, snapshotter.snapshot(view), settings.options)
+    return ask_whole(gang, view, snapshotter.snapshot(view), settings.options).found
 
 
 def _pods(job: Mapping[str, Any], settings: Settings) -> list[Pod]:

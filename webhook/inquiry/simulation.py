@@ -1,24 +1,37 @@
-"""What a manifest asks for, as a gang, and a dumped cluster, as a snapshot: the placement core's question."""
+"""What a manifest asks for, as a gang that waits, and a dumped cluster, as a view and a snapshot of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import structs
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.manifest import InputError, name_of, pods_of
 from webhook.kube import objects
-from webhook.placement import Gang, Member, PlacementError, PodClass, Snapshot, Usage
+from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
-from webhook.scheduling.acceptance import Acceptance
-from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.nodes import node_of
-from webhook.sweeper.observe.topology_wishes import slices_of, spread_of
+from webhook.sweeper.observe import gangs
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
 
 
-def read(files: list[Path], manifest: Path) -> tuple[Gang, Acceptance | None, Snapshot, list[str]]:
-    """The pods of a manifest as one gang, their rules on other pods, the cluster of these files, and notes.
+@dataclass(frozen=True)
+class Rehearsed:
+    """A gang that waits, and the cluster that it is to be placed on. notes: what is not modelled."""
+
+    gang: PodGang
+    view: View
+    snapshot: Snapshot
+    notes: list[str]
+
+
+def read(files: list[Path], manifest: Path) -> Rehearsed:
+    """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
 
     Raises InputError, and PlacementError for a wish that is none.
     """
@@ -27,21 +40,18 @@ def read(files: list[Path], manifest: Path) -> tuple[Gang, Acceptance | None, Sn
     if not pods:
         raise InputError(f"{manifest} describes no pods")
     carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod, _ in there]
-    rules = conflicts.between([pod for _, _, pod in pods], carried)
+    gang = gang_of(name, pods)
+    rules = conflicts.between(gang.gated, carried)
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
     except PlacementError as error:
         raise InputError(str(error)) from None
-    waiting = [pod for _, _, pod in pods]
     by_name = {node.metadata.name: node for node in nodes}
-    near = Neighbourhood(by_name, ((pod, pod.spec.node_name) for pod, _ in there), None, waiting)
-    gang = gang_of(
-        name, pods, lambda pod: rules.pod_class(pod, near.pod_class(pod, convert.pod_class_of(pod)))
+    view = View(gang.gated, [pod for pod, _ in there], by_name, {}, conflicts=rules)
+    return Rehearsed(
+        gang, view, snapshot, [*unmodelled.notes(gang.gated), *unmodelled.taken_widely(gang.gated)]
     )
-    members = {own: pod for own, _, pod in pods}
-    kept = Acceptance(near, members) if any(map(near.rules_of, waiting)) else None
-    return gang, kept or None, snapshot, [*unmodelled.notes(waiting), *unmodelled.taken_widely(waiting)]
 
 
 def read_cluster(files: list[Path]) -> tuple[list[objects.Node], list[tuple[objects.Pod, Path]]]:
@@ -114,18 +124,27 @@ def _values(document: object) -> int:
     return 1 + sum(map(_values, document)) if isinstance(document, list) else 1
 
 
-def gang_of(name: str, pods: list[Waiting], class_of: Callable[[objects.Pod], PodClass]) -> Gang:
-    """All pods of a manifest as one gang, with the wishes that they carry."""
-    annotations: dict[str, str] = {}
-    for _, _, pod in pods:
-        annotations |= pod.metadata.annotations
-    return Gang(
-        annotations.get(keys.GANG_ANNOTATION) or name,
-        tuple(Member(own, rank, class_of(pod)) for own, rank, pod in pods),
-        required_level=annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION),
-        preferred_level=annotations.get(keys.PREFERRED_TOPOLOGY_ANNOTATION),
-        slices=slices_of(
-            annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION), annotations.get(keys.SLICE_SIZE_ANNOTATION)
-        ),
-        spread=spread_of(annotations.get(keys.SPREAD_TOPOLOGY_ANNOTATION)),
-    )
+def gang_of(name: str, pods: list[Waiting]) -> PodGang:
+    """All pods of a manifest as one gang, with the wishes that they carry, as the sweeper would see it.
+
+    Raises PlacementError for a wish that cannot be read.
+    """
+    own = (pod.metadata.annotations.get(keys.GANG_ANNOTATION) for _, _, pod in pods)
+    name = next(filter(None, own), name)
+    made: list[objects.Pod] = []
+    ranks: dict[str, int] = {}
+    for number, (pod_name, rank, pod) in enumerate(pods):
+        uid = f"waits/{number}"
+        metadata = structs.replace(pod.metadata, name=pod_name, uid=uid)
+        made.append(structs.replace(pod, metadata=metadata))
+        if rank is not None:
+            ranks[uid] = rank
+    # Its own word for how many it will be says nothing: all of the manifest is there.
+    key = gangs.GangKey(made[0].metadata.namespace, "manifest", name, name)
+    gang = gangs.gang_of(key, made, (), gangs.OwnerSays(len(made)))
+    if gang.fault:
+        raise PlacementError(gang.fault)
+    if len(ranks) < len(made) or len(set(ranks.values())) < len(ranks):
+        return replace(gang, ranks={})
+    in_order = tuple(sorted(gang.gated, key=lambda pod: ranks[pod.metadata.uid]))
+    return replace(gang, ranks=ranks, gated=in_order)

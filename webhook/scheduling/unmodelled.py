@@ -10,7 +10,7 @@ from labeler.contract import keys
 from webhook.kube import objects
 from webhook.kube.affinity import Affinity
 from webhook.scheduling.antiaffinity import selected_names
-from webhook.scheduling.podrules import has_rules, required, rules_of
+from webhook.scheduling.podrules import required
 
 
 def notes(pods: Iterable[objects.Pod]) -> list[str]:
@@ -31,20 +31,6 @@ def taken_widely(pods: Iterable[objects.Pod]) -> list[str]:
         "the namespaceSelector of required pod anti-affinity is taken to select every namespace, "
         f"since no labels of namespaces are known but {keys.NAMESPACE_NAME_LABEL}"
     ]
-
-
-def left_out(pods: Iterable[objects.Pod]) -> list[str]:
-    """A sentence on rules on other pods where these are not heeded; [] without any."""
-    found: set[str] = set()
-    for pod in pods:
-        if has_rules(pod.spec):
-            rules = rules_of(pod)
-            found.update(f"required pod affinity over {each.key}" for each in rules.affinity)
-            found.update(f"required pod anti-affinity over {each.key}" for each in rules.apart)
-            found.update(f"topology spread over {each.key}" for each in rules.spread)
-    if not found:
-        return []
-    return [f"this answer leaves out {', '.join(sorted(found))}, which the sweeper heeds"]
 
 
 def volume_note(pod: objects.Pod) -> str:

@@ -12,7 +12,6 @@ from flask import Response, request
 from webhook.inquiry.manifest import InputError
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.decide.question import question
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.access import Access, CurrentViewer
@@ -179,17 +178,9 @@ class Pages:
         gang = find(row, scene, self._of.live.cache.size_of) if row is not None else None
         if gang is None or not gang.gated:
             raise InputError("no gang of that name waits; give a manifest instead")
-        view = scene.view
+        view, options = whatif.listed(scene.view, seen.rights), self._of.settings.options
         with self._alone():
-            try:
-                asked = question(
-                    gang, gang.gated, view.placed_on(gang.released), class_of=view.class_of,
-                    is_ours=view.is_ours,
-                ).gang  # fmt: skip
-            except ValueError as error:
-                raise InputError(str(error)) from None
-            options = self._of.settings.options
-            return self._placed(whatif.answer(asked, scene.snapshot, options, change, counting), seen)
+            return self._placed(whatif.answer(gang, view, scene.snapshot, options, change, counting), seen)
 
     @staticmethod
     def _placed(found: whatif.WhatIf, seen: CurrentViewer) -> Response:

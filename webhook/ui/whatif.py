@@ -1,20 +1,24 @@
 """What if: a manifest, or a changed gang, placed on the live snapshot by the core. Nothing is written."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.manifest import InputError
+from webhook.inquiry.whole import ask_whole, resized, with_levels
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
-from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage, place
-from webhook.scheduling import convert, unmodelled
+from webhook.placement import Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage
+from webhook.scheduling import unmodelled
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.gpus import Counting
+from webhook.scheduling.podrules import has_rules
 from webhook.scheduling.storage import Storage
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import is_of_a_set
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -95,8 +99,8 @@ class _Listed(Conflicts):
 
 
 LEFT_OUT = (
-    "Rules between these pods and those of namespaces that you may not list (anti-affinity, host ports) are "
-    "left out: where one of them holds, it fits less well."
+    "Rules between these pods and those of namespaces that you may not list (anti-affinity, host ports, "
+    "domains of their own) are left out: where one of them holds, it fits less well."
 )
 
 
@@ -123,17 +127,31 @@ def of_manifest(
         view = replace(
             view, conflicts=_Listed(rules.terms, rules.ports, rules.loners, rules.lumped, rights=rights)
         )
+    notes = [*unmodelled.notes(waiting), *unmodelled.taken_widely(waiting)]
+    has_some = any(is_of_a_set(pod) or has_rules(pod.spec) for pod in waiting)
+    if rights.namespaces is not None and (view.conflicts or has_some):
+        notes.append(LEFT_OUT)
     try:
-        gang = simulation.gang_of(
-            name, pods, lambda pod: view.conflicts.pod_class(pod, convert.pod_class_of(pod))
-        )
+        named = [(own, rank, pod) for (own, rank, _), pod in zip(pods, waiting, strict=True)]
+        gang = simulation.gang_of(name, named)
     except PlacementError as error:
         raise InputError(str(error)) from None
-    bodies = [pod for _, _, pod in pods]
-    notes = [*unmodelled.notes(bodies), *unmodelled.taken_widely(bodies), *unmodelled.left_out(bodies)]
-    if view.conflicts and rights.namespaces is not None:
-        notes.append(LEFT_OUT)
-    return answer(gang, snapshotter.snapshot(view), settings.options, change, counting, notes)
+    snapshot = snapshotter.snapshot(view)
+    seen = listed(view, rights, waiting)
+    return answer(gang, seen, snapshot, settings.options, change, counting, notes, gang.key.name)
+
+
+def listed(view: View, rights: Rights, own: Sequence[Pod] = ()) -> View:
+    """The view without pods that may not be listed, by whose rules and domains more would be told of them.
+
+    own: those that wait as the viewer says.
+    """
+    if rights.namespaces is None:
+        return view
+    uids = {pod.metadata.uid for pod in own}
+    gated = [pod for pod in view.gated if pod.metadata.uid in uids or rights.may_list(pod.metadata.namespace)]
+    others = [pod for pod in view.others if rights.may_list(pod.metadata.namespace)]
+    return replace(view, gated=gated, others=others)
 
 
 def _gated(pod: Pod, number: int, prefix: str) -> Pod:
@@ -145,42 +163,38 @@ def _gated(pod: Pod, number: int, prefix: str) -> Pod:
 
 
 def answer(
-    gang: Gang,
+    gang: PodGang,
+    view: View,
     snapshot: Snapshot,
     options: Options,
     change: WhatIfChange,
     counting: Counting,
     notes: Iterable[str] = (),
+    name: str = "",
 ) -> WhatIf:
-    """Ask the core about a changed gang. Raises InputError for a change that has no meaning."""
-    try:
-        asked = on_model(changed(gang, change), snapshot, change.model or "", counting)
-        found = place(asked, snapshot, options)
-    except PlacementError as error:
-        raise InputError(str(error)) from None
-    if isinstance(found, NoFit):
-        return WhatIf(False, found.sentence, notes=list(notes))
-    return WhatIf(True, _told(found), {each.member: each.node for each in found.placed}, list(notes))
+    """Ask about a changed gang as the sweeper would; name: what the answer calls it.
 
-
-def _told(found: Assignment) -> str:
-    doubt = "" if found.proven else " (the best found; not proven to be the best there is)"
-    return f"It fits: {len(found.placed)} pods on {found.spread}{doubt}."
-
-
-def changed(gang: Gang, change: WhatIfChange) -> Gang:
-    """The gang with another size or level: more members are like its last one. Raises InputError."""
-    members = gang.members
+    Raises InputError for a change that has no meaning.
+    """
     if change.size is not None:
         if not 1 <= change.size <= MOST_PODS:
             raise InputError(f"a size is between 1 and {MOST_PODS}, not {change.size}")
-        last = members[-1]
-        more = range(len(members), change.size)
-        members = members[: change.size] + tuple(
-            Member(f"{last.name}+{n}", None if last.rank is None else n, last.pod_class) for n in more
+        gang = resized(gang, change.size)
+    try:
+        found = ask_whole(
+            with_levels(gang, change.level),
+            view,
+            snapshot,
+            options,
+            name=name,
+            change=lambda asked: on_model(asked, snapshot, change.model or "", counting),
         )
-    level = gang.required_level if not change.level else change.level
-    return replace(gang, members=members, required_level=level)
+    except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
+        raise InputError(str(error)) from None
+    if isinstance(found.found, NoFit):
+        return WhatIf(False, found.told, notes=list(notes))
+    places = {each.member: each.node for each in found.placed}
+    return WhatIf(True, f"It fits: {found.told}.", places, list(notes))
 
 
 def on_model(gang: Gang, snapshot: Snapshot, model: str, counting: Counting) -> Gang:

@@ -179,7 +179,6 @@ def _is_exclusive(owner: JobSet) -> bool:
 
 class _SubGroupPolicy(Struct, frozen=True):
     sub_group_size: int | None = None
-    type: str = "LeaderWorker"
 
 
 class _LeaderWorkerTemplate(Struct, frozen=True):
@@ -231,19 +230,22 @@ def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
     return tuple(parts)
 
 
+def subgroup_of(index: int, size: int, each: int) -> int:
+    """In which subgroup of so many pods a pod of a group of this size is, as LeaderWorkerSet counts."""
+    # Where all but the leader divide into subgroups, it is one more than those of the first.
+    first = int((size - 1) % each == 0 and size % each != 0)
+    return max(0, index - first) // each
+
+
 def _subgroups(policy: _SubGroupPolicy | None, size: int) -> list[tuple[int | None, range]]:
-    """The workers of each subgroup by their indices, as LeaderWorkerSet's webhook counts them."""
+    """The workers of each subgroup by their indices."""
     each = policy.sub_group_size if policy is not None else None
     if each is None or each < 1:
         return [(None, range(1, size))]
-    # Where all but the leader divide into subgroups, it is one more than those of the first.
-    first = 1 if (size - 1) % each == 0 and size % each else 0
-    begins = range(first, size, each)
-    return [
-        (number, range(max(1, begin), min(size, begin + each)))
-        for number, begin in enumerate(begins)
-        if min(size, begin + each) > 1
-    ]
+    found: dict[int, list[int]] = {}
+    for index in range(1, size):
+        found.setdefault(subgroup_of(index, size, each), []).append(index)
+    return [(number, range(indices[0], indices[-1] + 1)) for number, indices in found.items()]
 
 
 def leader_worker_set_devices(owner: LeaderWorkerSet) -> bool:

@@ -139,7 +139,7 @@ def gather(
         if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
     owners = _bounded({key: ask_owner(key) for key in by_key})
-    gangs = [_gang(key, *members, owners[key]) for key, members in by_key.items()]
+    gangs = [gang_of(key, *members, owners[key]) for key, members in by_key.items()]
     return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
 
 
@@ -170,12 +170,13 @@ def urgency(pods: Sequence[Pod]) -> int:
     return min((pod.spec.priority or 0 for pod in counting), default=0)
 
 
-def _gang(
+def gang_of(
     key: GangKey,
-    gated: list[Pod],
-    released: list[Pod],
+    gated: Sequence[Pod],
+    released: Sequence[Pod],
     owner: OwnerSays,
 ) -> PodGang:
+    """The gang of these pods, whatever else they say of what they belong to."""
     problems = unmodelled.notes([*gated, *released])
     if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS):
         problems.append("its pods are planned as they come: too many are yet to be made to plan all of them")

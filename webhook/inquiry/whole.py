@@ -1,0 +1,183 @@
+"""Where all pods of a gang that wait would go: asked as the sweeper asks it, its companions included.
+
+What others wait for or hold is not heeded: the answer is for this gang alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from webhook.kube.objects import Pod
+from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
+from webhook.placement.model import Placed
+from webhook.sweeper.decide.asking import ask
+from webhook.sweeper.decide.companions import Beside, beside
+from webhook.sweeper.decide.elastic import fewer, needed
+from webhook.sweeper.decide.exclusive import Ask, asks, closed_to_companions
+from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.rounds import joined
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+
+Change = Callable[[Gang], Gang]
+"""What is to be different about the question, and about that of each part."""
+
+
+@dataclass(frozen=True)
+class WholeAnswer:
+    """What was asked about a gang, and answered; names: of its members, as people know them."""
+
+    asked: GangQuestion
+    found: Assignment | NoFit
+    beside: Beside
+    names: dict[str, str]
+
+    @property
+    def told(self) -> str:
+        """The answer in a sentence without an end."""
+        if isinstance(self.found, NoFit):
+            return self.found.sentence
+        doubt = "" if self.found.proven else " (the best found; not proven to be the best there is)"
+        near = sum(bool(node) for node in self.beside.nodes.values())
+        also = f", {near} without GPUs beside them" if near else ""
+        free = (
+            f", {len(self.beside.free)} without GPUs where kube-scheduler likes" if self.beside.free else ""
+        )
+        return f"{len(self.found.placed)} pods on {self.found.spread}{also}{free}{doubt}"
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        """Where each pod goes that is placed, by the names of people; () if the others are not."""
+        if isinstance(self.found, NoFit):
+            return ()
+        steps = (self.found, *(answer for _, answer in self.beside.steps))
+        return tuple(
+            replace(each, member=self.names[each.member]) for answer in steps for each in answer.placed
+        )
+
+    def faults(self, snapshot: Snapshot) -> list[str]:
+        """What of it breaks a rule of the core's, if anything does."""
+        if isinstance(self.found, NoFit):
+            return []
+        found = check(self.found, self.asked.gang, snapshot)
+        snapshot = snapshot.assume(self.found, self.asked.gang)
+        for asked, answer in self.beside.steps:
+            found = [*found, *check(answer, asked.gang, snapshot)]
+            snapshot = snapshot.assume(answer, asked.gang)
+        return list(found)
+
+
+def ask_whole(
+    gang: PodGang,
+    view: View,
+    snapshot: Snapshot,
+    options: Options,
+    *,
+    name: str = "",
+    change: Change = lambda asked: asked,
+) -> WholeAnswer:
+    """Ask for places for all pods of a gang that have none, and for those that are yet to be made.
+
+    name: what the answer calls the gang. Raises PlacementError for a wish that contradicts itself.
+    """
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+    workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
+    places = view.placed_on(gang.pods)
+
+    def one(each: Ask, some: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
+        asked = question(each.gang, some, places, each.closed, view.class_of, view.is_ours, view.near)
+        asked = replace(asked, gang=renamed(asked.gang), parts=tuple(map(renamed, asked.parts)))
+        return asked, ask(asked, snapshot, options)
+
+    def renamed(asked: Gang) -> Gang:
+        return change(replace(asked, name=name or asked.name))
+
+    asked, found = _first(gang, view, snapshot, workers, one)
+    if isinstance(found, NoFit) and needed(gang, workers) < len(workers):
+        first = next(asks(gang, view, (), snapshot.topology))
+        asked, found = fewer(first.gang, workers, lambda some: one(first, some))
+    if isinstance(found, NoFit):
+        told = next(asks(gang, view, (), snapshot.topology)).told
+        found = replace(found, sentence=joined(found.sentence, told))
+        return WholeAnswer(asked, found, Beside(), {})
+    companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
+    on = {**places, **found.nodes}
+    near = Beside()
+    if companions:
+        near = beside(
+            gang,
+            companions,
+            on,
+            snapshot.assume(found, asked.gang),
+            avoid=closed_to_companions(gang, on, view, ()),
+            options=options,
+            class_of=view.class_of,
+        )
+    names = {pod.metadata.uid: pod.metadata.name for pod in (*gang.pods, *gang.later)}
+    return WholeAnswer(asked, found, near, names)
+
+
+def _first(
+    gang: PodGang,
+    view: View,
+    snapshot: Snapshot,
+    workers: Sequence[Pod],
+    one: Callable[[Ask, Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]],
+) -> tuple[GangQuestion, Assignment | NoFit]:
+    """The first question with an answer, else the first, see exclusive.asks."""
+    first: tuple[GangQuestion, Assignment | NoFit] | None = None
+    for each in asks(gang, view, (), snapshot.topology):
+        tried = one(each, workers)
+        if not isinstance(tried[1], NoFit):
+            return tried
+        first = first or tried
+    assert first is not None, "there is one question at least"
+    return first
+
+
+def with_levels(gang: PodGang, required: str | None, preferred: str | None = None) -> PodGang:
+    """The gang with other levels, for all of it and for its parts; None: as they are."""
+    parts = tuple(
+        replace(
+            part,
+            required_level=required or part.required_level,
+            preferred_level=preferred or part.preferred_level,
+        )
+        for part in gang.parts
+    )
+    if required and all(part.claim is None and not part.slices for part in parts):
+        parts = ()  # they wish the same now, and wish it together
+    return replace(
+        gang,
+        required_level=required or gang.required_level,
+        preferred_level=preferred or gang.preferred_level,
+        parts=parts,
+    )
+
+
+def resized(gang: PodGang, size: int) -> PodGang:
+    """The gang with so many waiting members, companions not counted: more are like its last one."""
+    members = [pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in gang.companions]
+    last, kept = members[-1], {pod.metadata.uid for pod in members[:size]} | gang.companions
+    ranks, highest = dict(gang.ranks), max(gang.ranks.values(), default=0)
+    more = []
+    for number in range(len(members), size):
+        name, uid = f"{last.metadata.name}+{number}", f"{last.metadata.uid}+{number}"
+        more.append(structs.replace(last, metadata=structs.replace(last.metadata, name=name, uid=uid)))
+        if ranks:
+            ranks[uid] = highest + 1 + number - len(members)
+    uids = frozenset(pod.metadata.uid for pod in more)
+    parts = (
+        replace(part, uids=part.uids | uids) if last.metadata.uid in part.uids else part
+        for part in gang.parts
+    )
+    return replace(
+        gang,
+        gated=(*(pod for pod in gang.gated if pod.metadata.uid in kept), *more),
+        later=tuple(pod for pod in gang.later if pod.metadata.uid in kept),
+        ranks=ranks,
+        size=None,
+        minimum=None,
+        parts=tuple(parts),
+    )
