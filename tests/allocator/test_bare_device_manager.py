@@ -35,4 +35,4 @@ def test_refusals_stay_with_those_who_could_not_be_told_apart_or_were_in_the_mid
 
 
 def test_it_stays_small(count: run.Count) -> None:
-    assert count.peak_bytes < 60 * 2**20
+    assert count.peak_bytes < 60 * 10**6

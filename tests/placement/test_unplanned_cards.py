@@ -73,6 +73,19 @@ def test_a_pod_s_amounts_are_booked_by_its_containers_in_their_order() -> None:
     }
 
 
+@pytest.mark.parametrize(("asked_first", "booked"), [(1, {"card1"}), (2, {"card0", "card1"})])
+def test_what_an_init_container_asked_for_beyond_the_others_stays_the_pods(
+    asked_first: int, booked: set[str]
+) -> None:
+    pod = running("a", {"i915": 1})
+    resources = objects.Resources(requests={keys.I915: asked_first}, limits={keys.I915: asked_first})
+    init = objects.Container(name="i", resources=resources)
+    spec = objects.PodSpec(containers=pod.spec.containers, init_containers=[init])
+    with_init = objects.Pod(metadata=pod.metadata, spec=spec)
+    node = node_of(telling(WHOLE, offered(1, 1), "uid-a=card1"))
+    assert unplanned_use(node, [convert.usage_of(with_init)]).keys() == booked
+
+
 @given(
     st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=5),
     st.integers(1, 4),

@@ -202,10 +202,15 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
 
 
 def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:
-    """What the node chooses cards for, in the order in which it tells of them."""
-    sidecars = filter(_goes_on, spec.init_containers)
-    wishes = (_wish(container) for container in (*spec.containers, *sidecars))
-    return tuple(replace(wish, tiles=0) for wish in wishes if wish.count)
+    """What the node chooses cards for, in the order in which it tells of them.
+
+    Last comes what an init container asks for beyond all others: the kubelet keeps that for the pod, untold.
+    """
+    going_on = [_wish(each) for each in (*spec.containers, *filter(_goes_on, spec.init_containers))]
+    found = [replace(wish, tiles=0) for wish in going_on if wish.count]
+    largest = max(map(_wish, spec.init_containers), key=lambda wish: wish.count, default=CardWish())
+    beyond = largest.count - sum(wish.count for wish in found)
+    return (*found, replace(largest, count=beyond, tiles=0)) if beyond > 0 else tuple(found)
 
 
 def _lent(slots: Sequence[Sequence[int | None]], count: int) -> Sequence[int | None]:
