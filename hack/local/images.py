@@ -1,9 +1,11 @@
 """topogate's images for a real node: built once for what stands in the repository, kept in the cache."""
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ from hack.local.cluster import Cluster, ClusterError
 
 REPOSITORY: Final = "topogate.local"
 TAG: Final = "local"
+IN_USE: Final = "lock"
 KEPT: Final = 3
 """Builds in the cache, each of some 240 MB."""
 
@@ -27,12 +30,21 @@ def load(cluster: Cluster) -> None:
     """Make the images known to the real node. Raises ClusterError, and what building them raises."""
     if cluster.real is None:
         raise ClusterError("the cluster has no real node that could take images")
-    for archive in archives():
-        cluster.real.import_image(cluster.namespaces, archive)
+    with archives() as found:
+        for archive in found:
+            cluster.real.import_image(cluster.namespaces, archive)
 
 
-def archives() -> list[Path]:
-    """The images' archives, built if the repository has changed since."""
+@contextlib.contextmanager
+def archives() -> Iterator[list[Path]]:
+    """The images' archives, built if the repository has changed since; they stay there while in use."""
+    with contextlib.ExitStack() as in_use:
+        folder = _made(in_use)
+        yield [folder / f"{name}.tar" for name in TARGETS]
+
+
+def _made(in_use: contextlib.ExitStack) -> Path:
+    """The folder of the archives, and that nobody removes it until `in_use` ends."""
     top = cache_folder() / "images"
     bases = cache_folder() / "image-bases"
     for each in (top, bases):
@@ -51,12 +63,18 @@ def archives() -> list[Path]:
                     build.build(target, partial / f"{name}.tar", name_of(name), bases, ours)
             partial.rename(folder)
         os.utime(folder)
+        fcntl.flock(in_use.enter_context((folder / IN_USE).open("w")), fcntl.LOCK_SH)
         _prune(top)
-        return [folder / f"{name}.tar" for name in TARGETS]
+        return folder
 
 
 def _prune(top: Path) -> None:
-    """Remove images of earlier sources but for those used last, which other checkouts may be loading now."""
+    """Remove images of earlier sources, but for those used last and those that other checkouts load now."""
     found = sorted((each for each in top.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
     for folder in found[:-KEPT]:
-        shutil.rmtree(folder)
+        with (folder / IN_USE).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(folder)

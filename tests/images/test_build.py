@@ -1,9 +1,12 @@
 """The images that are built here: two builds are one digest, and nothing is in them that should not be."""
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from hack.images import build as build_module
 from hack.images.build import build
 from hack.images.debian import BaseError
 from hack.images.scan import scan
@@ -12,9 +15,10 @@ from hack.local import images
 
 
 @pytest.fixture(scope="module")
-def archives() -> list[Path]:
+def archives() -> Iterator[list[Path]]:
     try:
-        return images.archives()
+        with images.archives() as found:
+            yield found
     except BaseError as error:
         pytest.skip(str(error))
 
@@ -31,3 +35,25 @@ def test_no_image_has_a_fault_and_each_lists_what_it_holds(archives: list[Path])
         report = scan(archive)
         assert report.faults == []
         assert {kind for _, _, kind in report.parts} == {"deb", "pypi"}
+
+
+def test_images_that_another_checkout_loads_are_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were: its import found no file."""
+    monkeypatch.setattr(images, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(build_module, "unpack_wheel", lambda folder: folder)
+    monkeypatch.setattr(build_module, "build", lambda target, archive, *_: archive.touch())
+
+    def of(sources: str) -> AbstractContextManager[list[Path]]:
+        monkeypatch.setattr(build_module, "digest_of_sources", lambda: sources)
+        return images.archives()
+
+    with of("loading") as loading:
+        for number in range(images.KEPT + 1):
+            with of(f"s{number}") as later:
+                assert all(path.exists() for path in later)
+        assert all(path.exists() for path in loading)
+        assert not (tmp_path / "images" / "s0").exists()
+    with of("last"):
+        assert not loading[0].exists()
