@@ -12,20 +12,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from hack.allocating.machine import NODE, Machine, MachineCard, ManagerGoneError
-from hack.local.build import ROOT
+from hack.allocating.machine import NODE, Machine, ManagerGoneError
+from hack.allocating.reading import kind_of, visible
+from hack.allocating.site import CARDS, NAMESPACE, SHARES
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from labeler.contract.annotations import Slot, SlotCard, encode_allocation
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api
 
-CARDS: Final = tuple(MachineCard(number, tiles=2, bus=0x20 - number) for number in range(4))
-"""Level Zero counts them backwards: by bus, not by number."""
-SHARES: Final = 6
-NAMESPACE: Final = "allocating"
 _REGISTER_SECONDS: Final = 20.0
 _HIERARCHIES: Final = (None, None, "FLAT", "COMPOSITE", "COMBINED")
 _START: Final = 1_700_000_000_000_000_000
@@ -113,7 +109,7 @@ class AllocationRun:
         seconds = time.monotonic() - started
         if answer["error"]:
             self.count.refused += 1
-            self.count.reasons[_kind(answer["error"])] += 1
+            self.count.reasons[kind_of(answer["error"])] += 1
             self._forget(pod)
             return
         asked = 0
@@ -258,59 +254,6 @@ class AllocationRun:
         self.count.registered_after.append(time.monotonic() - started)
 
 
-def prepare(cluster: Cluster, token_file: Path) -> None:
-    """The allocator's own rights, and a token of a pod of its on the node; nobody else may touch the pods."""
-    for program in ("kwok", "kube-controller-manager", "kube-scheduler"):
-        cluster.stop(program)
-    for file in ("allocator.yaml", "policy.yaml"):
-        cluster.kubectl("apply", "-f", str(ROOT / "manifests" / "components" / "allocator" / file))
-    api = cluster.api()
-    for namespace in (NAMESPACE, "topogate-allocator"):
-        account = {"metadata": {"name": "default"}}
-        _ensure(api, "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        _ensure(api, f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
-    pods = "/api/v1/namespaces/topogate-allocator/pods"
-    spec = {
-        "serviceAccountName": "allocator",
-        "nodeName": NODE,
-        "containers": [{"name": "c", "image": "none"}],
-    }
-    _ensure(api, pods, {"metadata": {"name": "allocator"}, "spec": spec})
-    bound = api.json("GET", f"{pods}/allocator")["metadata"]
-    reference = {"kind": "Pod", "apiVersion": "v1", "name": bound["name"], "uid": bound["uid"]}
-    answer = api.json(
-        "POST",
-        "/api/v1/namespaces/topogate-allocator/serviceaccounts/allocator/token",
-        body={"spec": {"expirationSeconds": 7200, "boundObjectRef": reference}},
-    )
-    token_file.write_text(answer["status"]["token"])
-
-
-def _ensure(api: Api, path: str, body: dict[str, Any]) -> None:
-    try:
-        api.request("POST", path, body=body)
-    except ApiError as error:
-        if error.status != 409:
-            raise
-
-
-def visible(cards: set[int], environment: Mapping[str, str]) -> set[tuple[int, int]]:
-    """Which tiles of these cards Level Zero shows, read plainly: devices by bus, then the mask."""
-    devices = sorted((CARDS[number] for number in cards), key=lambda card: card.bus)
-    every = [(card.number, tile) for card in devices for tile in range(card.tiles)]
-    text = environment.get("ZE_AFFINITY_MASK", "")
-    if not text:
-        return set(every)
-    if environment["ZE_FLAT_DEVICE_HIERARCHY"] != "COMPOSITE":
-        return {every[int(entry)] for entry in text.split(",")}
-    found: set[tuple[int, int]] = set()
-    for entry in text.split(","):
-        device, dot, tile = entry.partition(".")
-        card = devices[int(device)]
-        found |= {(card.number, int(tile))} if dot else {(card.number, t) for t in range(card.tiles)}
-    return found
-
-
 def _shortened(created: Mapping[str, Any]) -> dict[str, Any]:
     metadata = created["metadata"]
     return {
@@ -325,17 +268,3 @@ def _shortened(created: Mapping[str, Any]) -> dict[str, Any]:
 
 def _askers(pod: _Living) -> list[str]:
     return [each["name"] for each in pod.manifest["spec"]["containers"]]
-
-
-def _kind(error: str) -> str:
-    """What kind of refusal an error is, without names and numbers."""
-    for words in (
-        "none of them is guessed",
-        "no device is free",
-        "no healthy devices",
-        "unregistered",
-        "stopped",
-    ):
-        if words in error:
-            return words
-    return error[:160]

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hack.allocating import run
+from hack.allocating import run, site
 from hack.allocating.machine import Machine, lacking
 from hack.local.cluster import Cluster
 
@@ -38,8 +38,8 @@ def measure(folder: Path, allocations: int, kill_every: int, seed: int) -> run.C
     machine_folder = folder / "machine"
     machine_folder.mkdir()
     try:
-        run.prepare(cluster, machine_folder / "token")
-        with Machine(cluster, machine_folder, run.CARDS, f"--shares={run.SHARES}") as machine:
+        site.prepare(cluster, machine_folder / "token")
+        with Machine(cluster, machine_folder, site.CARDS, f"--shares={site.SHARES}") as machine:
             running = run.AllocationRun(cluster, machine, seed)
             running.start()
             return running.many(allocations, kill_every)
