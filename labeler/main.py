@@ -5,7 +5,6 @@ Quick to start and small: what only some configurations need is imported where t
 
 import argparse
 import logging
-import os
 import re
 import signal
 import sys
@@ -14,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from labeler import pod
 from labeler.agent import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Agent, Output
 from labeler.api import NodeApi, NodeApiError
 from labeler.config import Config, ConfigError, load_config
 from labeler.contract import keys
 from labeler.facts import SourceError
 from labeler.labels import Wanted
-from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
+from labeler.pod import UsageError
 from labeler.publisher import LabelChange, NodePublisher
 from labeler.sources import Context, OptionError, create_source, known_sources
 
@@ -37,11 +37,7 @@ log: Final = logging.getLogger("labeler")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the labeler; returns 0, or 1 when labels are missing, or 2 for a mistake in the configuration."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    pod.log_to_stderr(options)
     try:
         config = _config(options)
         agent = _agent(options, config)
@@ -70,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="topogate-labeler", description=__doc__)
+    pod.add_arguments(parser)
     add = parser.add_argument
-    add("--node-name", default=os.environ.get("NODE_NAME"), help="this Node (default: $NODE_NAME)")
     add("--config", type=Path, metavar="FILE", help="configuration (YAML or JSON)")
     add("--source", choices=known_sources(), help="the only source, instead of a configuration")
     add("--facts", metavar="FILE", help="the facts file of --source file")
@@ -80,9 +76,6 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--interval", type=_seconds, help="time between two looks: 90, 30s, 5m (default: the configuration's)"
     )
-    add("--server", help="the API server's URL (default: the cluster that this pod runs in)")
-    add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
-    add("--ca-file", type=Path, metavar="FILE", help="certificates that sign the API server's")
     add(
         "--extended-resources",
         action="store_true",
@@ -92,7 +85,6 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: nowhere)"
     )
-    add("--verbose", action="store_true", help="log also what did not change")
     return parser
 
 
@@ -116,13 +108,12 @@ def _config(options: argparse.Namespace) -> Config:
 
 
 def _agent(options: argparse.Namespace, config: Config) -> Agent:
-    if not options.node_name:
-        raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
+    name = pod.node_name(options)
     if options.extended_resources and config.feature_file:
         raise UsageError("--extended-resources: with a feature file it is NFD that makes them")
     offline = options.dry_run or config.feature_file is not None
     api = None if offline and not options.server else _api(options)
-    context = Context(options.node_name, _reader(api)) if api else Context(options.node_name)
+    context = Context(name, _reader(api)) if api else Context(name)
     sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
     output = Printer() if options.dry_run else _output(config, api, options.extended_resources)
     return Agent(sources, output, config.levels, config.pci_group_level, options.falldio_label)
@@ -143,11 +134,7 @@ def _output(config: Config, api: NodeApi | None, extended_resources: bool) -> Ou
 
 
 def _api(options: argparse.Namespace) -> NodeApi:
-    server, ca_file = options.server or server_of_this_pod(os.environ), options.ca_file
-    if ca_file is None and not options.server:
-        ca_file = SERVICE_ACCOUNT / "ca.crt"
-    if ca_file is not None and not ca_file.is_file():
-        raise UsageError(f"--ca-file: there is no file {ca_file}")
+    server, ca_file = pod.server_of(options)
     return NodeApi(server, options.token_file, ca_file, options.node_name)
 
 

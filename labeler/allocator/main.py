@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import IO, Final
 
 import prometheus_client
 
+from labeler import pod
 from labeler.allocator import cdi
 from labeler.allocator.devices import Inventory
 from labeler.allocator.events import Events
@@ -26,7 +26,7 @@ from labeler.allocator.telling import Teller
 from labeler.allocator.vendors import KNOWN, Places, Vendor, create_vendor
 from labeler.api import ApiClient, NodeApiError
 from labeler.health import Health, serve
-from labeler.pod import SERVICE_ACCOUNT, UsageError, server_of_this_pod
+from labeler.pod import UsageError
 
 LOCK_SECONDS: Final = 1.0
 RIGHTS_SECONDS: Final = 2.0
@@ -41,11 +41,7 @@ log: Final = logging.getLogger("labeler.allocator")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; returns 0, or 2 for a mistake in the command line."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    pod.log_to_stderr(options)
     try:
         allocator = Allocator(options)
     except UsageError as error:
@@ -63,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="topogate-allocator", description=__doc__)
+    pod.add_arguments(parser)
     add = parser.add_argument
-    add("--node-name", default=os.environ.get("NODE_NAME"), help="this Node (default: $NODE_NAME)")
     add("--vendor", choices=KNOWN, default="intel", help="whose cards (default: intel)")
     add("--shares", type=_positive, default=1, metavar="N", help="devices of each card (default: 1)")
     add("--no-monitoring", action="store_true", help="do not offer the _monitoring resources")
@@ -89,11 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--sys", type=Path, default=Places.sys, metavar="FOLDER", help="where the node's /sys is seen")
     add("--dev", type=Path, default=Places.dev, metavar="FOLDER", help="where the node's /dev is seen")
     add("--proc", type=Path, default=Places.proc, metavar="FOLDER", help="where the node's /proc is seen")
-    add("--server", help="the API server's URL (default: the cluster that this pod runs in)")
-    add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
-    add("--ca-file", type=Path, metavar="FILE", help="certificates that sign the API server's")
     add("--health-port", type=int, metavar="PORT", help="answer /healthz, /readyz and /metrics there")
-    add("--verbose", action="store_true", help="log more")
     return parser
 
 
@@ -134,8 +126,7 @@ class Allocator:
         """Raises UsageError."""
         self._options = options
         self.stop = threading.Event()
-        if not options.node_name:
-            raise UsageError("which node is this? give --node-name, or set NODE_NAME from spec.nodeName")
+        self._node = pod.node_name(options)
         if options.vendor == "nvidia" and options.shares > 1:
             raise UsageError("--shares: cards of NVIDIA are handed out whole")
         self._folder: Path = options.kubelet / "device-plugins"
@@ -143,7 +134,7 @@ class Allocator:
         self._inventory = Inventory(self._vendor.cards)
         self._kubelet = PodResources(options.kubelet / "pod-resources" / "kubelet.sock")
         client = self._client() if self._vendor.has_plans else None
-        self._pods = NodePods(client, options.node_name) if client else None
+        self._pods = NodePods(client, self._node) if client else None
         self._resolver = self._make_resolver(client, self._pods) if client and self._pods else None
         self._teller = self._make_teller(client, self._pods) if client and self._pods else None
         self._registrations = [
@@ -237,11 +228,7 @@ class Allocator:
 
     def _client(self) -> ApiClient:
         options = self._options
-        server, ca_file = options.server or server_of_this_pod(os.environ), options.ca_file
-        if ca_file is None and not options.server:
-            ca_file = SERVICE_ACCOUNT / "ca.crt"
-        if ca_file is not None and not ca_file.is_file():
-            raise UsageError(f"--ca-file: there is no file {ca_file}")
+        server, ca_file = pod.server_of(options)
         return ApiClient(server, options.token_file, ca_file, "topogate-allocator", ANSWER_SECONDS)
 
     def _make_resolver(self, client: ApiClient, pods: NodePods) -> Resolver:
@@ -249,13 +236,13 @@ class Allocator:
         return Resolver(
             self._kubelet,
             pods,
-            Events(client, options.node_name),
+            Events(client, self._node),
             Patience(options.plan_seconds, options.certain_seconds),
             options.default_when_unsure,
         )
 
     def _make_teller(self, client: ApiClient, pods: NodePods) -> Teller:
-        return Teller(self._kubelet, pods, client, self._options.node_name)
+        return Teller(self._kubelet, pods, client, self._node)
 
     def _plugins(self, vendor: Vendor) -> list[Plugin]:
         options = self._options
