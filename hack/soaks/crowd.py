@@ -58,7 +58,7 @@ class Crowd:
             least = {keys.GANG_MIN_SIZE_ANNOTATION: str(self._random.randint(1, size))}
             self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)
         elif kind == "exclusive":
-            self._job(f"exclusive-{number}", min(size, 3), {GPUS: 1}, {marks.JOBSET_EXCLUSIVE: OVER})
+            self._exclusive(f"exclusive-{number}", min(size, 3), self._random.choice((1, 2)))
         elif kind == "staged":
             self._staged(f"staged-{number}", min(size, 3))
         else:
@@ -74,6 +74,21 @@ class Crowd:
                     },
                 }
                 self._post(OURS, {**body, "metadata": metadata})
+
+    def _exclusive(self, name: str, size: int, jobs: int) -> None:
+        """A Job with a block of its own, or a set of them, marked as JobSet marks them."""
+        annotations = {marks.JOBSET_EXCLUSIVE: OVER}
+        if jobs == 1:
+            self._job(name, size, {GPUS: 1}, annotations)
+            return
+        annotations[keys.GANG_SIZE_ANNOTATION] = str(size * jobs)
+        for job in range(jobs):
+            labels = {
+                marks.JOBSET_NAME_LABEL: name,
+                marks.JOB_GLOBAL_INDEX: str(job),
+                marks.JOBS_OF_JOBSET: str(jobs),
+            }
+            self._job(f"{name}-{job}", size, {GPUS: 1}, annotations, labels)
 
     def _staged(self, name: str, size: int) -> None:
         """Pods that come one after the other and do not end by themselves."""
@@ -99,10 +114,16 @@ class Crowd:
                     del self._sets[name]
 
     def _job(
-        self, name: str, size: int, limits: dict[str, int], annotations: dict[str, str] | None = None
+        self,
+        name: str,
+        size: int,
+        limits: dict[str, int],
+        annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
     ) -> None:
         template = self._pod(limits, self._random.uniform(2, 6), gated=True)
         template["metadata"]["annotations"] |= annotations or {}
+        template["metadata"]["labels"] = labels or {}
         body = {
             "metadata": {"name": name},
             "spec": {

@@ -223,9 +223,9 @@ def test_a_coarser_level_that_is_required_holds_the_whole_jobset(level: str) -> 
     assert len(found(grid([2], [2, 2]), *pods)) == 4
 
 
-def said_by(spec: dict[str, Any], count: int) -> OwnerSays:
-    """What the JobSet says."""
-    annotations = {marks.JOBSET_EXCLUSIVE: SUBBLOCK}
+def said_by(spec: dict[str, Any], count: int, over: str = SUBBLOCK) -> OwnerSays:
+    """What the JobSet says; "" over: its Jobs say which of them want domains."""
+    annotations = {marks.JOBSET_EXCLUSIVE: over} if over else {}
     owner = msgspec.convert(
         {"metadata": {"name": "t", "annotations": annotations}, "spec": spec}, JOBSET.struct
     )
@@ -252,12 +252,33 @@ def test_leaders_wait_until_all_jobs_have_theirs() -> None:
     assert (orders.plans, orders.verdicts[0].settles) == ((), True)
 
 
+def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
+    workers = replicated("w", 2, 3)
+    workers["template"]["metadata"] = {"annotations": {marks.JOBSET_EXCLUSIVE: SUBBLOCK}}
+    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    says = said_by({"replicatedJobs": [replicated("d", 1, 1), workers], **in_order}, 7, over="")
+    driver = member(0, 0, over="", on="b1s0h0", jobs=3)
+    orders = placing(grid([3, 3], [1]), driver, member(1, 0, jobs=3), says=says).one()
+    assert (orders.plans, orders.verdicts[0].settles) == ((), True)
+    orders = placing(grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), says=says).one()
+    assert places(orders) == {"train-1-0": "b0s0h0", "train-2-0": "b0s1h0"}
+
+
 def test_followers_of_one_job_do_not_wait_for_those_of_another() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     there = [member(0, 0, on="b0s0h0"), member(1, 0, on="b0s1h0")]
     orders = placing(grid([3, 3]), *there, member(0, 1), member(0, 2), says=says).one()
     assert places(orders) == {"train-0-1": "b0s0h1", "train-0-2": "b0s0h2"}
     assert orders.plans[0].kept == ("b0s1h1", "b0s1h2")
+
+
+def test_a_leader_made_anew_does_not_wait_for_jobs_that_have_ended_nor_are_they_planned() -> None:
+    says = said_by({"replicatedJobs": [replicated("w", 3, 3)]}, 6)
+    there = [member(1, index, on=f"b0s0h{index}", jobs=3) for index in range(3)]
+    there += [member(2, index, on=f"b0s1h{index}", jobs=3) for index in (1, 2)]
+    orders = placing(grid([3, 3]), *there, member(2, 0, jobs=3), says=says).one()
+    assert places(orders) == {"train-2-0": "b0s1h0"}
+    assert orders.plans[0].kept == ()
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -105,13 +105,19 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
     now = [part for part in ours if part.stage == newest.stage]
     now = [part for part in now if id(part.template) in devices] or now
-    whole = all(rank in there for part in now for rank in part.ranks_of(part.begun(there)))
+    # Leaders that are missing while others have a node have run, as all are placed together: they have ended.
+    leaders = [rank for part in now if not part.follows for rank in part.ranks if rank in there]
+    led = any(part.follows for part in now) and any(there[rank].spec.node_name for rank in leaders)
+    whole = all(
+        rank in there for part in now if part.follows or not led for rank in part.ranks_of(part.begun(there))
+    )
     first = next(there[rank] for rank in newest.ranks if rank in there)
     coming = [(part, part.groups) for part in ours if part.stage > newest.stage]
     coming += [
-        (part, tuple(group for group in part.groups if group not in part.begun(there)))
+        (part, tuple(group for group in part.groups if (*group, 0) in there and group not in begun_groups))
         for part in now
         if part.follows
+        for begun_groups in [frozenset(part.begun(there))]
     ]
     coming = [(part, groups) for part, groups in coming if id(part.template) in devices]
     made = {
