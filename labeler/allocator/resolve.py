@@ -22,7 +22,7 @@ from labeler.allocator.choose import (
 from labeler.allocator.identify import Ambiguous, Nobody, Served, identify, is_planned, oldest_plan
 from labeler.allocator.listing import ListingError
 from labeler.allocator.masks import HIERARCHY
-from labeler.allocator.strangers import Strangers
+from labeler.allocator.strangers import SettledPods
 from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
@@ -118,7 +118,7 @@ class Resolver:
         self._sleep = sleep
         self._clock = clock
         self._without_plan: dict[str, None] = {}
-        self._strangers = Strangers()
+        self._strangers = SettledPods()
 
     def prefer(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from labeler.allocator.values import PodName
 
 
-class Strangers:
+class SettledPods:
     """Who is settled, by what was listed when. Several threads may ask."""
 
     def __init__(self) -> None:

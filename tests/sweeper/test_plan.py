@@ -37,7 +37,7 @@ def test_time_stamps_grow_whatever_the_clock_does(steps: list[int]) -> None:
 def test_time_stamps_go_on_above_what_pods_carry() -> None:
     stamps = Timestamps()
     written = str(NOW + 10**12)
-    stamps.saw([{}, {keys.GAS_TIMESTAMP_ANNOTATION: written}], NOW)
+    stamps.saw([{}, {keys.GAS_TIMESTAMP_ANNOTATION: written}])
     assert stamps.next(NOW) == NOW + 10**12 + 1
 
 
@@ -46,7 +46,7 @@ def test_time_stamps_go_on_above_what_pods_carry() -> None:
 )
 def test_a_time_stamp_that_is_none_is_passed_over(value: str) -> None:
     stamps = Timestamps()
-    stamps.saw([{keys.GAS_TIMESTAMP_ANNOTATION: value}], NOW)
+    stamps.saw([{keys.GAS_TIMESTAMP_ANNOTATION: value}])
     assert stamps.next(NOW) == NOW
 
 

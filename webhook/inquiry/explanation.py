@@ -39,7 +39,7 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
         return
     snapshotter = Snapshotter(cluster, settings)
     view = snapshotter.view()
-    gangs = gather(view.gated, view.others, cluster.size_of, view.gang_labels)
+    gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
     yield from explain_gated(pod, gang, view, snapshotter.snapshot(view), settings)
 

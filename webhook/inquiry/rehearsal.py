@@ -30,9 +30,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
     fuller = replace(cluster, pods=(*cluster.pods, *pods), size_of=size_of)
     snapshotter = Snapshotter(fuller, settings)
     view = snapshotter.view()
-    gang = next(
-        each for each in gather(view.gated, view.others, size_of, view.gang_labels) if each.key == mine
-    )
+    gang = next(each for each in gather(view.gated, view.others, size_of, view.gang_of) if each.key == mine)
     return ask_whole(gang, view, snapshotter.snapshot(view), settings.options).found
 
 

@@ -144,26 +144,36 @@ class Snapshot:
         topology: Topology | None = None,
         previous: "Snapshot | None" = None,
     ) -> "Snapshot":
-        """A snapshot of these nodes and of the pods on them; use on unknown nodes is left out.
+        """A snapshot of these nodes and of the pods on them, each with its node's name; see `of`."""
+        by_node: dict[str, list[Usage]] = {}
+        for name, used in usage:
+            by_node.setdefault(name, []).append(used)
+        return Snapshot.of(nodes, {name: tuple(used) for name, used in by_node.items()}, topology, previous)
+
+    @staticmethod
+    def of(
+        nodes: Iterable[NodeInfo],
+        usages: Mapping[str, tuple[Usage, ...]],
+        topology: Topology | None = None,
+        previous: "Snapshot | None" = None,
+    ) -> "Snapshot":
+        """A snapshot of these nodes and of what pods take on them; use on unknown nodes is left out.
 
         previous: an older snapshot of the same topology; what did not change is taken from it. Node and Usage
         objects handed over unchanged make that quick. Raises PlacementError for two nodes of one name.
         """
         topology = topology or Topology()
         old = previous.nodes if previous is not None and previous.topology == topology else {}
-        by_node: dict[str, list[Usage]] = {}
-        for name, used in usage:
-            by_node.setdefault(name, []).append(used)
         states: dict[str, NodeState] = {}
         for node in nodes:
             if node.name in states:
                 raise PlacementError(f"node {node.name} is there twice")
-            usages = tuple(by_node.get(node.name, ()))
+            used = usages.get(node.name, ())
             known = old.get(node.name)
             if known is not None and (known.node is node or known.node == node):
-                states[node.name] = known if known.usages == usages else known.with_usages(usages)
+                states[node.name] = known if known.usages == used else known.with_usages(used)
             else:
-                states[node.name] = node_state(node, topology.path(node.labels), usages)
+                states[node.name] = node_state(node, topology.path(node.labels), used)
         blocks = _blocks(states, len(topology.level_names), previous if old else None)
         return Snapshot(topology, states, blocks)
 

@@ -15,8 +15,9 @@ from webhook.placement.snapshot import key_of
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
 from webhook.sweeper.metrics import replace
+from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.stock import Stock, take_stock
-from webhook.sweeper.observe.view import PodId, View, identity
+from webhook.sweeper.observe.view import View, identity
 
 EVERY_SECONDS: Final = 5.0
 SHARE: Final = 0.02
@@ -103,8 +104,8 @@ class Figures:
         awaited = set().union(*(each.pods for each in self._starting))
         phases = {
             name: pod.status.phase
-            for pod in (*view.others, *view.gated)
-            if (name := identity(pod)) in awaited
+            for name in awaited
+            if (pod := view.by_uid.get(name[1])) is not None and identity(pod) == name
         }
         still = []
         for each in self._starting:

@@ -6,7 +6,10 @@ What is told twice is told once: a status is written when it differs, an Event w
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from webhook.kube import placements
 from webhook.kube.client import ApiError
@@ -18,10 +21,11 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.observe.companions import companions
-from webhook.sweeper.observe.converted import Converted
-from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import is_gated
-from webhook.sweeper.observe.view import PodId, View
+from webhook.sweeper.observe.plans import PodId
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.still import Still
 from webhook.text import printable
 
 REASON_BYTES: Final = 4096
@@ -44,9 +48,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
         self._settling: set[GangKey] = set()
-        self._gang_of_pod: Converted[Pod, tuple[str, str, str]] = Converted(
-            lambda pod, _own: _gang_of_pod(key_of(pod, self._settings.gang_labels))
-        )
+        self._still = Still()
         self._failed: dict[str, str] = {}
         self._clock = surroundings.clock
         self._beat = surroundings.beat
@@ -115,8 +117,7 @@ class Reporter:
         self._held = held or {}
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
-        pods = {pod.metadata.uid: pod for pod in [*view.gated, *view.others]}
-        labels = {name: node.metadata.labels for name, node in view.nodes.items()}
+        pods = view.by_uid
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         self._is_away, self._deadline = False, self._clock() + self._settings.pass_seconds
@@ -133,8 +134,13 @@ class Reporter:
                 namespace = placement.metadata.namespace
                 missing = [each for each in planned if each.uid not in pods]
                 gone = sum((namespace, each.uid) not in evicted for each in missing)
-                beside = strangers.get(_gang_of(placement), 0)
-                status = self._progress(placement, members, gang, labels, gone + beside)
+                others = gone + strangers.get(_gang_of(placement), 0)
+                work_out = partial(self._progress, placement, members, gang, view, others)
+                if gang:
+                    status, _ = work_out()
+                else:
+                    status = self._still.status(placement, members, others, view.nodes, work_out)
+                status = msgspec.structs.replace(status, **self._holding(name))
                 states.append(status.state)
                 self._write(placement, status)
             elif gang:
@@ -146,6 +152,7 @@ class Reporter:
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._causes = {key: cause for key, cause in self._causes.items() if key in living}
         self._settling &= living
+        self._still.end_round()
         self._metrics.count_gangs(states)
         self._metrics.count_causes(self._causes.values(), Cause)
         return not self._missed
@@ -157,13 +164,13 @@ class Reporter:
         unfinished = {_gang_of(each) for each in current.values() if not each.is_complete}
         namespaces = {namespace for namespace, _, _ in unfinished}
         gangs = (
-            self._gang_of_pod.get(pod)
-            for pod in view.others
-            if pod.spec.node_name and pod.metadata.namespace in namespaces and not view.is_ours(pod)
+            view.gang_of(pod)
+            for pod in (view.others if namespaces else ())
+            if pod.metadata.namespace in namespaces and pod.spec.node_name and not view.is_ours(pod)
         )
-        counts = Counter(gang for gang in gangs if gang in unfinished)
-        self._gang_of_pod.end_round()
-        return counts
+        ids = {name for _, _, name in unfinished}
+        found = (_named(gang) for gang in gangs if gang.id in ids)
+        return Counter(name for name in found if name in unfinished)
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
@@ -197,9 +204,10 @@ class Reporter:
         placement: Placement,
         members: list[Pod],
         gang: PodGang | None,
-        labels: Mapping[str, Mapping[str, str]],
+        view: View,
         others: int,
-    ) -> PlacementStatus:
+    ) -> tuple[PlacementStatus, Sequence[str]]:
+        """How far a gang is, but for what is held for it, and the nodes of its pods."""
         released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
         bound = sum(bool(pod.spec.node_name) for pod in released)
         count = max(len(members), len(gang.pods) if gang else 0)
@@ -217,17 +225,17 @@ class Reporter:
         where = [
             node for pod in members if (node := nodes[pod.metadata.uid]) and pod.metadata.uid not in beside
         ]
-        return PlacementStatus(
+        status = PlacementStatus(
             state,
             count,
             len(released),
             bound,
-            plan.spread(where, labels, self._settings.topology),
+            plan.spread(where, view.labels_of(where), self._settings.topology),
             placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
             self._reasons.get(gang.key, "") if gang else _lacking(placement, count),
-            **self._holding(placement.key),
         )
+        return status, where
 
     def _holding(self, name: str) -> dict[str, Any]:
         """What is held for the gang of a Placement, as fields of its status."""
@@ -295,5 +303,5 @@ def _gang_of(placement: Placement) -> tuple[str, str, str]:
     return placement.metadata.namespace, placement.spec.gang, placement.spec.gang_id
 
 
-def _gang_of_pod(key: GangKey) -> tuple[str, str, str]:
+def _named(key: GangKey) -> tuple[str, str, str]:
     return key.namespace, f"{key.kind}/{key.name}", key.id

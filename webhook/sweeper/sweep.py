@@ -103,7 +103,7 @@ class Sweeper:
         finished = self._step("finish", seen.view, lambda: self._finish(seen))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
         self._pass.beat()
-        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.asker(), seen.view.gang_labels)
+        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.asker(), seen.view.gang_of)
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         self._placer.remember(gangs, seen.view)

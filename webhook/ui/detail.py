@@ -70,7 +70,7 @@ def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerSays]) ->
 
     gated = [pod for pod in scene.view.gated if mine(pod)]
     others = [pod for pod in scene.view.others if mine(pod)]
-    gangs = gather(gated, others, size_of, scene.view.gang_labels)
+    gangs = gather(gated, others, size_of, scene.view.gang_of)
     return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
 
 
@@ -108,7 +108,7 @@ def _best_of_standing(row: GangRow, scene: Scene, settings: Settings) -> str:
         for pod in scene.view.others
         if pod.metadata.namespace == row.namespace and pod.metadata.name in names
     ]
-    gangs = gather(pods, [], lambda _: OwnerSays(), scene.view.gang_labels)
+    gangs = gather(pods, [], lambda _: OwnerSays(), scene.view.gang_of)
     gang = next((gang for gang in gangs if gang.key.placement_key == row.id), None)
     if gang is None:
         return ""

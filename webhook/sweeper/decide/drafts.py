@@ -40,7 +40,7 @@ class Drafts:
 
     def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
         """Take in what pods carry, and what plans say of them."""
-        self._timestamps.saw(annotations, self._now_ns())
+        self._timestamps.saw(annotations)
 
     def make(
         self,
@@ -64,12 +64,11 @@ class Drafts:
             entries = [replace(entry, node="") for entry in entries]
         pods = {**asked.pods, **found.pods}
         first = now.ground.turns.take((pods[entry.uid], entry) for entry in entries)
-        labels = {name: node.metadata.labels for name, node in now.view.nodes.items()}
         nodes = {
             *others.values(),
             *(entry.node for entry in entries if entry.uid in asked.pods and entry.node),
         }
-        spread = plan.spread(nodes, labels, self._settings.topology)
+        spread = plan.spread(nodes, now.view.labels_of(nodes), self._settings.topology)
         before = now.view.placements.get(gang.key.placement_key)
         kept = tuple(plan.kept_nodes(asked, answer, before))
         domains = domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view)

@@ -18,7 +18,8 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.decide.reservations import Held, longest_run, most_nodes
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import PodGang, urgency
-from webhook.sweeper.observe.view import PodId, View, identity
+from webhook.sweeper.observe.plans import PodId
+from webhook.sweeper.observe.view import View, identity
 from webhook.sweeper.settings import Settings
 
 
@@ -70,12 +71,11 @@ class KeptNodes:
         """
         keeping = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
         named = {planned.uid for each in keeping.values() for planned in each.spec.pods}
-        found = (pod for pod in (*view.gated, *view.others) if pod.metadata.uid in named) if named else ()
-        pods = {identity(pod): pod for pod in found}
+        pods = {identity(view.by_uid[uid]): view.by_uid[uid] for uid in named if uid in view.by_uid}
         now, before = self._clock(), self._keepers
         self._stages = {each.metadata.uid: self._stage(each, pods) for each in keeping.values()}
         self._keepers = {}
-        left = most_nodes(view, self._settings) - len(held)
+        left = most_nodes(view, self._settings) - len(held) if keeping else 0
         for key, placement in sorted(
             keeping.items(), key=lambda each: (self._stages[each[1].metadata.uid].since, each[0])
         ):

@@ -6,6 +6,7 @@ told in a pass holds for those that ask the same, as room only shrinks until the
 What is remembered of a gang between passes only saves work: losing it delays.
 """
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -83,9 +84,9 @@ class Placer:
         self._replacing.saw(view)
         self.kept_nodes.saw(view, self.reservations.nodes)
         self.reservations.keep_only(self._memory.keys(), self.kept_nodes.nodes)
-        ours = (pod.metadata.annotations for pod in view.others if view.is_ours(pod))
+        ours = (pod.metadata.annotations for pod in view.ours)
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
-        self._drafts.saw((*ours, *planned))
+        self._drafts.saw(itertools.chain(ours, planned))
 
     @property
     def held(self) -> dict[str, Held]:
@@ -273,7 +274,7 @@ class Placer:
         That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
         """
         view = now.view
-        unbound = (pod for pod in view.others if view.is_ours(pod) and not pod.spec.node_name)
+        unbound = (pod for pod in view.ours if not pod.spec.node_name)
         under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.ground.blocked
         for gang, asked, room in now.refused:
             promised = now.plans or view.planned or under_way or self.reservations.held_for_others(gang.key)

@@ -37,8 +37,8 @@ class Replacing:
             if plan.spec.pods and (key not in known or known[key].plan is not plan)
         }
         named = {(plan.metadata.namespace, each.uid) for plan in changed.values() for each in plan.spec.pods}
-        found = (pod for pod in (*view.gated, *view.others) if identity(pod) in named) if named else ()
-        asked = {identity(pod): _amounts(pod) for pod in found}
+        found = (view.by_uid[uid] for _, uid in named if uid in view.by_uid)
+        asked = {identity(pod): _amounts(pod) for pod in found if identity(pod) in named}
         for key, plan in changed.items():
             ids = ((plan.metadata.namespace, each.uid) for each in plan.spec.pods)
             there = Counter(asked[each] for each in ids if each in asked)

@@ -17,7 +17,7 @@ from webhook.placement import Budget, Snapshot, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.view import View, is_usable
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 DEFAULT_GRACE_SECONDS: Final = 30
@@ -180,9 +180,8 @@ class Reservations:
 
 def most_nodes(view: View, settings: Settings) -> int:
     """How many nodes may be held in all."""
-    usable = sum(map(is_usable, view.nodes.values()))
     share = min(1.0, settings.reserve_share)
-    return max(1, int(usable * share)) if share > 0 else 0
+    return max(1, int(view.usable_count * share)) if share > 0 else 0
 
 
 def told(holders: Mapping[str, Held], namespace: str) -> str:

@@ -16,15 +16,21 @@ class Timestamps:
 
     def __init__(self) -> None:
         self._last = 0
+        self._unseen: Iterable[Mapping[str, str]] = ()
 
-    def saw(self, annotations: Iterable[Mapping[str, str]], now_ns: int) -> None:
-        """Never go below what is written among these pods' annotations, if it can be a time of ours."""
-        for each in annotations:
-            value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-            if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
-                self._last = max(self._last, int(value))
+    def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
+        """Never go below what is written among these pods' annotations, if it can be a time of ours.
+
+        They are looked at once a time is wanted: in most passes none is, and in large clusters they are many.
+        """
+        self._unseen = annotations
 
     def next(self, now_ns: int) -> int:
         """The next one, not before now_ns (nanoseconds since 1970)."""
+        unseen, self._unseen = self._unseen, ()
+        for each in unseen:
+            value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+            if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
+                self._last = max(self._last, int(value))
         self._last = max(self._last + 1, now_ns)
         return self._last

@@ -20,9 +20,8 @@ class Turns:
         """unrepairable: uids of released pods that will not be bound and that nobody makes again."""
         self._taken = {
             node
-            for pod in view.others
-            if view.is_ours(pod)
-            and keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
+            for pod in view.ours
+            if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
             and not pod.spec.node_name
             and not pod.spec.scheduling_gates  # what others hold may stay so for long
             and pod.metadata.uid not in unrepairable

@@ -58,6 +58,14 @@ class Converted(Generic[A, B]):
         self._used[uid] = known
         return known[4]
 
-    def end_round(self) -> None:
-        """Forget what was not asked for since the last round."""
-        self._known, self._used = self._used, {}
+    def end_round(self, count: int = 0) -> None:
+        """Forget what was not asked for since the last round.
+
+        count: of the objects that there are, of which only some are asked for in a round; then they are
+        forgotten once most of what is known is of others.
+        """
+        if len(self._known) <= 2 * count:
+            self._known |= self._used
+            self._used = {}
+        else:
+            self._known, self._used = self._used, {}

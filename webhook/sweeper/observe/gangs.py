@@ -123,19 +123,19 @@ def gather(
     gated: Iterable[Pod],
     released: Iterable[Pod],
     ask_owner: Callable[[GangKey], OwnerSays],
-    gang_labels: Sequence[str] = (),
+    member_of: Callable[[Pod], GangKey] = key_of,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
     A pod that is being deleted takes room until it is gone, but is no member: its successor is. ask_owner
-    tells what is known of a gang's controller. gang_labels: see key_of.
+    tells what is known of a gang's controller. member_of: the gang of a pod, see key_of.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     for pod in gated:
         if not pod.metadata.deletion_timestamp:
-            by_key.setdefault(key_of(pod, gang_labels), ([], []))[0].append(pod)
-    for pod in released:
-        members = by_key.get(key_of(pod, gang_labels))
+            by_key.setdefault(member_of(pod), ([], []))[0].append(pod)
+    for pod in released if by_key else ():
+        members = by_key.get(member_of(pod))
         if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
     owners = _bounded({key: ask_owner(key) for key in by_key})

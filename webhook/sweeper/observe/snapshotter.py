@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -16,7 +15,10 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Converted, Texts
+from webhook.sweeper.observe.gang_keys import GangKeys
+from webhook.sweeper.observe.on_nodes import OnNodes, Placed
 from webhook.sweeper.observe.pins import is_gated, occupied_node
+from webhook.sweeper.observe.plans import Plans, is_newer
 from webhook.sweeper.observe.view import PROTECTED, View, is_usable
 from webhook.sweeper.settings import Settings
 
@@ -27,14 +29,6 @@ FEWEST_RULES: Final = 16
 """Rules between pods that are told apart however large the cluster is."""
 
 logger = logging.getLogger(__name__)
-
-
-def is_newer(entry: Texts, than: Texts | None) -> bool:
-    """Which of two plans for one pod counts: a pod may have changed its gang between them."""
-    if than is None:
-        return True
-    stamp = keys.GAS_TIMESTAMP_ANNOTATION
-    return entry.get(stamp, "") > than.get(stamp, "")
 
 
 class Objects(Protocol):
@@ -70,6 +64,9 @@ class Snapshotter:
             lambda pod, _: antiaffinity.terms_of(pod, namespaces=self._namespaces)
         )
         self._namespaces: NamespaceLabels | None = None
+        self._on_nodes = OnNodes()
+        self._gangs = GangKeys(settings.gang_labels)
+        self._plans = Plans()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
@@ -81,36 +78,30 @@ class Snapshotter:
         gated: list[Pod] = []
         others: list[Pod] = []
         for pod in self._objects.pod_items():
-            mine = is_gated(pod, prefix) and pod.metadata.namespace not in ignored
-            (gated if mine and not pod.metadata.deletion_timestamp else others).append(pod)
+            waits = pod.spec.scheduling_gates and is_gated(pod, prefix)
+            mine = waits and pod.metadata.namespace not in ignored and not pod.metadata.deletion_timestamp
+            (gated if mine else others).append(pod)
         nodes = dict(self._objects.node_items())
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
-        named: set[tuple[str, str]] = set()
-        cards: dict[tuple[str, str, str], Texts] = {}
+        self._plans.saw(placements)
         planned: dict[str, PlannedPod] = {}
-        for _, placement in sorted(placements.items()):
-            for each in placement.spec.pods:
-                named.add((placement.metadata.namespace, each.uid))
-                of_cards = placement.metadata.namespace, each.uid, each.node
-                if is_newer(each.annotations, cards.get(of_cards)):
-                    cards[of_cards] = each.annotations
-                node = nodes.get(each.node)
-                # A plan speaks for pods of its own namespace alone, whoever wrote it.
-                is_its_own = waiting.get(each.uid) == placement.metadata.namespace
-                if is_its_own and node is not None and is_usable(node):
-                    before = planned.get(each.uid)
-                    if before is None or is_newer(each.annotations, before.annotations):
-                        planned[each.uid] = each
+        for each in self._plans.entries_of(waiting):
+            node = nodes.get(each.node)
+            if node is not None and is_usable(node):
+                before = planned.get(each.uid)
+                if before is None or is_newer(each.annotations, before.annotations):
+                    planned[each.uid] = each
+        named, cards = self._plans.named, self._plans.cards
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
             self._terms.forget()
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
         protected = PROTECTED | ignored
-        labels = self._settings.gang_labels
+        self._gangs.forget(len(gated) + len(others))
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         return View(
-            gated, others, nodes, placements, planned, rules, named, cards, prefix, labels, protected,
+            gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.of, protected,
             storage, self._namespaces,
         )  # fmt: skip
 
@@ -145,36 +136,27 @@ class Snapshotter:
             self._capacity = rules.capacity
         self._nodes.complete_by(self._capacity, rules.node if rules else None)
         self._usages.complete_by(rules, rules.usage if rules else None)
-        usage: list[tuple[str, Usage]] = []
-        for pod in view.others:
-            name = view.occupied(pod)
-            if name is not None and name in view.nodes and (pod.spec.node_name or view.is_ours(pod)):
-                cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
-                usage.append((name, self._usage(pod, view.nodes[name], cards)))
-        for pod in view.gated:
-            planned = view.planned.get(pod.metadata.uid)
-            if planned is not None and planned.node in view.nodes:
-                use = self._usage(pod, view.nodes[planned.node], planned.annotations)
-                usage.append((planned.node, use))
+        usages = self._on_nodes.usages(_placed(view), rules, self._usage, lambda name: self._fill(view, name))
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
-        self._snapshot = Snapshot.build(nodes, usage, self._settings.topology, previous=self._snapshot)
+        self._snapshot = Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)
         self._nodes.end_round()
-        self._usages.end_round()
+        self._usages.end_round(len(view.gated) + len(view.others))
         return self._snapshot
 
-    def _usage(self, pod: Pod, node: Node, annotations: Texts | None) -> Usage:
-        """What a pod takes. One that cannot be understood is taken to fill its node: nobody is overbooked.
-
-        annotations: read instead of its own, if not None.
-        """
+    def _usage(self, pod: Pod, annotations: Texts | None) -> Usage | None:
+        """What a pod takes, None where it cannot be understood. annotations: read instead of its own."""
         try:
             return self._usages.get(pod, annotations)
         except ValueError as error:
             logger.warning(
                 "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
             )
-            made = self._node(node)
-            return Usage(dict(made.allocatable) if made is not None else {})
+            return None
+
+    def _fill(self, view: View, name: str) -> Usage:
+        """All of a node, for a pod that cannot be understood: nobody is overbooked."""
+        made = self._node(view.nodes[name])
+        return Usage(dict(made.allocatable) if made is not None else {})
 
     def _read(self, node: Node) -> PlacementNode:
         """The node; what of its labels had to be left out is told when it changes."""
@@ -191,3 +173,18 @@ class Snapshotter:
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
             return None
+
+
+def _placed(view: View) -> dict[str, list[Placed]]:
+    """By node, the pods that are bound there, sent there, or planned for it."""
+    found: dict[str, list[Placed]] = {}
+    for pod in view.others:
+        name = pod.spec.node_name or (view.is_ours(pod) and view.occupied(pod))
+        if name and name in view.nodes:
+            cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
+            found.setdefault(name, []).append((pod, cards))
+    for pod in view.gated:
+        planned = view.planned.get(pod.metadata.uid)
+        if planned is not None and planned.node in view.nodes:
+            found.setdefault(planned.node, []).append((pod, planned.annotations))
+    return found

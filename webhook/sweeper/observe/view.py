@@ -1,6 +1,6 @@
 """What a pass sees of the cluster. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -19,9 +19,7 @@ from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.membership import GangKey, is_of_a_set, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node, pinned_node
-
-PodId = tuple[str, str]
-"""Namespace and uid. A uid alone proves nothing: a plan speaks for the pods of its own namespace only."""
+from webhook.sweeper.observe.plans import OfCards, PodId
 
 
 def identity(pod: Pod) -> PodId:
@@ -49,9 +47,9 @@ class View:
     gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
     still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
-    that hold a pod for us. gang_labels: see key_of. protected: namespaces whose pods stand in nobody's way
-    to be preempted. storage: claims and volumes, None where they are not known or no waiting pod has any.
-    namespaces: their labels, None where these are not known.
+    that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose pods stand in
+    nobody's way to be preempted. storage: claims and volumes, None where they are not known or no waiting pod
+    has any. namespaces: their labels, None where these are not known.
     """
 
     gated: Sequence[Pod]
@@ -61,9 +59,9 @@ class View:
     planned: Mapping[str, PlannedPod] = field(default_factory=dict)
     conflicts: Conflicts = conflicts.NONE
     named: Set[PodId] = frozenset()
-    cards: Mapping[tuple[str, str, str], Texts] = field(default_factory=dict)
+    cards: Mapping[OfCards, Texts] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
-    gang_labels: Sequence[str] = ()
+    gang_of: Callable[[Pod], GangKey] = key_of
     protected: Set[str] = PROTECTED
     storage: Storage | None = None
     namespaces: NamespaceLabels | None = None
@@ -75,10 +73,6 @@ class View:
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""
         return occupied_node(pod, self.gate_prefix)
-
-    def gang_of(self, pod: Pod) -> GangKey:
-        """The gang that a pod belongs to."""
-        return key_of(pod, self.gang_labels)
 
     def maker_of(self, pod: Pod) -> GangKey:
         """Who stands for a pod and its successors, see maker_of."""
@@ -107,6 +101,22 @@ class View:
         if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, self.others)):
             return None
         return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated)
+
+    @cached_property
+    def by_uid(self) -> Mapping[str, Pod]:
+        """All unfinished pods."""
+        return {pod.metadata.uid: pod for pod in (*self.others, *self.gated)}
+
+    @cached_property
+    def ours(self) -> Sequence[Pod]:
+        """Those of the others that went through us; see is_ours."""
+        uids = {uid for _, uid in self.named}  # most pods of a large cluster are told by this alone
+        return [pod for pod in self.others if pod.metadata.uid in uids and self.is_ours(pod)]
+
+    @cached_property
+    def usable_count(self) -> int:
+        """How many nodes a plan may name."""
+        return sum(map(is_usable, self.nodes.values()))
 
     @cached_property
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
@@ -152,6 +162,10 @@ class View:
     def unbound(self) -> frozenset[str]:
         """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
         return frozenset(_name(pod) for pod in (*self.gated, *self.others) if not pod.spec.node_name)
+
+    def labels_of(self, nodes: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """Node name -> its labels, of those that are there."""
+        return {name: self.nodes[name].metadata.labels for name in nodes if name in self.nodes}
 
     def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
         """uid -> node of those pods that have one, released or only planned."""

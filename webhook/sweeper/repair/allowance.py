@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final, Protocol
 
 from webhook.kube.objects import OwnerReference, Pod
-from webhook.sweeper.observe.view import PodId
+from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 

@@ -15,7 +15,8 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import scheduler_of
-from webhook.sweeper.observe.view import PodId, View, identity
+from webhook.sweeper.observe.plans import PodId
+from webhook.sweeper.observe.view import View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
 from webhook.sweeper.repair.needed import NOT_BOUND, UNTRIED, NeededRepair, NeededRepairs, away_schedulers
 from webhook.sweeper.repair.rollback import HalfReleased
@@ -58,7 +59,7 @@ class Repair:
     def of_released(self, view: View) -> Orders:
         """Delete the released pods that do not come to run where they were sent."""
         self._evicted &= view.named
-        released = [pod for pod in view.others if view.is_ours(pod)]
+        released = view.ours
         emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
         away = away_schedulers(released) & self._settings.schedulers
         warnings: list[Warn] = []

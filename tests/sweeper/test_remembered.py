@@ -1,0 +1,191 @@
+"""What is remembered between passes changes nothing: a pass without a memory sees the same."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.test_view import Cluster
+from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
+from webhook.kube.planned import PlannedPod
+from webhook.placement.snapshot import NodeState
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.still import Still
+
+NODES = ("n1", "n2", "n3")
+
+
+class Story:
+    """A cluster in which something happens at each step."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.cluster = Cluster()
+        self.cluster.nodes = {name: self.node(name) for name in NODES}
+
+    def node(self, name: str) -> Node:
+        labels = {keys.GPU_NUMBERS_LABEL: "0.1", keys.CARDS_LABEL: "card0.card1"}
+        body = {
+            "metadata": {"name": name, "uid": name, "labels": labels},
+            "spec": {"unschedulable": self.dice.random() < 0.1},
+            "status": {"allocatable": {"cpu": self.dice.choice("48"), "pods": "9", keys.I915: "2"}},
+        }
+        return msgspec.convert(body, Node)
+
+    def cards(self) -> dict[str, str]:
+        stamp = str(1764 * 10**15 + self.dice.randrange(9))
+        cards = {"gas-container-cards": self.dice.choice(("card0", "card1", "card1", "?")), "gas-ts": stamp}
+        return cards if self.dice.random() < 0.7 else {}
+
+    def pod(self, name: str) -> Pod:
+        metadata: dict[str, Any] = {"labels": {"app": "x"}, "annotations": self.cards()}
+        spec: dict[str, Any] = {"schedulingGates": []}
+        state = self.dice.choice(("gated", "gated", "bound", "bound", "bound", "sent"))
+        if state == "gated":
+            spec = {}
+        elif state == "bound":
+            spec |= {"nodeName": self.dice.choice(NODES)}
+        elif state == "sent":
+            fields = [
+                {"key": "metadata.name", "operator": "In", "values": [self.dice.choice(NODES)]},
+            ]
+            required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+            spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        if self.dice.random() < 0.1:
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        if self.dice.random() < 0.2:
+            metadata["annotations"] = {**metadata["annotations"], keys.GANG_ANNOTATION: "g"}
+        port = [{"containerPort": 80, "hostPort": 80}] if self.dice.random() < 0.2 else []
+        amount = self.dice.choice(("1", "2", "3")) if self.dice.random() < 0.95 else "not a number"
+        limits = {"cpu": amount, **({keys.I915: "1"} if self.dice.random() < 0.5 else {})}
+        spec["containers"] = [
+            {"name": "c", "ports": port, "resources": {"limits": limits, "requests": limits}}
+        ]
+        return decode(pod_json(name, metadata=metadata, **spec))
+
+    def placement(self, name: str) -> Placement:
+        there = self.dice.sample(self.cluster.pods, self.dice.randint(0, min(3, len(self.cluster.pods))))
+        entries = [
+            PlannedPod(
+                each.metadata.name, each.metadata.uid, self.dice.choice(NODES), annotations=self.cards()
+            )
+            for each in there
+        ]
+        namespace = self.dice.choice(("ns", "ns", "another"))
+        return Placement(Metadata(name=name, namespace=namespace), PlacementSpec(pods=entries))
+
+    def step(self) -> None:
+        """One thing happens, to pods mostly."""
+        cluster, dice = self.cluster, self.dice
+        thing = dice.choice(
+            (*["pod"] * 6, "gone", "placement", "placement", "no placement", "node", "no node")
+        )
+        names = {each.metadata.name: number for number, each in enumerate(cluster.pods)}
+        if thing == "pod":
+            made = self.pod(f"p{dice.randrange(12)}")
+            if (number := names.get(made.metadata.name)) is not None:
+                cluster.pods[number] = made
+            else:
+                cluster.pods.append(made)
+        elif thing == "gone" and cluster.pods:
+            del cluster.pods[dice.randrange(len(cluster.pods))]
+        elif thing == "placement":
+            made_plan = self.placement(f"plan{dice.randrange(3)}")
+            cluster.placements[made_plan.key] = made_plan
+        elif thing == "no placement" and cluster.placements:
+            del cluster.placements[dice.choice(sorted(cluster.placements))]
+        elif thing == "node":
+            name = dice.choice(NODES)
+            cluster.nodes[name] = self.node(name)
+        elif thing == "no node":
+            cluster.nodes = {name: cluster.nodes.get(name) or self.node(name) for name in NODES}
+            del cluster.nodes[dice.choice(NODES)]
+
+
+def seen(snapshotter: Snapshotter) -> tuple[dict[str, NodeState], list[object]]:
+    """The nodes of a pass, and all the rest that it works on, comparable."""
+    view: View = snapshotter.view()
+    snapshot = snapshotter.snapshot(view)
+    gangs = {pod.metadata.uid: view.gang_of(pod) for pod in view.by_uid.values()}
+    ours = [pod.metadata.uid for pod in view.ours]
+    blocks = {key: sorted(state.name for state in block.states) for key, block in snapshot.blocks.items()}
+    rest = [blocks, gangs, ours, view.planned, set(view.named), dict(view.cards), view.usable_count]
+    return dict(snapshot.nodes), rest
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
+    story = Story(seed)
+    remembers = Snapshotter(story.cluster, Settings())
+    for _ in range(60):
+        story.step()
+        nodes, rest = seen(remembers)
+        fresh_nodes, fresh_rest = seen(Snapshotter(story.cluster, Settings()))
+        assert rest == fresh_rest
+        assert nodes.keys() == fresh_nodes.keys()
+        for name, fresh in fresh_nodes.items():
+            # Rules under which nobody waits any more may still be told apart: that is more, never less.
+            assert {each: nodes[name].free[each] for each in fresh.free} == fresh.free
+            assert (nodes[name].cards, nodes[name].path) == (fresh.cards, fresh.path)
+
+
+def status_of(still: Still, given: dict[str, Any]) -> tuple[PlacementStatus, bool]:
+    """What is said of a gang, and whether it was worked out."""
+    worked_out = []
+
+    def work_out() -> tuple[PlacementStatus, list[str]]:
+        worked_out.append(True)
+        return PlacementStatus("Bound", len(worked_out)), ["n1"]
+
+    found = still.status(given["placement"], given["members"], given["others"], given["nodes"], work_out)
+    return found, bool(worked_out)
+
+
+def given() -> dict[str, Any]:
+    return {
+        "placement": Placement(Metadata(name="p", namespace="ns"), PlacementSpec(gang="Job/g")),
+        "members": [decode(pod_json("a"))],
+        "others": 0,
+        "nodes": {name: Node(NodeMetadata(name=name, uid=name)) for name in NODES},
+    }
+
+
+def test_the_status_of_a_gang_in_which_nothing_moves_is_worked_out_once() -> None:
+    still, facts = Still(), given()
+    first, _ = status_of(still, facts)
+    for _ in range(3):
+        still.end_round()
+        assert status_of(still, {**facts, "members": list(facts["members"])}) == (first, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"placement": Placement(Metadata(name="p", namespace="ns"), PlacementSpec(gang="Job/g", size=2))},
+        {"members": []},
+        {"members": [decode(pod_json("a", nodeName="n1"))]},
+        {"others": 1},
+        {"nodes": {"n1": Node(NodeMetadata(name="n1", uid="n1", labels={"level": "b"}))}},
+        {"nodes": {}},
+    ],
+    ids=["plan", "pod gone", "pod bound", "others", "node relabelled", "node gone"],
+)
+def test_the_status_of_a_gang_is_worked_out_anew_when_something_of_it_changes(change: dict[str, Any]) -> None:
+    still, facts = Still(), given()
+    status_of(still, facts)
+    still.end_round()
+    assert status_of(still, {**facts, **change})[1]
+
+
+def test_the_status_of_a_gang_that_was_not_asked_for_is_forgotten() -> None:
+    still, facts = Still(), given()
+    status_of(still, facts)
+    still.end_round()
+    still.end_round()
+    assert status_of(still, facts)[1]
