@@ -241,20 +241,39 @@ def test_pods_with_cards_go_where_nobody_stands_in_the_way_of_the_turns_if_there
     assert places(Placing(cluster, Settings()).one(frozenset(blocked))) == {"a": node}
 
 
+SLOW = {"terminationGracePeriodSeconds": 601}
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+
+
 @pytest.mark.parametrize(
-    ("spec", "metadata", "preempted"),
+    ("first", "second", "victim"),
     [
-        ({}, {}, True),
-        ({"terminationGracePeriodSeconds": 600}, {}, True),
-        ({"terminationGracePeriodSeconds": 601}, {}, False),
-        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}, True),
-        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 99999}, False),
+        ({}, {}, "n0"),
+        (SLOW, {}, "n1"),
+        ({"terminationGracePeriodSeconds": 600}, {}, "n0"),
+        (SLOW, {"priority": 2}, "n0"),
+        (SLOW, SLOW, "n0"),
+        ({"metadata": DELETED}, {}, "n0"),
+        ({"metadata": DELETED | {"deletionGracePeriodSeconds": 99999}}, {"priority": 2}, "n1"),
+        ({"metadata": DELETED | {"deletionGracePeriodSeconds": 99999}}, {"priority": 9}, ""),
     ],
-    ids=["as usual", "as long as is waited", "longer", "it ends already", "it ends, but not for a day"],
+    ids=[
+        "alike",
+        "one that may take long to end",
+        "as long as is waited for it",
+        "the other is more important",
+        "both take long",
+        "one that ends already",
+        "one that ends, but not for a day",
+        "nobody else",
+    ],
 )
-def test_nobody_is_sent_where_a_pod_may_take_longer_to_end_than_is_waited_for_it(
-    spec: dict[str, Any], metadata: dict[str, Any], preempted: bool
+def test_who_takes_long_to_end_is_preempted_after_its_like_and_chosen_once(
+    first: dict[str, Any], second: dict[str, Any], victim: str
 ) -> None:
-    there = gpu_pod("low", node="n0", priority=1, metadata=metadata, **spec)
-    orders = Placing(Nodes(1, there, gpu_pod("high", priority=9)), Settings()).one()
-    assert [plan.preempts for plan in orders.plans] == [True] * preempted
+    there = [
+        gpu_pod(f"low{number}", node=f"n{number}", **({"priority": 1} | spec))
+        for number, spec in enumerate((first, second))
+    ]
+    found = places(Placing(Nodes(2, *there, gpu_pod("high", priority=9)), Settings()).one())
+    assert found == ({"high": victim} if victim else {})

@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from webhook.kube.objects import Pod
-from webhook.placement import Usage, victims
+from webhook.placement import Snapshot, Usage, victims
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.decide.ruled import in_order
@@ -15,26 +15,44 @@ from webhook.sweeper.settings import Settings
 
 
 def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Settings) -> victims.Victims | None:
-    """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt."""
+    """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt.
+
+    Of pods that are as important those are taken that end in time; nobody more important, as else a long
+    grace period would put others in the place of its pod. Who is chosen so is chosen once: then it ends.
+    """
     if not settings.preempt or not may_preempt(gang) or asked.parts:
         return None
     if any(member.pod_class.wants_cards for member in asked.gang.members):
         return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
-    lowest = lowest_priority(gang)
+    lowest, view = lowest_priority(gang), now.view
     # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
-    # would stay behind, pinned to a node that is full; nobody waits for a pod that may take very long to end;
-    # gangs placed earlier in this pass are at least as important, but stand there without priority.
-    view = now.view
-    staying: Set[str] = view.lasting | view.unbound | view.lingering | now.assumed
+    # would stay behind, pinned to a node that is full; what ends late already has been chosen, or deleted,
+    # before; gangs placed earlier in this pass are at least as important, but stand there without priority.
+    staying: Set[str] = view.lasting | view.unbound | view.ending_late | now.assumed
 
-    def may_go(use: Usage) -> bool:
-        return use.priority < lowest and use.name not in staying
+    def find(staying: Set[str]) -> victims.Victims | None:
+        def may_go(use: Usage) -> bool:
+            return use.priority < lowest and use.name not in staying
 
-    found = victims.find(asked.gang, now.snapshot, settings.options, may_go, now.budget)
-    if found is None or asked.rules is None:
+        found = victims.find(asked.gang, now.snapshot, settings.options, may_go, now.budget)
+        if found is None or asked.rules is None:
+            return found
+        kept = in_order(found.assignment, asked.rules)  # beside the victims: until they are gone they count
+        return None if kept is None else replace(found, assignment=kept)
+
+    found = find(staying)
+    if found is None or view.slow_to_end.isdisjoint(found.names):
         return found
-    kept = in_order(found.assignment, asked.rules)  # beside the victims: until they are gone they count
-    return None if kept is None else replace(found, assignment=kept)
+    sooner = find(staying | view.slow_to_end)
+    if sooner is None or _highest(sooner, now.snapshot) > _highest(found, now.snapshot):
+        return found
+    return sooner
+
+
+def _highest(found: victims.Victims, snapshot: Snapshot) -> int:
+    """The priority of the most important victim."""
+    uses = (use for node in found.nodes for use in snapshot.nodes[node].usages)
+    return max((use.priority for use in uses if use.name in found.names), default=0)
 
 
 def lowest_priority(gang: PodGang) -> int:

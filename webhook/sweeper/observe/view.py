@@ -154,9 +154,22 @@ class View:
         )
 
     @cached_property
-    def lingering(self) -> frozenset[str]:
+    def slow_to_end(self) -> frozenset[str]:
         """Names of pods that may take longer to end, once they are deleted, than anybody waits for that."""
-        return frozenset(_name(pod) for pod in self.others if _ending_seconds(pod) > ENDING_SECONDS)
+        return frozenset(
+            _name(pod)
+            for pod in self.others
+            if (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS
+        )
+
+    @cached_property
+    def ending_late(self) -> frozenset[str]:
+        """Names of pods that have been deleted already, and may take as long to end."""
+        return frozenset(
+            _name(pod)
+            for pod in self.others
+            if (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS
+        )
 
     @cached_property
     def unbound(self) -> frozenset[str]:
@@ -225,12 +238,6 @@ def _is_kept_running(pod: Pod) -> bool:
     """
     owner = pod.metadata.controller
     return owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS
-
-
-def _ending_seconds(pod: Pod) -> int:
-    """How long it has to end: by its author, or by who has deleted it already."""
-    own, given = pod.spec.termination_grace_period_seconds, pod.metadata.deletion_grace_period_seconds
-    return (own or 0) if given is None else given
 
 
 def is_ready(node: Node) -> bool:
