@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
@@ -20,6 +21,9 @@ from tests.workers import FilesInTurn, heaviest_first
 NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NODE = ("real_control_plane", "real_cluster")
 THREAD_ENDS_SECONDS = 10.0
+
+settings.register_profile("topogate", deadline=None)  # how long an example takes is not what a test claims
+settings.load_profile("topogate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
