@@ -18,14 +18,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from hack.comparing.clusters import fragmented
 from hack.comparing.rivals import Leaf, best_fit, window
 from labeler.contract import keys
+from webhook.kube.objects import Node, Pod
 from webhook.placement import (
     Assignment,
     Gang,
     Member,
     NodeInfo,
+    Options,
     PodClass,
     Slice,
     Snapshot,
@@ -35,6 +39,9 @@ from webhook.placement import (
     place,
     vector,
 )
+from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.sweeper.decide.ruled import ask_by_rules
 
 GPU = "nvidia.com/gpu"
 
@@ -208,6 +215,78 @@ def shapes(nodes: int, slots: int, workers: int, repeats: int) -> None:
         )
 
 
+ZONES = 3
+
+
+def rules() -> dict[str, dict[str, object]]:
+    """What pods of a gang demand of one another, by what it is called."""
+    selector = {"matchLabels": {"app": "g"}}
+
+    def spread(key: str, skew: int) -> dict[str, object]:
+        return {
+            "topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        }  # fmt: skip
+
+    term = {"topologyKey": keys.ZONE_LABEL, "labelSelector": selector}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    zone, host = spread(keys.ZONE_LABEL, 1), spread(keys.HOSTNAME_LABEL, 8)
+    return {
+        "spread over zones": {"topologySpreadConstraints": [zone]},
+        "spread over hosts": {"topologySpreadConstraints": [host]},
+        "spread over zones and hosts": {"topologySpreadConstraints": [zone, host]},
+        "in one zone": {"affinity": {"podAffinity": required}},
+    }
+
+
+def ruled(nodes: int, slots: int, pods: int, repeats: int) -> None:
+    """Gangs with rules on one another, each beside the same gang without; half as many others run."""
+    made = []
+    for number, each in enumerate(cluster(nodes, slots, seed=nodes + slots)):
+        block = int(each.labels[keys.GCE_TOPOLOGY[0]].removeprefix("b"))
+        zone = {keys.ZONE_LABEL: f"z{block % ZONES}", keys.HOSTNAME_LABEL: f"h{number}"}
+        made.append(replace(each, labels={**each.labels, **zone}))
+    objects = {
+        each.name: msgspec.convert({"metadata": {"name": each.name, "labels": each.labels}}, Node)
+        for each in made
+    }
+
+    def pod(name: str, app: str, spec: dict[str, object]) -> Pod:
+        return msgspec.convert({"metadata": {"name": name, "labels": {"app": app}}, "spec": spec}, Pod)
+
+    there = [(pod(f"r{n}", "other", {}), made[n % nodes].name) for n in range(nodes // 2)]
+    alike = gang(pods, slots)
+    plain: list[float] = []
+    seconds: dict[str, list[float]] = {name: [] for name in rules()}
+    answers: dict[str, object] = {}
+    for _ in range(repeats):
+        snapshot = Snapshot.build(made, [])
+        plain.append(timed(lambda snapshot=snapshot: place(alike, snapshot), 1)[0])  # type: ignore[misc]
+        for name, spec in rules().items():
+            members = {each.name: pod(each.name, "g", spec) for each in alike.members}
+            fresh = Snapshot.build(made, [])
+
+            def work(members: dict[str, Pod] = members, snapshot: Snapshot = fresh) -> object:
+                near = Neighbourhood(objects, there, {}, members.values())
+                asked = tuple(
+                    Member(each.name, each.rank, near.pod_class(members[each.name], each.pod_class))
+                    for each in alike.members
+                )
+                rules = Acceptance(near, members)
+                return ask_by_rules(replace(alike, members=asked), rules, snapshot, Options())
+
+            taken, answers[name] = timed(work, 1)
+            seconds[name].append(taken)
+    for name, found in answers.items():
+        assert isinstance(found, Assignment), f"{name}: {found}"
+        print(
+            f"{nodes:7} nodes {slots} slots {pods:6} pods, {name}: {span(seconds[name])}, "
+            f"{statistics.median(seconds[name]) / statistics.median(plain):.2f} of the same without; "
+            f"{'optimum' if found.proven else 'not proven'}: {found.spread}",
+            flush=True,
+        )
+
+
 def sequence(gangs: int) -> None:
     """Gangs placed one after another on 5,000 nodes, each seeing those before it."""
     snapshot = Snapshot.build(cluster(5000, 8, seed=5), [])
@@ -244,6 +323,8 @@ def main(argv: list[str] | None = None) -> int:
         mixed += [(100_000, 8, 10_000), (100_000, 1, 10_000)]
     for nodes, slots, workers in mixed:
         shapes(nodes, slots, workers, args.repeats)
+    for nodes, slots, pods in ((5000, 1, 1000), (5000, 8, 1000)):
+        ruled(nodes, slots, pods, args.repeats)
     sequence(64)
     quality(args.instances)
     return 0

@@ -6,8 +6,10 @@ topology spread is judged by the pod as its author wrote it. Released pods carry
 kube-scheduler then counts their own node alone: what that asks (with minDomains) must hold as well.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from webhook.kube import objects
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
@@ -91,31 +93,55 @@ class RuledKind:
             *(f"pod affinity over {tally.key}" for tally in self.near),
         }
 
-    def reason(self, node: str, there: Neighbourhood) -> str:
-        """Why a pod of the kind may not go to a node now, "" if it may."""
+    def refusal(self, node: str, there: Neighbourhood) -> "Refusal | None":
+        """Why a pod of the kind may not go to a node now, None if it may."""
         for tally, key in self.apart:
             value = there.value(node, key)
             if value is not None and tally.counts.get(value):
-                return f"pod anti-affinity over {key}"
+                return Refusal("pod anti-affinity", key, value)
         for each in self.spread:
             value = there.value(node, each.rule.key)
             if value is None:
-                return f"topology spread over {each.rule.key}"
+                return Refusal("topology spread", each.rule.key, "")
             if each.tally.counts.get(value, 0) + each.counts_itself - each.floor > each.rule.max_skew:
-                return f"topology spread over {each.rule.key}"
+                return Refusal("topology spread", each.rule.key, value)
             if each.on_node is not None:
                 own = each.on_node.counts.get(node, 0)
                 if own + each.counts_itself > each.rule.max_skew:
-                    return f"topology spread over {each.rule.key}"
-        values = [there.value(node, tally.key) for tally in self.near]
-        if None in values:
-            return f"pod affinity over {self.near[values.index(None)].key}"
-        lacking = [
-            tally for tally, value in zip(self.near, values, strict=True) if not tally.counts.get(value or "")
-        ]
-        if lacking and not (self.begins and not any(any(tally.counts.values()) for tally in self.near)):
-            return f"pod affinity over {lacking[0].key}"
-        return ""
+                    return Refusal("topology spread", each.rule.key, node)
+        if not self.near:
+            return None
+        for tally in self.near:
+            if there.value(node, tally.key) is None:
+                return Refusal("pod affinity", tally.key, "")
+        for tally in self.near:
+            value = there.value(node, tally.key)
+            if not tally.counts.get(value or ""):
+                begins = self.begins and not any(any(each.counts.values()) for each in self.near)
+                return None if begins else Refusal("pod affinity", tally.key, value or "")
+        return None
+
+
+class Refusal(NamedTuple):
+    """The rule that keeps a pod from a node, the label that it is over, and the domain."""
+
+    rule: str
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        """What it is called."""
+        return f"{self.rule} over {self.key}"
+
+
+@dataclass(eq=False)
+class _Group:
+    """Members of a kind to nodes that are alike. gone: how many have gone; refusal: of the next one."""
+
+    kind: int
+    members: list[tuple[str, str]] = field(default_factory=list)
+    gone: int = 0
+    refusal: Refusal | None = None
 
 
 class Acceptance:
@@ -125,12 +151,12 @@ class Acceptance:
         self.there = there
         rules = {name: there.rules_of(pod) for name, pod in members.items()}
         distinct = {id(each): each for each in rules.values()}
-        label_keys = frozenset[str]().union(*(each.label_keys for each in distinct.values()))
+        label_keys = sorted(frozenset[str]().union(*(each.label_keys for each in distinct.values())))
         numbers: dict[tuple[object, ...], int] = {}
         self._pods: list[objects.Pod] = []
         self.kind_of: dict[str, int] = {}
         for name, pod in members.items():
-            signature = there.signature(pod, label_keys)
+            signature = there.signature(pod, rules[name], label_keys)
             number = numbers.setdefault(signature, len(numbers))
             if number == len(self._pods):
                 self._pods.append(pod)
@@ -166,7 +192,7 @@ class Acceptance:
 
     def reason(self, name: str, node: str) -> str:
         """Why a member may not go to a node now, "" if it may."""
-        return self.kinds[self.kind_of[name]].reason(node, self.there)
+        return str(self.kinds[self.kind_of[name]].refusal(node, self.there) or "")
 
     def add(self, name: str, node: str) -> None:
         """The member is there."""
@@ -179,31 +205,55 @@ class Acceptance:
         """The members in an order in which each may go to its node, and "" or why the others may not.
 
         nodes: member and node. Begins with nobody of the gang anywhere, and ends with those that are told.
+        Those that are refused wait by the domain that refused them, so that of each only one is tried again.
         """
         self.reset()
-        groups: dict[object, list[tuple[str, str]]] = {}
-        for name, node in nodes:
-            values = tuple(self.there.value(node, key) for key in self._keys)
-            included = tuple(node in each for each in self._included)
-            groups.setdefault((self.kind_of[name], values, included), []).append((name, node))
-        waiting = [list(reversed(group)) for group in groups.values()]
         ordered: list[str] = []
-        reason = ""
+        waiting: dict[object, deque[_Group]] = {}
+        for group in self._groups(nodes):
+            if refusal := self._go(group, ordered):
+                waiting.setdefault((group.kind, refusal), deque()).append(group)
         while waiting:
             before = len(ordered)
-            for group in waiting:
-                while group:
-                    name, node = group[-1]
-                    reason = self.reason(name, node)
-                    if reason:
+            for queue, groups in list(waiting.items()):
+                while groups:
+                    refusal = self._go(groups[0], ordered)
+                    if refusal and (groups[0].kind, refusal) == queue:
                         break
-                    self.add(name, node)
-                    ordered.append(name)
-                    group.pop()
-            waiting = [group for group in waiting if group]
+                    group = groups.popleft()
+                    if refusal:
+                        waiting.setdefault((group.kind, refusal), deque()).append(group)
+            waiting = {queue: groups for queue, groups in waiting.items() if groups}
             if len(ordered) == before:
-                return ordered, reason
-        return ordered, ""
+                break
+        refused = next((str(groups[0].refusal) for groups in waiting.values()), "")
+        return ordered, refused
+
+    def _groups(self, nodes: Sequence[tuple[str, str]]) -> Iterable["_Group"]:
+        """Members that are alike, to nodes that are alike."""
+        groups: dict[object, _Group] = {}
+        alike: dict[str, object] = {}
+        for name, node in nodes:
+            if node not in alike:
+                values = tuple([self.there.value(node, key) for key in self._keys])
+                alike[node] = values, tuple([node in each for each in self._included])
+            kind = self.kind_of[name]
+            group = groups.setdefault((kind, alike[node]), _Group(kind))
+            group.members.append((name, node))
+        return groups.values()
+
+    def _go(self, group: "_Group", ordered: list[str]) -> Refusal | None:
+        """As many of the group as may; why the next one may not, None if all have gone."""
+        kind = self.kinds[group.kind]
+        while group.gone < len(group.members):
+            name, node = group.members[group.gone]
+            group.refusal = kind.refusal(node, self.there)
+            if group.refusal is not None:
+                return group.refusal
+            self.add(name, node)
+            ordered.append(name)
+            group.gone += 1
+        return None
 
     def kept_off(self, name: str, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
         """The nodes to which a member may not go now, by the reason."""
@@ -213,7 +263,7 @@ class Acceptance:
         for node in nodes:
             values = tuple(self.there.value(node, key) for key in self._keys)
             if values not in known:
-                known[values] = kind.reason(node, self.there)
+                known[values] = str(kind.refusal(node, self.there) or "")
             if known[values]:
                 found.setdefault(known[values], []).append(node)
         return {reason: frozenset(names) for reason, names in found.items()}
@@ -255,8 +305,7 @@ class Acceptance:
                 for number, each in enumerate(self._pods)
                 if rule.counts(each.metadata.namespace, each.metadata.labels)
             )
-            values = {self.there.value(node, rule.key) for node in nodes} - {None}
-            base = dict.fromkeys((str(value) for value in values), 0) | dict(self.there.spread(rule, nodes))
+            base = dict.fromkeys(self.there.values(nodes, rule.key), 0) | dict(self.there.spread(rule, nodes))
             self._near[known] = self._tally(Tally(rule.key, base, kinds, nodes))
         tally = self._near[known]
         on_node = None

@@ -16,10 +16,13 @@ from webhook.placement.model import PodClass
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, NamespaceLabels, terms_of
 from webhook.scheduling.coarser import stand_ins
 from webhook.scheduling.convert import node_rules
-from webhook.scheduling.podrules import Near, PodRules, SpreadRule, apart_keys, has_rules, rules_of
+from webhook.scheduling.podrules import Near, PodRules, SpreadRule, apart_keys, rules_of
 
 Standing = tuple[objects.Pod, str]
 """A pod and its node."""
+
+_RulesByLabels = tuple[objects.Pod, tuple[str, ...], dict[tuple[str | None, ...], PodRules]]
+"""A pod, the keys of its labels on which its rules depend, and these rules by the labels."""
 
 _LATE: Final = 32
 """Terms of pods that were added which are looked at one by one."""
@@ -75,7 +78,9 @@ class Neighbourhood:
         self._by_label: dict[str, dict[tuple[str, str], list[Standing]]] = {}
         self._found: dict[str, tuple[list[Standing], int]] = {}
         self._counts: dict[object, tuple[Counter[str], int]] = {}
-        self._rules: dict[object, tuple[objects.Pod, PodRules]] = {}
+        self._rules: dict[object, _RulesByLabels] = {}
+        self._parts_kept: list[objects.Pod] = []
+        self._deciding: dict[int, tuple[str, ...]] = {}
         self._kept_off: dict[object, tuple[objects.Pod, tuple[tuple[str, frozenset[str]], ...]]] = {}
         self._eligible: dict[object, frozenset[str]] = {}
         self._by_value: dict[str, dict[str, list[str]]] = {}
@@ -91,6 +96,7 @@ class Neighbourhood:
             return
         self._standing.append((pod, node))
         self._kept_off.clear()
+        self._deciding.clear()
         if "_carriers" in self.__dict__:
             for key in apart_keys(pod):
                 value = self.labels[node].get(key)
@@ -102,22 +108,24 @@ class Neighbourhood:
     def rules_of(self, pod: objects.Pod) -> PodRules:
         """The pod's rules; the same object for pods that have the same."""
         spec = pod.spec
-        if not has_rules(spec):
+        if spec.affinity is None and not spec.topology_spread_constraints:
             return NO_RULES
-        keyed = [key for each in spec.topology_spread_constraints for key in each.match_label_keys]
-        values = tuple(pod.metadata.labels.get(key) for key in keyed)
         known = self._rules.get(
-            key := (pod.metadata.namespace, id(spec.affinity), id(spec.topology_spread_constraints), values)
+            key := (pod.metadata.namespace, id(spec.affinity), id(spec.topology_spread_constraints))
         )
         if known is None:  # the pod is kept, so that its parts are not collected and their ids used again
-            known = self._rules[key] = pod, rules_of(pod, self._namespaces)
-        return known[1]
+            keyed = [name for each in spec.topology_spread_constraints for name in each.match_label_keys]
+            known = self._rules[key] = pod, tuple(keyed), {}
+        values = tuple(pod.metadata.labels.get(name) for name in known[1])
+        rules = known[2].get(values)
+        if rules is None:
+            rules = known[2][values] = rules_of(pod, self._namespaces)
+        return rules
 
-    def signature(self, pod: objects.Pod, label_keys: Iterable[str]) -> tuple[object, ...]:
-        """Equal for pods that are alike to rules which depend on these keys of pod labels."""
+    def signature(self, pod: objects.Pod, rules: PodRules, label_keys: Iterable[str]) -> tuple[object, ...]:
+        """Equal for pods that are alike to rules which depend on these keys of pod labels, in one order."""
         labels, spec = pod.metadata.labels, pod.spec
-        own = tuple((key, labels[key]) for key in sorted(label_keys) if key in labels)
-        rules = self.rules_of(pod)
+        own = tuple([labels.get(key) for key in label_keys])
         nodes = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations)) if rules.spread else ()
         return pod.metadata.namespace, own, id(rules), nodes
 
@@ -134,7 +142,10 @@ class Neighbourhood:
         )
 
     def _kept_off_of(self, pod: objects.Pod, rules: PodRules) -> tuple[tuple[str, frozenset[str]], ...]:
-        key = self.signature(pod, rules.label_keys | self._carried_keys)
+        keys = self._deciding.get(id(rules))
+        if keys is None:
+            keys = self._deciding[id(rules)] = tuple(sorted(rules.label_keys | self._carried_keys))
+        key = self.signature(pod, rules, keys)
         known = self._kept_off.get(key)
         if known is None:
             found = {name: frozenset(nodes) for name, nodes in self._closed_to(pod, rules).items() if nodes}
@@ -176,6 +187,13 @@ class Neighbourhood:
             self._by_value[key] = found
         return self._by_value[key]
 
+    def values(self, nodes: frozenset[str], key: str) -> Iterable[str]:
+        """The domains that have any of these nodes."""
+        found = self.by_value(key)
+        if len(nodes) == len(self.labels):
+            return found.keys()
+        return [value for value, names in found.items() if not nodes.isdisjoint(names)]
+
     def nodes_with(self, key: str, values: Iterable[str]) -> Iterable[str]:
         """The nodes of these domains."""
         nodes = self.by_value(key)
@@ -196,7 +214,10 @@ class Neighbourhood:
                 wanted = Rules(tolerations=wanted.tolerations)
             found = set()
             for name, labels in self.labels.items():
-                if not over <= labels.keys():
+                if not labels.keys() >= over:
+                    continue
+                if not (wanted.has_wishes or rule.honours_taints):
+                    found.add(name)
                     continue
                 taints: tuple[Taint, ...] = ()
                 if rule.honours_taints:
@@ -207,7 +228,7 @@ class Neighbourhood:
                     wanted, name, labels, taints, unschedulable=False, ready=True
                 ):
                     found.add(name)
-            self._rules[key, id(pod)] = pod, NO_RULES  # keeps its parts, see rules_of
+            self._parts_kept.append(pod)  # see rules_of
             self._eligible[key] = frozenset(found)
         return self._eligible[key]
 

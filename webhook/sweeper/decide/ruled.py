@@ -7,8 +7,10 @@ so no plan breaks a rule. That no better plan exists is proven where the questio
 just what the rule says.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from webhook.placement import (
@@ -102,6 +104,7 @@ class _RuleSearch:
         self.snapshot = snapshot
         self.options = options
         self.budget = budget
+        self._levels: dict[str, str | None] = {}
         self.kind: RuledKind | None = rules.kinds[0] if len(rules.kinds) == 1 else None
 
     def answer(self) -> Answer:
@@ -116,9 +119,9 @@ class _RuleSearch:
                 return found
         best: Assignment | None = None
         for gang, snapshot, proven in self._domains():
-            if relaxed is not None and gang is self.gang and snapshot is self.snapshot and not self._limits():
+            if relaxed is not None and gang is self.gang and snapshot is self.snapshot and not self._limits:
                 continue  # that has been asked
-            some = self._limited(gang, self._limits(), snapshot)
+            some = self._limited(gang, self._limits, snapshot)
             found = None if some is None else in_order(some, self.rules)
             if found is not None and (best is None or found.objective < best.objective):
                 best = replace(found, proven=found.proven and proven)
@@ -137,11 +140,10 @@ class _RuleSearch:
 
     def _is_hopeless(self) -> bool:
         """Whether the places without these rules cannot keep them: fewer domains than there must be."""
-        limits = self._limits()
         wanted = len(self.gang.members)
         return any(
-            (1 if each.apart else each.skew + min(each.held.values(), default=0)) * 2 < wanted
-            for each in limits
+            each.apart or len(each.held) * (each.skew + min(each.held.values(), default=0)) < wanted
+            for each in self._limits
         )
 
     # --- one pod ----------------------------------------------------------------------------------
@@ -207,9 +209,9 @@ class _RuleSearch:
         key = max(keys, key=lambda each: len(self.there.by_value(each)))  # the others lie around it
         level = self._level(key)
         required = self.gang.required_level
-        exact = self.kind is not None and len(keys) == 1 and not self._limits()
+        exact = self.kind is not None and len(keys) == 1 and not self._limits
         topology = self.snapshot.topology
-        if level is not None and not self._limits():
+        if level is not None and not self._limits:
             if required is None or topology.level(required) <= topology.level(level):
                 yield replace(self.gang, required_level=level), self.snapshot, exact
             else:
@@ -221,6 +223,11 @@ class _RuleSearch:
 
     def _level(self, key: str) -> str | None:
         """The level whose domains are those of the label, None if there is none."""
+        if key not in self._levels:
+            self._levels[key] = self._found_level(key)
+        return self._levels[key]
+
+    def _found_level(self, key: str) -> str | None:
         topology = self.snapshot.topology
         try:
             level = topology.level(key)
@@ -239,6 +246,7 @@ class _RuleSearch:
 
     # --- spread and apart -------------------------------------------------------------------------
 
+    @cached_property
     def _limits(self) -> list[_Limit]:
         """The rules of pods that are alike, the coarsest first; none are told of unlike ones."""
         kind = self.kind
@@ -307,23 +315,38 @@ class _RuleSearch:
             answer = self._place(replace(gang, spread=Spread(level, 1, peers)), snapshot)
             return None if isinstance(answer, NoFit) else answer
         most = cap(held, wanted, limit.skew, floor_is_zero=limit.floor_is_zero)
-        capped = [] if most is None else [Spread(level, most, peers)]
+        answer = self._place(gang, snapshot)
+        if isinstance(answer, NoFit):
+            return None
+        is_within = self._is_within(answer, limit.key, held, most)
+        if is_within and (len(self._limits) > 1 or in_order(answer, self.rules)):
+            return replace(answer, proven=False)
+        capped = [Spread(level, most, peers)]
         even = [] if limit.floor_is_zero else [Spread(level, None, peers)]
         # One above the emptiest: all lie evenly, unless one that counts stays empty.
         order = (*even, *capped) if limit.skew == 1 and wanted > len(held) else (*capped, *even)
         for spread in order:
             answer = self._place(replace(gang, spread=spread), snapshot)
-            if not isinstance(answer, NoFit) and (len(self._limits()) > 1 or in_order(answer, self.rules)):
+            if not isinstance(answer, NoFit) and (len(self._limits) > 1 or in_order(answer, self.rules)):
                 return replace(answer, proven=False)
         return None
 
+    def _is_within(self, answer: Assignment, key: str, held: Mapping[str, int], most: int) -> bool:
+        """Whether no domain ends with more."""
+        gained = Counter(self.there.value(each.node, key) for each in answer.placed)
+        return all(held.get(value or "", 0) + count <= most for value, count in gained.items())
+
     def _held(self, limit: _Limit, snapshot: Snapshot) -> dict[str, int]:
         """What the domains hold that have a node in the snapshot."""
+        if len(snapshot.nodes) == len(self.snapshot.nodes):
+            return dict(limit.held)
         here = {self.there.value(name, limit.key) for name in snapshot.nodes}
         return {value: count for value, count in limit.held.items() if value in here}
 
     def _peers(self, key: str, held: Mapping[str, int], gang: Gang) -> Iterator[str]:
         """For each pod that counts a node of its domain; the gang's own the core counts by itself."""
+        if not any(held.values()):
+            return
         own = [
             self.there.value(anchor.node, key) for anchor in gang.anchors if anchor.node in self.there.labels
         ]
@@ -345,7 +368,7 @@ class _RuleSearch:
             if value in held
         }
         parts = {value: snapshot.only(names) for value, names in nodes.items()}
-        rooms = {value: self._room(gang, part) for value, part in parts.items()}
+        rooms = {value: len(members) if part.nodes else 0 for value, part in parts.items()}
         for _ in range(2 * len(parts) + 4):
             if limit.apart:
                 rooms = {value: min(room, 1 - held[value]) for value, room in rooms.items()}
@@ -358,7 +381,7 @@ class _RuleSearch:
                 part = replace(gang, members=tuple(members[first : first + count]), preferred_level=None)
                 answer = self._limited(part, limits[1:], parts[value])
                 if answer is None:
-                    rooms[value] = count - 1
+                    rooms[value] = min(count - 1, self._room(gang, parts[value]))
                     break
                 first += count
                 found.append(answer)
