@@ -8,32 +8,28 @@ import contextlib
 import json
 import shutil
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from hack.images import small
 from hack.local import controlplane, node, processes
+from hack.local.access import READY_SECONDS, Access, ClusterError
 from hack.local.build import NODE_PROGRAMS, ROOT, Programs, programs
 from hack.local.controlplane import Ports
 from hack.local.namespaces import HOLD, Namespaces
 from hack.local.node import RealNode
 from hack.local.processes import Started
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import ApiError
 
-READY_SECONDS: Final = 60.0
+__all__ = ["READY_SECONDS", "Cluster", "ClusterError"]
+
 _PORT_ATTEMPTS: Final = 3
 _STATE: Final = "cluster.json"
 _HOLDER: Final = "namespaces"
 _RELAY: Final = "relay"
-
-
-class ClusterError(Exception):
-    """The control plane could not be started or is not there; the message says where to look."""
 
 
 class _PortTakenError(ClusterError):
@@ -41,12 +37,9 @@ class _PortTakenError(ClusterError):
 
 
 @dataclass
-class Cluster:
+class Cluster(Access):
     """One control plane. Make it with `up`, or find a running one with `load`."""
 
-    folder: Path
-    ports: Ports
-    programs: Programs
     running: dict[str, Started] = field(default_factory=dict)
     tied: bool = False
     real: RealNode | None = None
@@ -231,76 +224,12 @@ class Cluster:
 
         self.wait_for(f"{name} to be ready", is_ready)
 
-    def wait_for(self, what: str, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
-        """Wait for a condition. Raises ClusterError naming it."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"waited {seconds:.0f} s in vain for {what}; logs are in {self.folder / 'logs'}"
-                )
-            time.sleep(0.05)
-
-    # --- using it -------------------------------------------------------------------------------
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return self.folder / "kubeconfig"
-
     @property
     def namespaces(self) -> Namespaces:
         """Where the real node is. Raises ClusterError if the cluster has none, or has ended."""
         if _HOLDER not in self.running:
             raise ClusterError(f"the cluster in {self.folder} has no real node, or has ended")
         return Namespaces(self.running[_HOLDER].pid)
-
-    def write_tools(self) -> Path:
-        """A folder for PATH, with kubectl and its plugin `kubectl topogate`."""
-        folder = self.folder / "bin"
-        folder.mkdir(exist_ok=True)
-        plugin = Path(sys.executable).parent / "kubectl-topogate"
-        for name, target in (("kubectl", self.programs.commands["kubectl"][0]), (plugin.name, plugin)):
-            (folder / name).unlink(missing_ok=True)
-            (folder / name).symlink_to(target)
-        return folder
-
-    @property
-    def server(self) -> str:
-        """The API server's address."""
-        return f"https://127.0.0.1:{self.ports.apiserver}"
-
-    @property
-    def certificate_authority(self) -> Path:
-        """The certificate that vouches for the API server."""
-        return self.folder / "pki" / "ca.crt"
-
-    def log(self, name: str) -> Path:
-        """Where a program writes."""
-        return self.folder / "logs" / f"{name}.log"
-
-    def api(self, user_agent: str = "topogate-local") -> Api:
-        """A client with the administrator's rights."""
-        return Api.connect(self.kubeconfig, user_agent=user_agent)
-
-    def kubectl(
-        self, *arguments: str, stdin: str | None = None, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as administrator. Raises ClusterError with its words if `check` and it fails."""
-        result = subprocess.run(
-            [*self.programs.commands["kubectl"], "--kubeconfig", str(self.kubeconfig), *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if check and result.returncode:
-            raise ClusterError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
-        return result
-
-    def write_token_kubeconfig(self, path: Path, token_file: Path) -> None:
-        """A kubeconfig for whoever holds the token in `token_file`."""
-        controlplane.write_kubeconfig(path, self.folder, self.ports.apiserver, {"tokenFile": str(token_file)})
 
     @property
     def alive(self) -> dict[str, bool]:

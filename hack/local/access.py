@@ -1,0 +1,91 @@
+"""How a cluster is used whose folder is known: its addresses, clients and logs, whoever started it."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.local import controlplane
+from hack.local.build import Programs
+from hack.local.controlplane import Ports
+from webhook.kube.client import Api
+
+READY_SECONDS: Final = 60.0
+
+
+class ClusterError(Exception):
+    """The control plane could not be started or is not there; the message says where to look."""
+
+
+@dataclass
+class Access:
+    """What its folder and its ports say."""
+
+    folder: Path
+    ports: Ports
+    programs: Programs
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.folder / "kubeconfig"
+
+    def write_tools(self) -> Path:
+        """A folder for PATH, with kubectl and its plugin `kubectl topogate`."""
+        folder = self.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        plugin = Path(sys.executable).parent / "kubectl-topogate"
+        for name, target in (("kubectl", self.programs.commands["kubectl"][0]), (plugin.name, plugin)):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(target)
+        return folder
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return f"https://127.0.0.1:{self.ports.apiserver}"
+
+    @property
+    def certificate_authority(self) -> Path:
+        """The certificate that vouches for the API server."""
+        return self.folder / "pki" / "ca.crt"
+
+    def log(self, name: str) -> Path:
+        """Where a program writes."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def api(self, user_agent: str = "topogate-local") -> Api:
+        """A client with the administrator's rights."""
+        return Api.connect(self.kubeconfig, user_agent=user_agent)
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as administrator. Raises ClusterError with its words if `check` and it fails."""
+        result = subprocess.run(
+            [*self.programs.commands["kubectl"], "--kubeconfig", str(self.kubeconfig), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and result.returncode:
+            raise ClusterError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
+        return result
+
+    def write_token_kubeconfig(self, path: Path, token_file: Path) -> None:
+        """A kubeconfig for whoever holds the token in `token_file`."""
+        controlplane.write_kubeconfig(path, self.folder, self.ports.apiserver, {"tokenFile": str(token_file)})
+
+    def wait_for(self, what: str, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
+        """Wait for a condition. Raises ClusterError naming it."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"waited {seconds:.0f} s in vain for {what}; logs are in {self.folder / 'logs'}"
+                )
+            time.sleep(0.05)
