@@ -7,6 +7,7 @@ each time, so that nothing is lost with this process.
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
@@ -28,6 +29,7 @@ SETTLED_SECONDS: Final = 3.0
 AGAIN_SECONDS: Final = 300.0
 """After so long it is all told again: a Node may be made anew. Where nothing differs nothing is written."""
 _TRY_SECONDS: Final = 5.0
+_CARD: Final = re.compile(r"card([0-9]{1,9})")
 
 
 class Teller:
@@ -110,13 +112,15 @@ def unplanned(
         pod = known.get(key)
         if pod is None or pod.over or is_planned(pod):
             continue
-        cards = tuple(
-            int(card_of(device).removeprefix("card"))
+        devices = (
+            device
             for container in (*pod.containers, *pod.sidecars)
-            for resource, devices in held.get(container.name, {}).items()
+            for resource, of_resource in held.get(container.name, {}).items()
             if resource in wanted
-            for device in sorted(devices)
+            for device in sorted(of_resource)
         )
+        # Another plugin's devices, of before this allocator, may have other names.
+        cards = tuple(int(match[1]) for device in devices if (match := _CARD.fullmatch(card_of(device))))
         if cards:
             found[pod.uid] = cards
     return found

@@ -150,6 +150,12 @@ def test_cards_are_told_in_the_order_of_containers_then_sidecars() -> None:
     assert unplanned(listing, [served], {I915}) == {"uid-a": (1, 10, 2, 0)}
 
 
+def test_devices_that_another_plugin_named_otherwise_are_left_out() -> None:
+    served = pod("a")
+    listing: Listing = {served.key: {"c": {I915: ("0000:3a:00.0-1", "card-0", "card1-0", "x")}}}
+    assert unplanned(listing, [served], {I915}) == {"uid-a": (1,)}
+
+
 def test_each_card_is_offered_by_its_own_resource() -> None:
     cards = [CARDS[0], LocalCard(3, keys.XE, ()), LocalCard(4, keys.XE, (), problem="ill")]
     assert offers(cards, 5) == {0: CardOffer(I915, 5), 3: CardOffer(keys.XE, 5), 4: CardOffer(keys.XE, 0)}
