@@ -246,6 +246,15 @@ def test_leaders_are_placed_where_their_followers_will_fit_too() -> None:
     assert orders.plans[0].kept == ("b1s0h1", "b1s0h2", "b1s1h1", "b1s1h2")
 
 
+def test_a_leader_is_the_first_of_its_job_though_it_alone_is_kept_off_by_others() -> None:
+    jobs = {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 2, 2)]}
+    says = said_by({**jobs, "startupPolicy": {"startupPolicyOrder": "InOrder"}}, 5)
+    first = member(0, 0, on="b0s0h0", jobs=3)
+    leaders = [member(job, 0, jobs=3) for job in (1, 2)]
+    orders = placing(grid([1, 1], [3, 3], [3, 3]), first, *leaders, says=says).one()
+    assert places(orders) == {"train-1-0": "b1s0h0", "train-2-0": "b1s1h0"}
+
+
 def test_leaders_wait_until_all_jobs_have_theirs() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     orders = placing(grid([3, 3]), member(0, 0), says=says).one()

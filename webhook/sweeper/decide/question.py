@@ -93,6 +93,9 @@ def question(
         Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod))
         for pod in (*by_name.values(), *gang.later)
     )
+    if not gang.parts:
+        members, closed = _alike_in_one_domain(members, frozenset().union(*map(exclusive_over, gang.pods)))
+        avoid |= closed
     anchors = tuple(
         Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
         for pod in (gang.workers if alone else _anchoring(gang, members, is_ours))
@@ -128,6 +131,25 @@ def question(
     if len(parts) == 1 and claims == [None]:
         return GangQuestion(parts[0], by_name, rules=rules)
     return GangQuestion(slices.asked_for(asked, gang), by_name, tuple(parts), tuple(claims), rules)
+
+
+def _alike_in_one_domain(
+    members: tuple[Member, ...], over: frozenset[str]
+) -> tuple[tuple[Member, ...], frozenset[str]]:
+    """The members of a gang that has domains of these labels to itself, and nodes where none of it may be.
+
+    What a domain keeps off one of them it keeps off all. Often the leader alone says so, and would be unlike
+    the others otherwise: then their ranks would not lie along the topology.
+    """
+    names = {f"pod {rule} over {key}" for key in over for rule in ("affinity", "anti-affinity")}
+    closed: set[str] = set()
+    made = []
+    for member in members if names else ():
+        rules = member.pod_class.rules
+        closed.update(*(nodes for name, nodes in rules.kept_off if name in names))
+        left = tuple(each for each in rules.kept_off if each[0] not in names)
+        made.append(replace(member, pod_class=replace(member.pod_class, rules=replace(rules, kept_off=left))))
+    return tuple(made) if names else members, frozenset(closed)
 
 
 def _rules(members: Mapping[str, Pod], near: Neighbourhood) -> Acceptance | None:
