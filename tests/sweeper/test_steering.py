@@ -166,38 +166,37 @@ FOR_ALL = replace(
         "*": NamespaceRules(default_gpu_model="H100", default_tier="high"),
     },
 )
-OTHER_GATE = [{"name": f"{keys.GATE_PREFIX}of-its-author"}]
+OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 
 
 @pytest.mark.parametrize(
-    ("found", "reasons"),
+    ("found", "namespaces", "follows"),
     [
-        (pod(), ["PriorityNotSet", "ModelNotSet"]),
-        (pod(priorityClassName="house", nodeSelector={MODEL_LABEL: "A100"}), []),
-        (pod(annotations=wish("Max 1550"), resource=keys.XE, nodeSelector=MAX_LABELS), ["PriorityNotSet"]),
-        (pod(resource="amd.com/gpu"), ["PriorityNotSet"]),
-        (pod(namespace="own"), []),
-        (pod(schedulingGates=OTHER_GATE), []),
-        (pod(annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO}), []),
+        (pod(), {"ns": OPTED_IN}, True),
+        (pod(), {"ns": {keys.INJECTION_LABEL: "disabled"}}, False),
+        (pod(), {"other": OPTED_IN}, False),
+        (pod(), None, False),
+        (pod(namespace="own"), {"own": OPTED_IN}, False),
+        (pod(namespace="kube-system"), {"kube-system": OPTED_IN}, False),
+        (pod(annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO}), {"ns": OPTED_IN}, False),
     ],
     ids=[
-        "lost",
-        "chosen",
-        "a wish",
-        "another resource",
-        "rules of its own",
-        "a gate of its own",
+        "opted in",
         "opted out",
+        "another has",
+        "nobody knows",
+        "rules of its own",
+        "excluded",
+        "its pod not",
     ],
 )
-def test_defaults_of_all_namespaces_are_told_where_they_were_lost_and_never_given(
-    found: Pod, reasons: list[str]
+def test_defaults_of_all_namespaces_hold_where_one_has_opted_in(
+    found: Pod, namespaces: dict[str, dict[str, str]] | None, follows: bool
 ) -> None:
-    """A namespace that has not opted in has none: who gated the pod is not known."""
-    steering = steer(gather_all(found), view(), FOR_ALL)
-    assert [each.reason for each in steering.orders.warnings] == reasons
-    assert all("where namespaces have opted in" in each.note for each in steering.orders.warnings)
-    assert steering.orders.steers == ()
+    """Whoever gated the pod: its author may have, in a namespace that has not."""
+    orders = steer(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL).orders
+    assert [each.labels for each in orders.steers] == [LABELS] * follows
+    assert [each.reason for each in orders.warnings] == ["PriorityNotSet"] * follows
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 The gate may have come from the API server itself, or from the pod's author. A gated pod may be given further
 nodeSelector labels, so those of its GPU model are added before it is placed. A PriorityClass may not be added
-to any pod: that is told. So is it told where members of a gang went by all of it, and which defaults of all
-namespaces that have opted in were not given: whether a namespace has, is not known here.
+to any pod: that is told. So is it told where members of a gang went by all of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +11,8 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
-from webhook.policy.values import Policy
+from webhook.policy.values import NamespaceRules, Policy
+from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_wishes import whole
 from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -21,9 +21,6 @@ from webhook.text import quote, sentence_list
 
 MOST: Final = 500
 """Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
-
-
-_OF_ANY: Final = ", the default where namespaces have opted in"
 
 
 class UnmetError(Exception):
@@ -49,7 +46,7 @@ def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
             if pod.metadata.uid in view.planned:
                 continue
             try:
-                labels = missing_labels(pod, policy)
+                labels = missing_labels(pod, policy, view.namespaces)
             except UnmetError as unmet:
                 verdicts.append(Verdict(gang, f"pod {pod.metadata.name}: {unmet}", Cause.WISH))
                 held.add(gang.key)
@@ -61,28 +58,21 @@ def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
                         Verdict(gang, "its pods are given the labels of their GPU model", Cause.INCOMPLETE)
                     )
                 held.add(gang.key)
-        warnings += _of_class(gang, policy)
-        warnings += _of_default_model(gang, policy)
+        warnings += _of_class(gang, policy, view.namespaces)
         warnings += _of_members(gang, view, policy)
     orders = Orders(steers=tuple(steers[:MOST]), warnings=tuple(warnings), verdicts=tuple(verdicts))
     return Steering(orders, frozenset(held))
 
 
-def missing_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
+def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None = None) -> Mapping[str, str]:
     """What the pod's nodeSelector lacks of its GPU model's labels. Raises UnmetError.
 
-    A namespace's default is followed where the policy names the namespace: of the others it is not known here
-    whether they have opted in. It yields to what the pod asks for, as at admission.
+    A namespace's default is followed, see _rules. It yields to what the pod asks for, as at admission.
     """
-    rules = policy.namespaces.get(pod.metadata.namespace)
-    return _missing_labels(pod, policy, rules.default_gpu_model if rules is not None else "")
-
-
-def _missing_labels(pod: Pod, policy: Policy, default: str) -> Mapping[str, str]:
-    """The same. default: the model of pods that name none, "" for none."""
     if _opted_out(pod):
         return {}
     wish = pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
+    default = _rules(pod, policy, namespaces).default_gpu_model
     if wish is None and not default:
         return {}
     model = policy.gpu_model(wish if wish is not None else default)
@@ -102,7 +92,21 @@ def _missing_labels(pod: Pod, policy: Policy, default: str) -> Mapping[str, str]
     return {key: value for key, value in model.labels.items() if key not in there}
 
 
-def _of_class(gang: PodGang, policy: Policy) -> Iterator[Warn]:
+def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> NamespaceRules:
+    """What holds in a pod's namespace: what the policy says of it by name, else, if it has opted in, of all.
+
+    namespaces: their labels, None where these are not known: then none has opted in.
+    """
+    name = pod.metadata.namespace
+    said = (namespaces or {}).get(name, {}).get(keys.INJECTION_LABEL)
+    if name in policy.namespaces or (
+        said == keys.INJECTION_ENABLED and name not in policy.excluded_namespaces
+    ):
+        return policy.rules(name)
+    return NamespaceRules()
+
+
+def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None) -> Iterator[Warn]:
     """One word a gang about the class that its pods should have and do not.
 
     A class that was not asked for may be the cluster's default, which says nothing of who gave it; so of a
@@ -111,46 +115,19 @@ def _of_class(gang: PodGang, policy: Policy) -> Iterator[Warn]:
     for pod in gang.gated:
         if _opted_out(pod) or pod.metadata.uid in gang.companions:
             continue
-        wish, namespace = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION), pod.metadata.namespace
-        is_any = wish is None and _is_under_any(pod, policy)
-        rules = policy.rules(namespace) if is_any else policy.namespaces.get(namespace)
-        tier = policy.tier(wish if wish is not None else rules.default_tier if rules else "")
+        wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
+        tier = policy.tier(wish if wish is not None else _rules(pod, policy, namespaces).default_tier)
         its_class = pod.spec.priority_class_name or ""
         if tier is None or its_class == tier.priority_class_name or (its_class and wish is None):
             continue
         its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
-        what = f"tier {tier.name}" + (f"{_OF_ANY}," if is_any else "")
         yield Warn(
             pod,
             "PriorityNotSet",
-            f"{what} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
+            f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
             "given later; delete it to have it made anew",
         )
         return
-
-
-def _of_default_model(gang: PodGang, policy: Policy) -> Iterator[Warn]:
-    """One word a gang about the default model of all namespaces, which its pods were not given."""
-    for pod in gang.gated:
-        if pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION) is None and _is_under_any(pod, policy):
-            model = policy.rules(pod.metadata.namespace).default_gpu_model
-            if _missing_labels(pod, policy, model):
-                yield Warn(
-                    pod,
-                    "ModelNotSet",
-                    f"GPU model {model}{_OF_ANY}, was not given: it may go to any; name one by "
-                    f"{keys.GPU_MODEL_ANNOTATION}, or delete it to have it made anew",
-                )
-                return
-
-
-def _is_under_any(pod: Pod, policy: Policy) -> bool:
-    """Whether the policy's entry for all namespaces holds for it, if its own has opted in, as its gate says.
-
-    Its author may have written that gate as well.
-    """
-    gates = {gate.name for gate in pod.spec.scheduling_gates}
-    return pod.metadata.namespace not in policy.namespaces and policy.gate in gates
 
 
 def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
