@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from hack.local import node
 from hack.local.cluster import Cluster
 from hack.local.install_real import ALLOCATOR
 from labeler.contract import keys
@@ -82,29 +81,6 @@ def test_the_allocator_has_no_capability_and_writes_to_nothing_but_the_sockets_f
     mounts = pod["spec"]["containers"][0]["volumeMounts"]
     assert [each["name"] for each in mounts if not each.get("readOnly")] == ["device-plugins"]
     assert seen["megabytes"] * 2**20 < 60 * 10**6
-
-
-BELOW = """
-import os
-for folder in ("/host/dev/shm", "/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
-    try:
-        os.mkdir(folder + "/written")
-        os.rmdir(folder + "/written")
-        print(folder)
-    except OSError:
-        pass
-"""
-"""Which file systems below the folders of the node it can write to."""
-
-
-def test_the_allocator_writes_to_nothing_below_the_nodes_folders_either(site: Site) -> None:
-    status = site.cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")["status"]
-    handlers = status.get("runtimeHandlers") or [{}]
-    if not all((each.get("features") or {}).get("recursiveReadOnlyMounts") for each in handlers):
-        pytest.skip("NOT RUN: recursively read-only mounts, which this container runtime does not know")
-    (pod,) = pods_of(site.cluster, ALLOCATOR)
-    name = pod["metadata"]["name"]
-    assert site.cluster.kubectl("exec", "-n", ALLOCATOR, name, "--", "python3", "-c", BELOW).stdout == ""
 
 
 @pytest.mark.timeout(900)
