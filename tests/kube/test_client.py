@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import urllib3
 
 from hack.local.cluster import Cluster
 from tests.kube.copies import connect, kubeconfig
-from webhook.kube.client import Api, ApiError, ConnectError
+from webhook.kube.client import Api, ApiError, ConnectError, Stream
 from webhook.kube.tokens import REFRESH_SECONDS, TokenFile
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -203,3 +204,25 @@ def test_a_stream_is_read_in_whole_lines(tmp_path: Path, body: bytes, lines: lis
     with server(200, {}, body) as address:
         api = connect(tmp_path, address)
         assert list(api.lines("/x", query={"watch": "1"}, timeout_seconds=5)) == lines
+
+
+def test_what_comes_after_a_stream_was_cut_is_no_line_of_it() -> None:
+    """Python takes TLS off a socket that another thread shuts down: what is read then is cipher."""
+
+    class Answer:
+        def stream(self, _: int) -> Iterator[bytes]:
+            yield b"first\n"
+            made.cut()
+            yield b"\x17\x03\x03\n"
+
+        def shutdown(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    made = Stream("/x", cast(urllib3.BaseHTTPResponse, Answer()), (OSError,))
+    lines = iter(made)
+    assert next(lines) == b"first"
+    with pytest.raises(ApiError, match="was cut"):
+        next(lines)

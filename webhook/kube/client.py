@@ -244,6 +244,7 @@ class Stream:
         self._response = response
         self._lock = threading.Lock()
         self._is_open = True
+        self._is_cut = False
 
     def __enter__(self) -> "Stream":
         return self
@@ -266,6 +267,8 @@ class Stream:
                 for part in rest:
                     line = b"".join(pending)
                     pending = [part]
+                    if self._is_cut:  # Python takes TLS off a socket that is shut down: this may be cipher
+                        raise ApiError(0, "Unreachable", f"watch of {self._path} was cut")
                     if line:
                         yield line
         except self._errors as error:
@@ -274,6 +277,7 @@ class Stream:
     def cut(self) -> None:
         """End the answer from another thread, which finds it ended or broken."""
         with self._lock:
+            self._is_cut = True
             if self._is_open:
                 with contextlib.suppress(ValueError, *self._errors):
                     self._response.shutdown()

@@ -74,8 +74,9 @@ class Drafts:
         domains = domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view)
         version = now.ground.usage_version
         return NewPlan(
-            gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found, domains
-        )
+            gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found, domains,
+            len({*others, *asked.pods}),
+        )  # fmt: skip
 
     def _beside(
         self,

@@ -32,6 +32,7 @@ class NewPlan:
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
     whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
     was asked about its companions after that. domains: see PlacementSpec.
+    placed: how many pods of the gang have a place with it, companions not counted.
     """
 
     gang: PodGang
@@ -45,6 +46,7 @@ class NewPlan:
     kept: tuple[str, ...] = ()
     beside: Beside = field(default_factory=Beside)
     domains: Mapping[str, str] = field(default_factory=dict)
+    placed: int = 0
 
     @property
     def pods(self) -> Mapping[str, Pod]:
@@ -78,9 +80,11 @@ class NewPlan:
                 "released without a node of our choice: all those with room have refused it, so "
                 "kube-scheduler chooses; see the Events of its earlier pods for what it said"
             )
-        if count < all_:
-            return f"{count} pods placed; all {all_} are then on {self.spread}"
-        return f"{count} pods placed on {self.spread}"
+        pods = "pod" if count == 1 else "pods"
+        if count == self.placed:
+            return f"{count}{'' if count == all_ else f' of {all_}'} {pods} placed on {self.spread}"
+        there = f"all {all_}" if self.placed == all_ else f"the {self.placed} of {all_} with a place"
+        return f"{count} {pods} placed; {there} are then on {self.spread}"
 
     def _told_of_companions(self) -> Iterator[str]:
         nodes = self.beside.nodes
