@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import Any, Final
 
+from hack.soaks import spreads
 from hack.soaks.domains import OVER
 from hack.soaks.ledger import GPUS
 from hack.soaks.reader import PODS
@@ -38,8 +39,8 @@ class Crowd:
             return
         number = self._done["gangs"]
         self.end_staged()
-        kinds = ("job", "pods", "intel", "foreign", "elastic", "exclusive", "staged")
-        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1))[0]
+        kinds = ("job", "pods", "intel", "foreign", "elastic", "exclusive", "staged", "ruled")
+        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1, 2))[0]
         self._done[kind] += 1
         if kind == "foreign":
             pod = self._pod({GPUS: self._random.choice((1, 2, 4))}, self._random.uniform(2, 6))
@@ -59,6 +60,8 @@ class Crowd:
             self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)
         elif kind == "exclusive":
             self._exclusive(f"exclusive-{number}", min(size, 3), self._random.choice((1, 2)))
+        elif kind == "ruled":
+            self._ruled(f"ruled-{number}", size, self._random.choice((spreads.APART, spreads.EVEN)))
         elif kind == "staged":
             self._staged(f"staged-{number}", min(size, 3))
         else:
@@ -90,6 +93,12 @@ class Crowd:
             }
             self._job(f"{name}-{job}", size, {GPUS: 1}, annotations, labels)
 
+    def _ruled(self, name: str, size: int, kind: str) -> None:
+        """A Job whose pods are to be in different blocks, or spread over these evenly."""
+        size = min(size, 3) if kind == spreads.APART else size
+        said, labels = {spreads.RULE: f"{kind}/{size}"}, {spreads.LABEL: name}
+        self._job(name, size, {GPUS: 1}, said, labels, spreads.rule(kind, name))
+
     def _staged(self, name: str, size: int) -> None:
         """Pods that come one after the other and do not end by themselves."""
         template = self._pod({GPUS: self._random.choice((4, 8))}, 0, gated=True)
@@ -120,8 +129,10 @@ class Crowd:
         limits: dict[str, int],
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
+        spec: dict[str, Any] | None = None,
     ) -> None:
         template = self._pod(limits, self._random.uniform(2, 6), gated=True)
+        template["spec"] |= spec or {}
         template["metadata"]["annotations"] |= annotations or {}
         template["metadata"]["labels"] = labels or {}
         body = {

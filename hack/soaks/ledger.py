@@ -14,7 +14,8 @@ its victims. True at every moment is:
 6. Of a tenant whom nobody has a reason to disturb no pod is lost.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
-9. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
+9. Gangs whose pods have rules on one another are placed by them (see spreads.py).
+10. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -29,6 +30,7 @@ from hack.local.nodes import INTEL_CARDS
 from hack.soaks.domains import Domains
 from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
+from hack.soaks.spreads import Spreads
 from labeler.contract import keys
 
 GPUS: Final = "nvidia.com/gpu"
@@ -64,6 +66,7 @@ class Ledger:
     kept: frozenset[str] = frozenset()
     losses: Losses = field(default_factory=Losses)
     domains: Domains = field(default_factory=Domains)
+    spreads: Spreads = field(default_factory=Spreads)
     held: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
@@ -110,6 +113,7 @@ class Ledger:
             if pod["metadata"]["namespace"] not in self.hostile:
                 self.losses.pod(kind, pod)
                 self.domains.pod(pod, "" if gone else node)
+                self.spreads.pod(pod, gone=gone)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
@@ -132,6 +136,7 @@ class Ledger:
         with self._lock:
             self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
             self.domains.keep_only(uids)
+            self.spreads.keep_only(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
     def look_at_held(self, *, anew: bool = False) -> None:

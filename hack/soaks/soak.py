@@ -1,11 +1,11 @@
 """hack/soak: hundreds of gangs, and everything that can go wrong, on a real control plane.
 
-Jobs, elastic and exclusive ones among them, sets whose pods come in stages, bare pods that call themselves a
-gang, pods that share Intel cards and pods of other people come and end; nodes are cordoned, fail, go and come
-back; pods are deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the
-rights of `edit` writes whatever may hurt. Invariants are checked throughout (see ledger.py). In the end the
-disturbances stop, and then every gang must run to its end, beside what the hostile tenant has left. The seed
-decides what is done, not the exact moment at which the cluster sees it.
+Jobs, elastic and exclusive ones and ones with rules on their pods among them, sets whose pods come in stages,
+bare pods that call themselves a gang, pods that share Intel cards and pods of others come and end; nodes
+are cordoned, fail, go and come back; pods are deleted; the API server restarts; of two sweepers the leader is
+killed; a tenant with the rights of `edit` writes whatever may hurt. Invariants are checked throughout (see
+ledger.py). In the end the disturbances stop, and then every gang must run to its end, beside what the hostile
+tenant has left. The seed decides what is done, not the exact moment at which the cluster sees it.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
 from hack.soaks.passes import long_steps
 from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
+from hack.soaks.spreads import Spreads
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
 from labeler.contract import keys
@@ -80,7 +81,9 @@ class Soak:
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self.held = bounds(SETTINGS, len(self.grid) + 1)
         names = frozenset({OURS, FOREIGN, HOSTILE})
-        self.ledger = Ledger(names, hostile=frozenset({HOSTILE}), held=self.held)
+        self.ledger = Ledger(
+            names, hostile=frozenset({HOSTILE}), held=self.held, spreads=Spreads(SHAPE.blocks)
+        )
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
@@ -109,6 +112,7 @@ class Soak:
                 self.ledger.faults
                 + self.held.faults
                 + self.ledger.domains.faults
+                + self.ledger.spreads.faults
                 + self.ledger.losses.faults(audit)
                 + long_steps(self.sweepers)
                 + unfinished

@@ -16,6 +16,7 @@ from hack.soaks.held import Holdings
 from hack.soaks.ledger import GPUS, Ledger
 from hack.soaks.losses import SWEEPER, Losses
 from hack.soaks.passes import over
+from hack.soaks.spreads import LABEL, RULE, Spreads
 from labeler.contract import keys
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
@@ -53,6 +54,30 @@ def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
         "labels": {marks.JOB_NAME_LABEL: job},
     }
     return {"metadata": metadata, "spec": {"containers": []}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("said", "blocks", "faults"),
+    [
+        ("apart/2", (0, 1), 0),
+        ("apart/2", (1, 1), 1),
+        ("even/3", (0, 1, 2), 0),
+        ("even/4", (0, 0, 1, 2), 0),
+        ("even/4", (0, 0, 1, 1), 1),
+        ("even/2", (0, 0), 1),
+        ("even/2", (0, None, 0), 0),
+    ],
+    ids=["apart", "together", "even", "one more", "one left out", "in one", "made anew"],
+)
+def test_gangs_that_break_the_rule_of_their_pods_are_named(
+    said: str, blocks: Sequence[int | None], faults: int
+) -> None:
+    judge = Spreads(3)
+    for number, block in enumerate(blocks):
+        metadata = {"uid": str(number), "annotations": {RULE: said}, "labels": {LABEL: "g"}}
+        node = {} if block is None else {"nodeName": f"node-b{block}-s0-h00"}
+        judge.pod({"metadata": metadata, "spec": node}, gone=block is None)
+    assert len(judge.faults) == faults
 
 
 @pytest.mark.parametrize("ended", [True, False])
