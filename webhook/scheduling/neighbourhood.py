@@ -75,7 +75,7 @@ class Neighbourhood:
         self._waiting = list(waiting)
         self._indexed = 0
         self._by_namespace: dict[str, list[Standing]] = {}
-        self._by_label: dict[str, dict[tuple[str, str], list[Standing]]] = {}
+        self._by_label: dict[str, tuple[dict[tuple[str, str], list[Standing]], int]] = {}
         self._found: dict[str, tuple[list[Standing], int]] = {}
         self._counts: dict[object, tuple[Counter[str], int]] = {}
         self._rules: dict[object, _RulesByLabels] = {}
@@ -283,20 +283,26 @@ class Neighbourhood:
         found: list[Standing] = []
         for namespace in namespaces:
             best = self._by_namespace.get(namespace, [])
-            labels = self._by_label.get(namespace, {})
+            labels = self._labelled(namespace) if best and named else {}
             for each in named:
                 pods = [pod for value in each.values for pod in labels.get((each.key, value), ())]
                 best = min(best, pods, key=len)
             found += best
         return found
 
+    def _labelled(self, namespace: str) -> Mapping[tuple[str, str], list[Standing]]:
+        """The pods of a namespace by their labels."""
+        labels, done = self._by_label.get(namespace, ({}, 0))
+        pods = self._by_namespace[namespace]
+        for each in pods[done:]:
+            for pair in each[0].metadata.labels.items():
+                labels.setdefault(pair, []).append(each)
+        self._by_label[namespace] = labels, len(pods)
+        return labels
+
     def _index_pods(self) -> None:
         for each in self._standing[self._indexed :]:
-            metadata = each[0].metadata
-            self._by_namespace.setdefault(metadata.namespace, []).append(each)
-            labels = self._by_label.setdefault(metadata.namespace, {})
-            for pair in metadata.labels.items():
-                labels.setdefault(pair, []).append(each)
+            self._by_namespace.setdefault(each[0].metadata.namespace, []).append(each)
         self._indexed = len(self._standing)
 
     @cached_property

@@ -98,7 +98,9 @@ class View:
 
         What a pass plans is added to it.
         """
-        if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, self.others)):
+        # Asked of every pod of the cluster, few of which have any affinity.
+        others = (pod for pod in self.others if pod.spec.affinity is not None)
+        if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, others)):
             return None
         return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated)
 
