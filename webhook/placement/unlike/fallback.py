@@ -39,8 +39,8 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
 def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solution:
     """The same on some nodes, by the complete searches."""
     for search in (
-        Fitting(question, nodes, budget.part(budget.left // 3)),
-        Filling(question, nodes, budget.part(budget.left)),
+        Filling(question, nodes, budget.part(budget.left // 2)),
+        Fitting(question, nodes, budget.part(budget.left)),
     ):
         try:
             found = search.solve()

@@ -99,6 +99,7 @@ class Filling(NodePacking):
         """The sets that begin with these counts and to which nothing can be added, and what they leave."""
         self.budget.spend(_LOOK)
         if at == len(order):
+            self.budget.spend(len(order) // 2)  # each class is looked at once more
             if not any(
                 count < top and self._fits(kind, order, counts, n, left)
                 for n, (count, top) in enumerate(zip(counts, most, strict=True))

@@ -1,0 +1,104 @@
+"""Whether unlike pods fit at all: the searches of the placement core beside OR-Tools' CP-SAT, same instances.
+
+Ours is placement without its search for the best (budget 1), which ends with a place or with none; the rival
+is the packing alone, without a model of topology. CP-SAT is no dependency: pip install "ortools>=9.15,<10"
+for its half. Times are CPU seconds of this process.
+"""
+
+import argparse
+import importlib.util
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from hack.comparing.packings import RESOURCES, Packing, cp_sat, loose, planted
+from labeler.contract import keys
+from webhook.placement import (
+    Assignment,
+    Gang,
+    Member,
+    NodeInfo,
+    Options,
+    PodClass,
+    Snapshot,
+    check,
+    place,
+    vector,
+)
+
+
+def ours(packing: Packing) -> bool | None:
+    """Whether all pods fit, by the placement core; None: not decided."""
+    nodes = []
+    for number, free in enumerate(packing.free):
+        place_labels = (f"b{number // 100}", f"r{number // 16}", f"h{number}")
+        labels = dict(zip(keys.GCE_TOPOLOGY, place_labels, strict=True))
+        amounts = dict(zip(RESOURCES, free, strict=True)) | {"pods": 110}
+        nodes.append(NodeInfo(f"n{number}", labels, allocatable=amounts))
+    members = [
+        Member(
+            f"p{kind}-{number}", None, PodClass(vector(dict(zip(RESOURCES, size, strict=True)) | {"pods": 1}))
+        )
+        for kind, (size, count) in enumerate(zip(packing.sizes, packing.counts, strict=True))
+        for number in range(count)
+    ]
+    asked, snapshot = Gang("g", tuple(members)), Snapshot.build(nodes, [])
+    found = place(asked, snapshot, Options(budget=1))
+    if isinstance(found, Assignment):
+        assert not check(found, asked, snapshot)
+        return True
+    return False if found.proven else None
+
+
+def measured(name: str, what: str, packings: list[Packing], decide: Callable[[Packing], bool | None]) -> None:
+    """One line: how many were decided, and the CPU that it took."""
+    seconds, answers = [], []
+    for packing in packings:
+        start = time.process_time()
+        answers.append(decide(packing))
+        seconds.append(time.process_time() - start)
+    print(
+        f"{name:32} {what:7} fit {answers.count(True)}, do not {answers.count(False)}, "
+        f"open {answers.count(None)}; CPU {statistics.median(seconds):.3f} s, at most {max(seconds):.3f} s",
+        flush=True,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the measurements."""
+    parser = argparse.ArgumentParser(prog="hack/bench packing", description=__doc__)
+    parser.add_argument("--instances", type=int, default=6, help="of each kind")
+    parser.add_argument("--steps", type=float, default=1.0, help="deterministic seconds of CP-SAT")
+    args = parser.parse_args(argv)
+    seeds = range(args.instances)
+    kinds = {
+        f"{nodes} nodes, {kinds} kinds, {what}": [planted(nodes, kinds, slack, seed) for seed in seeds]
+        for nodes, kinds in ((6, 3), (10, 4), (20, 6), (50, 8))
+        for what, slack in (("full", 0), ("1 too few", -1))
+    }
+    kinds["12 nodes, 8 kinds, 1 spare"] = [planted(12, 8, 1, seed) for seed in seeds]
+    kinds["24 nodes, 12 kinds, 3 spare"] = [planted(24, 12, 3, seed) for seed in seeds]
+    kinds["500 nodes, 3 kinds of 130"] = [loose(500, 3, 130, seed) for seed in seeds]
+    kinds["500 nodes, 50 kinds of 20"] = [loose(500, 50, 20, seed) for seed in seeds]
+    rival = importlib.util.find_spec("ortools") is not None
+    for name, packings in kinds.items():
+        measured(name, "ours", packings, ours)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"memory of this process so far: {memory} MB")
+    if not rival:
+        print('CP-SAT is not installed: pip install "ortools>=9.15,<10"')
+        return 0
+    start = time.process_time()
+    importlib.import_module("ortools.sat.python.cp_model")
+    print(f"loading CP-SAT, once in a process: {time.process_time() - start:.2f} s")
+    for name, packings in kinds.items():
+        measured(name, "CP-SAT", packings, lambda packing: cp_sat(packing, args.steps))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"memory of this process so far: {memory} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
