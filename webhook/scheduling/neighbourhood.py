@@ -6,15 +6,15 @@ the gangs of one template. Pods that are planned later in a pass are added, and 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 from webhook.kube import objects
 from webhook.placement.eligibility import Rules, Taint, reason_against
 from webhook.placement.model import PodClass
-from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, NamespaceLabels, terms_of
-from webhook.scheduling.coarser import stand_ins
+from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels, terms_of
+from webhook.scheduling.carriers import Carriers, carriers_of
 from webhook.scheduling.convert import node_rules
 from webhook.scheduling.podrules import Near, PodRules, SpreadRule, apart_keys, rules_of
 
@@ -23,38 +23,6 @@ Standing = tuple[objects.Pod, str]
 
 _RulesByLabels = tuple[objects.Pod, tuple[str, ...], dict[tuple[str | None, ...], PodRules]]
 """A pod, the keys of its labels on which its rules depend, and these rules by the labels."""
-
-_LATE: Final = 32
-"""Terms of pods that were added which are looked at one by one."""
-
-
-@dataclass
-class _Carriers:
-    """The anti-affinity over one label of pods that have a node: its terms, and the values of those nodes."""
-
-    terms: dict[str, AntiAffinityTerm] = field(default_factory=dict)
-    values: dict[str, set[str]] = field(default_factory=dict)
-    late: list[AntiAffinityTerm] = field(default_factory=list)
-    index: Index = field(default_factory=lambda: Index(()))
-
-    def add(self, term: AntiAffinityTerm, value: str) -> None:
-        if term.name not in self.terms:
-            self.terms[term.name] = term
-            self.late.append(term)
-        self.values.setdefault(term.name, set()).add(value)
-        if len(self.late) > _LATE:
-            self.settle()
-
-    def settle(self) -> None:
-        """Index the terms."""
-        self.index = Index(self.terms.values())
-        self.late = []
-
-    def closed_to(self, namespace: str, labels: Mapping[str, str]) -> set[str]:
-        """The values of domains that such a pod may not enter."""
-        found = self.index.repelling(namespace, labels)
-        found += [term for term in self.late if term.repels(namespace, labels)]
-        return set().union(*(self.values[term.name] for term in found))
 
 
 class Neighbourhood:
@@ -101,7 +69,7 @@ class Neighbourhood:
             for key in apart_keys(pod):
                 value = self.labels[node].get(key)
                 for term in terms_of(pod, key, self._namespaces) if value is not None else ():
-                    self._carriers.setdefault(key, _Carriers()).add(term, str(value))
+                    self._carriers.setdefault(key, Carriers()).add(term, str(value))
 
     # --- what is read of one pod ------------------------------------------------------------------
 
@@ -306,32 +274,9 @@ class Neighbourhood:
         self._indexed = len(self._standing)
 
     @cached_property
-    def _carriers(self) -> dict[str, _Carriers]:
+    def _carriers(self) -> dict[str, Carriers]:
         """Anti-affinity that pods carry which have a node, by the label that it is over."""
-        terms: dict[str, dict[str, AntiAffinityTerm]] = {}
-        values: dict[str, dict[str, set[str]]] = {}
-        namespaces: dict[str, dict[str, set[str]]] = {}
-        for pod, node in self._standing:
-            if pod.spec.affinity is None or pod.spec.affinity.pod_anti_affinity is None:
-                continue
-            for key in apart_keys(pod):
-                value = self.labels[node].get(key)
-                if value is None:
-                    continue
-                for term in terms_of(pod, key, self._namespaces):
-                    terms.setdefault(key, {})[term.name] = term
-                    values.setdefault(key, {}).setdefault(term.name, set()).add(value)
-                    namespaces.setdefault(key, {}).setdefault(term.name, set()).add(pod.metadata.namespace)
-        found: dict[str, _Carriers] = {}
-        for key, by_name in terms.items():
-            coarser = stand_ins(by_name, namespaces[key], lambda: self._waiting)
-            carriers = found[key] = _Carriers()
-            for name, term in by_name.items():
-                kept = coarser.get(name, term)
-                carriers.terms[kept.name] = kept
-                carriers.values.setdefault(kept.name, set()).update(values[key][name])
-            carriers.settle()
-        return found
+        return carriers_of(self._standing, self.labels, self._namespaces, self._waiting)
 
     @property
     def _carried_keys(self) -> frozenset[str]:

@@ -12,8 +12,9 @@ from typing import Final
 
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
 from webhook.sweeper.decide import apart
+from webhook.sweeper.decide.judged import broken, in_order, together
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.ruled import ask_by_rules, broken, in_order, together
+from webhook.sweeper.decide.ruled import ask_by_rules
 
 QUESTIONS: Final = 4
 """What one question to the placement core may take, times this, is what a gang may take of a pass."""

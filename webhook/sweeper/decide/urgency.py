@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from webhook.kube.objects import Pod
 from webhook.placement import Snapshot, Usage, victims
+from webhook.sweeper.decide.judged import in_order
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
-from webhook.sweeper.decide.ruled import in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.view import View

@@ -1,0 +1,232 @@
+"""Places for pods that are alike, at most so many in each domain of some labels. Pure.
+
+Where the domains are those of a level, the placement core's own wish to be spread says it. Else the gang is
+shared among the domains, and each part is placed for itself, within the limits that are left.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.placement import (
+    Assignment,
+    Budget,
+    Gang,
+    NoFit,
+    Options,
+    PlacementError,
+    Snapshot,
+    Spread,
+    capacity,
+    place,
+)
+from webhook.placement.question import by_rank
+from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.tallies import Tally
+from webhook.sweeper.decide.judged import in_order, together
+from webhook.sweeper.decide.quotas import cap, shares
+
+MOST_DOMAINS: Final = 64
+"""Domains of a label that is no level which are tried one by one, or among which a gang is shared."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound on pods in the domains of a label: skew above the emptiest, or (apart) one in each."""
+
+    key: str
+    held: Mapping[str, int]
+    skew: int
+    apart: bool
+    floor_is_zero: bool
+
+
+class LimitSearch:
+    """Asks for places within the limits of one gang, which are those of the only kind of its pods."""
+
+    def __init__(self, rules: Acceptance, snapshot: Snapshot, options: Options, budget: Budget) -> None:
+        self.rules = rules
+        self.there = rules.there
+        self.snapshot = snapshot
+        self.options = options
+        self.budget = budget
+        self._levels: dict[str, str | None] = {}
+        self.limits = self._found()
+
+    def _found(self) -> list[Limit]:
+        """The rules of pods that are alike, the coarsest first; none are told of unlike ones."""
+        if len(self.rules.kinds) != 1:
+            return []
+        (kind,) = self.rules.kinds
+        found = [
+            Limit(
+                each.rule.key,
+                each.tally.base,
+                each.rule.max_skew,
+                apart=False,
+                floor_is_zero=each.domains < each.rule.min_domains,
+            )
+            for each in kind.spread
+            if each.counts_itself
+        ]
+        apart: dict[str, Tally] = {tally.key: tally for tally, _ in kind.apart if tally.kinds}
+        for key, tally in apart.items():
+            held = dict.fromkeys(self.there.by_value(key), 0) | dict(tally.base)
+            found.append(Limit(key, held, 1, apart=True, floor_is_zero=True))
+        return sorted(found, key=lambda each: (len(each.held), each.key))
+
+    def level(self, key: str) -> str | None:
+        """The level whose domains are those of the label, None if there is none."""
+        if key not in self._levels:
+            self._levels[key] = self._found_level(key)
+        return self._levels[key]
+
+    def _found_level(self, key: str) -> str | None:
+        topology = self.snapshot.topology
+        try:
+            level = topology.level(key)
+        except PlacementError:
+            return None
+        values: dict[str, object] = {}
+        paths: dict[object, str] = {}
+        for name, state in self.snapshot.nodes.items():
+            value = self.there.value(name, key)
+            if value is None:
+                continue
+            path = (state.path or ())[: level + 2] if level < len(topology.level_names) else name
+            if not path or values.setdefault(value, path) != path or paths.setdefault(path, value) != value:
+                return None
+        return key
+
+    def place(self, gang: Gang, limits: list[Limit], snapshot: Snapshot) -> Assignment | None:
+        """A place within these limits, None if none is found."""
+        if not limits:
+            answer = self._ask(gang, snapshot)
+            return None if isinstance(answer, NoFit) else answer
+        if gang.slices or gang.spread is not None:
+            return None
+        level = self.level(limits[0].key) if len(limits) == 1 else None
+        is_alike = len({id(member.pod_class) for member in gang.members}) == 1 or (
+            len({member.pod_class for member in gang.members}) == 1
+        )
+        if level is not None and is_alike and not self._is_required_below(gang, level):
+            return self._on_level(gang, limits[0], level, snapshot)
+        if gang.required_level is None:
+            return self._shared(gang, limits, snapshot)
+        for names in self._required_domains(gang, snapshot):
+            inside = replace(gang, required_level=None)
+            if found := self._shared(inside, limits, snapshot.only(names)):
+                return found
+        return None
+
+    def _is_required_below(self, gang: Gang, level: str) -> bool:
+        topology = self.snapshot.topology
+        return gang.required_level is not None and topology.level(level) <= topology.level(
+            gang.required_level
+        )
+
+    def _required_domains(self, gang: Gang, snapshot: Snapshot) -> list[frozenset[str]]:
+        """The nodes of each domain of the required level, those of the largest first."""
+        level = snapshot.topology.level(gang.required_level or "node")
+        domains: dict[object, set[str]] = {}
+        for name, state in snapshot.nodes.items():
+            if state.path is not None:
+                domains.setdefault((*state.path, name)[: level + 2], set()).add(name)
+        anchors = {each.node for each in gang.anchors if each.node in self.snapshot.nodes}
+        if anchors:  # it stays where its placed pods are
+            domains = {key: names for key, names in domains.items() if anchors <= names}
+        ordered = sorted(domains.values(), key=lambda names: (-len(names), min(names)))
+        return [frozenset(names) for names in ordered[:MOST_DOMAINS]]
+
+    def _on_level(self, gang: Gang, limit: Limit, level: str, snapshot: Snapshot) -> Assignment | None:
+        """A place by the core's own rule on the domains of a level."""
+        held = self._held(limit, snapshot)
+        wanted = len(gang.members)
+        peers = tuple(self._peers(limit.key, held, gang))
+        if limit.apart:
+            answer = self._ask(replace(gang, spread=Spread(level, 1, peers)), snapshot)
+            return None if isinstance(answer, NoFit) else answer
+        most = cap(held, wanted, limit.skew, floor_is_zero=limit.floor_is_zero)
+        answer = self._ask(gang, snapshot)
+        if isinstance(answer, NoFit):
+            return None
+        is_within = self._is_within(answer, limit.key, held, most)
+        if is_within and (len(self.limits) > 1 or in_order(answer, self.rules)):
+            return replace(answer, proven=False)
+        capped = [Spread(level, most, peers)]
+        even = [] if limit.floor_is_zero else [Spread(level, None, peers)]
+        # One above the emptiest: all lie evenly, unless one that counts stays empty.
+        order = (*even, *capped) if limit.skew == 1 and wanted > len(held) else (*capped, *even)
+        for spread in order:
+            answer = self._ask(replace(gang, spread=spread), snapshot)
+            if not isinstance(answer, NoFit) and (len(self.limits) > 1 or in_order(answer, self.rules)):
+                return replace(answer, proven=False)
+        return None
+
+    def _is_within(self, answer: Assignment, key: str, held: Mapping[str, int], most: int) -> bool:
+        """Whether no domain ends with more."""
+        gained = Counter(self.there.value(each.node, key) for each in answer.placed)
+        return all(held.get(value or "", 0) + count <= most for value, count in gained.items())
+
+    def _held(self, limit: Limit, snapshot: Snapshot) -> dict[str, int]:
+        """What the domains hold that have a node in the snapshot."""
+        if len(snapshot.nodes) == len(self.snapshot.nodes):
+            return dict(limit.held)
+        here = {self.there.value(name, limit.key) for name in snapshot.nodes}
+        return {value: count for value, count in limit.held.items() if value in here}
+
+    def _peers(self, key: str, held: Mapping[str, int], gang: Gang) -> Iterator[str]:
+        """For each pod that counts a node of its domain; the gang's own the core counts by itself."""
+        if not any(held.values()):
+            return
+        own = [
+            self.there.value(anchor.node, key) for anchor in gang.anchors if anchor.node in self.there.labels
+        ]
+        nodes = self.there.by_value(key)
+        for value, count in held.items():
+            for _ in range(count - own.count(value)):
+                yield nodes[value][0]
+
+    def _shared(self, gang: Gang, limits: list[Limit], snapshot: Snapshot) -> Assignment | None:
+        """The gang shared among the domains of the coarsest limit, each part placed for itself."""
+        limit = limits[0]
+        held = self._held(limit, snapshot)
+        if len(held) > MOST_DOMAINS:
+            return None
+        members = by_rank(gang.members)
+        nodes = {
+            value: frozenset(name for name in names if name in snapshot.nodes)
+            for value, names in self.there.by_value(limit.key).items()
+            if value in held
+        }
+        parts = {value: snapshot.only(names) for value, names in nodes.items()}
+        rooms = {value: len(members) if part.nodes else 0 for value, part in parts.items()}
+        for _ in range(2 * len(parts) + 4):
+            if limit.apart:
+                rooms = {value: min(room, 1 - held[value]) for value, room in rooms.items()}
+            quotas = shares(held, rooms, len(members), limit.skew, floor_is_zero=limit.floor_is_zero)
+            if quotas is None or self.budget.exhausted:
+                return None
+            found: list[Assignment] = []
+            first = 0
+            for value, count in quotas.items():
+                part = replace(gang, members=tuple(members[first : first + count]), preferred_level=None)
+                answer = self.place(part, limits[1:], parts[value])
+                if answer is None:
+                    rooms[value] = min(count - 1, self._room(gang, parts[value]))
+                    break
+                first += count
+                found.append(answer)
+            else:
+                return together(gang, found, snapshot)
+        return None
+
+    def _room(self, gang: Gang, snapshot: Snapshot) -> int:
+        states = [state for name, state in snapshot.nodes.items() if name not in gang.excluded_nodes]
+        counts = capacity.rooms(gang.members[0].pod_class, states, self.budget).counts
+        wanted = len(gang.members)
+        return min(wanted, sum(min(wanted, count) for count in counts))
+
+    def _ask(self, gang: Gang, snapshot: Snapshot) -> Assignment | NoFit:
+        return place(gang, snapshot, self.options, self.budget)
