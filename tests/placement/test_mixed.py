@@ -219,3 +219,15 @@ def test_of_unlike_pods_those_are_named_that_have_no_room_and_why() -> None:
     assert isinstance(found, NoFit)
     assert found.proven
     assert "for 1 as leader alone there is room for 0 (nodeSelector: 2)" in found.sentence
+
+
+def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out_for_it() -> None:
+    leader = Member(
+        "leader", 9, PodClass(pod_class(2).requests, Rules(selector=(("kubernetes.io/os", "a"),)))
+    )
+    nodes = [node(name, ("b", "r", name), 2) for name in "ac"]
+    nodes[0] = replace(nodes[0], labels={**nodes[0].labels, "kubernetes.io/os": "a"})
+    found = place(Gang("g", (*gang_of(3).members, leader)), Snapshot.build(nodes, []))
+    assert isinstance(found, NoFit)
+    assert "for 3 as p-0 alone there is room for 4 (no node is out)" in found.sentence
+    assert "for 1 as leader alone there is room for 1 (nodeSelector: 1)" in found.sentence

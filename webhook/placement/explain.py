@@ -74,14 +74,17 @@ def _class_cause(question: Question, number: int, state: NodeState) -> str:
 
 
 def _short_classes(gang: Gang, question: Question, snapshot: Snapshot, budget: Budget) -> str:
-    """Of unlike pods, those for which there is too little room even if they were alone, and why."""
+    """Of unlike pods, those for which there is too little room even if they were alone, and why; where each
+    has enough alone, what is ruled out for each.
+    """
     if len(question.counts) == 1:
         return ""
-    found = []
+    short: list[str] = []
+    enough: list[str] = []
     usable = [state for state in snapshot.nodes.values() if is_usable(question, state)]
     for number, (pod_class, count) in enumerate(zip(question.classes, question.counts, strict=True)):
         rooms = [class_room(question, number, state, budget) for state in usable]
-        if budget.exhausted or sum(rooms) >= count:
+        if budget.exhausted:
             continue
         causes = Counter(
             _class_cause(question, number, state)
@@ -90,8 +93,9 @@ def _short_classes(gang: Gang, question: Question, snapshot: Snapshot, budget: B
         )
         like = next(member.name for member in gang.members if member.pod_class == pod_class)
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
-        found.append(f"; for {count} as {like} alone there is room for {sum(rooms)} ({why})")
-    return "".join(found[:MOST_CLASSES])
+        told = f"; for {count} as {like} alone there is room for {sum(rooms)} ({why})"
+        (short if sum(rooms) < count else enough).append(told)
+    return "".join((short or enough)[:MOST_CLASSES])
 
 
 MOST_CLASSES = 3
