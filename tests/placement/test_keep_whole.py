@@ -8,7 +8,7 @@ import pytest
 from tests.placement.brute import agrees
 from tests.placement.small import Tree, gang_of, node, placed, pod_class, snapshot_of, taken
 from tests.placement.test_optimum import LEVELS, gang, random_snapshot
-from webhook.placement import Assignment, Gang, Mode, Options, Slice, Snapshot, Topology, place
+from webhook.placement import Assignment, Gang, Mode, Options, Slice, Snapshot, Spread, Topology, place
 
 KEEP_WHOLE = Options(mode=Mode.KEEP_WHOLE)
 GPU = "nvidia.com/gpu"
@@ -97,3 +97,10 @@ def test_a_thousand_pods_on_a_thousand_nodes_are_proven() -> None:
     ]
     asked: Gang = gang_of(1000)
     assert placed(asked, Snapshot.build(nodes, []), KEEP_WHOLE).proven
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_pods_that_are_spread_are_laid_out_as_by_best_fit(most: int | None) -> None:
+    tree = {"b": {"r": {"x": 2, "y": 1, "z": 1}}, "c": {"s": {"u": 2, "v": 1, "w": 1}}}
+    asked = gang_of(4, spread=Spread("block", most))
+    assert placed(asked, snapshot_of(tree), KEEP_WHOLE) == placed(asked, snapshot_of(tree))

@@ -108,7 +108,7 @@ def _near_neighbours(
 def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
     alike = len(question.counts) == 1 and not question.slices
-    if not alike or (question.machine is not None and question.spread is None):
+    if not alike or question.machine is not None:
         found = _unlike(question, tree.root, budget)
     elif question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left // 2))

@@ -125,7 +125,7 @@ def ask(
         confined=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
         unbound_slices=unbound,
         spread=spreading(gang, snapshot, required, len(keys)),
-        machine=topology.machine if options.mode is Mode.KEEP_WHOLE else None,
+        machine=topology.machine if options.mode is Mode.KEEP_WHOLE and gang.spread is None else None,
     )
     return question, [groups[key] for key in keys]
 
