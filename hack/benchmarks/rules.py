@@ -52,7 +52,7 @@ class CachedObjects:
         return {}
 
     def namespace_labels(self) -> None:
-        return None
+        """None."""
 
     def storage(self, is_wanted: bool) -> None:
         """None."""

@@ -200,7 +200,7 @@ class Drawing:
         ]
 
     def keeps_others_off(self) -> list[Written]:
-        """What asks for a host's port, or for what kube-scheduler heeds and topogate does not model."""
+        """What asks for a host's port, or has a rule that no node meets."""
         container = {"ports": [{"containerPort": 1, "hostPort": self._random.choice((1, 8080))}]}
         spread = {"maxSkew": 1, "topologyKey": "nowhere", "whenUnsatisfiable": "DoNotSchedule"}
         affine = {"podAffinity": {_REQUIRED: [{"topologyKey": "nowhere", "labelSelector": {}}]}}

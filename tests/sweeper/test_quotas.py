@@ -1,0 +1,46 @@
+"""Pods shared among domains: what a spread rule allows, and nothing is called impossible that is not."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.sweeper.decide.quotas import cap, shares
+
+DOMAINS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3)
+"""Of each domain what it holds, and for how many more there is room."""
+
+
+def is_allowed(held: dict[str, int], gained: dict[str, int], skew: int, *, floor_is_zero: bool) -> bool:
+    ends = {name: count + gained.get(name, 0) for name, count in held.items()}
+    floor = 0 if floor_is_zero else min(ends.values())
+    return all(ends[name] - floor <= skew for name, more in gained.items() if more)
+
+
+@given(DOMAINS, st.integers(1, 6), st.integers(1, 2), st.booleans())
+def test_shares_keep_the_rule_and_are_found_where_there_are_any(
+    domains: list[tuple[int, int]], wanted: int, skew: int, floor_is_zero: bool
+) -> None:
+    held = {str(number): count for number, (count, _) in enumerate(domains)}
+    rooms = {str(number): room for number, (_, room) in enumerate(domains)}
+    found = shares(held, rooms, wanted, skew, floor_is_zero=floor_is_zero)
+    ways = [
+        dict(zip(held, each, strict=True))
+        for each in itertools.product(*(range(room + 1) for room in rooms.values()))
+        if sum(each) == wanted
+    ]
+    allowed = [each for each in ways if is_allowed(held, each, skew, floor_is_zero=floor_is_zero)]
+    assert (found is None) == (not allowed)
+    if found is not None:
+        assert sum(found.values()) == wanted
+        assert all(found[name] <= rooms[name] for name in found)
+        assert is_allowed(held, found, skew, floor_is_zero=floor_is_zero)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.integers(1, 9), st.integers(1, 3))
+def test_no_domain_needs_more_than_the_cap(counts: list[int], wanted: int, skew: int) -> None:
+    held = {str(number): count for number, count in enumerate(counts)}
+    most = cap(held, wanted, skew, floor_is_zero=False)
+    found = shares(held, dict.fromkeys(held, wanted), wanted, skew, floor_is_zero=False)
+    assert found is not None
+    assert max(held[name] + count for name, count in found.items()) <= most
