@@ -20,7 +20,7 @@ from labeler.contract import keys
 from labeler.contract.annotations import decode_allocation
 from tests.node.conftest import look_inside, pods_of
 from tests.node.played_site import CARDS, Site, job, played
-from tests.support import create_namespace, wait_for_pods
+from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.kube.client import ApiError
 
 FINISHED_SECONDS: Final = 780
@@ -91,16 +91,20 @@ def test_each_container_sees_exactly_its_cards_and_tiles_and_no_pod_is_refused(s
 @pytest.mark.timeout(900)
 def test_each_container_sees_exactly_its_cards_and_tiles_and_keeps_them_whoever_is_killed(site: Site) -> None:
     namespace = start_witnesses(site)
-    before = look(site, namespace)
-    assert len(before) == sum(len(containers) for containers in WITNESSES.values())
-    run_jobs(site, waves=[30, 10, 10, 10], victims=["kubelet", "allocator", "sweeper"])
-    assert min(site.kills[victim] for victim in ("kubelet", "allocator", "sweeper")) > 0
-    assert look(site, namespace) == before
+    try:
+        before = look(site, namespace)
+        assert len(before) == sum(len(containers) for containers in WITNESSES.values())
+        run_jobs(site, waves=[30, 10, 10, 10], victims=["kubelet", "allocator", "sweeper"])
+        assert min(site.kills[victim] for victim in ("kubelet", "allocator", "sweeper")) > 0
+        assert look(site, namespace) == before
+    finally:
+        delete_namespace(site.cluster, namespace)  # they hold their cards for as long as they sleep
 
 
 def test_pods_without_a_plan_and_planned_ones_run_beside_each_other_on_whole_cards(site: Site) -> None:
     """Nobody plans for the card of a pod that nobody planned for, and of none that is out of use."""
     site.share(1)
+    site.cluster.wait_for("the devices of other tests to be free", lambda: not held(site))
     strangers = create_namespace(site.cluster)
     for name in ("ends", "stays"):  # by default, from the highest card down: card3, then card2
         start_pod(site, strangers, name)
@@ -176,9 +180,7 @@ def start_witnesses(site: Site) -> str:
 def look(site: Site, namespace: str) -> dict[tuple[str, str], tuple[object, ...]]:
     """Which container it is, how often it began, what it sees inside, and which devices the kubelet books."""
     site.wait_for_devices()
-    (allocator,) = pods_of(site.cluster, ALLOCATOR)
-    command = ("exec", "-n", ALLOCATOR, allocator["metadata"]["name"], "--", "python3", "-c", HELD)
-    held = json.loads(site.cluster.kubectl(*command).stdout)
+    devices = held(site)
     found: dict[tuple[str, str], tuple[object, ...]] = {}
     for pod in pods_of(site.cluster, namespace):
         name = pod["metadata"]["name"]
@@ -187,12 +189,20 @@ def look(site: Site, namespace: str) -> dict[tuple[str, str], tuple[object, ...]
                 "exec", "-n", namespace, name, "-c", each["name"], "--",
                 "sh", "-c", "ls /dev/dri; env | grep ^ZE_; true",
             ).stdout  # fmt: skip
-            listed = held[f"{namespace}/{name}"][each["name"]].items()
-            booked = {resource: sorted(devices) for resource, devices in listed}
+            listed = devices[f"{namespace}/{name}"][each["name"]].items()
+            booked = {resource: sorted(of_resource) for resource, of_resource in listed}
             found[name, each["name"]] = (
                 pod["status"]["phase"], each["containerID"], each["restartCount"], inside, booked,
             )  # fmt: skip
     return found
+
+
+def held(site: Site) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """What the kubelet books: pod -> container -> resource -> devices; pods without any are left out."""
+    pods = pods_of(site.cluster, ALLOCATOR)
+    (name,) = (pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp"))
+    said = site.cluster.kubectl("exec", "-n", ALLOCATOR, name, "--", "python3", "-c", HELD).stdout
+    return {pod: found for pod, found in json.loads(said).items() if any(found.values())}
 
 
 def why(pod: dict[str, Any]) -> str:
