@@ -21,7 +21,7 @@ class ClusterError(Exception):
 
 
 @dataclass
-class Access:
+class ClusterAccess:
     """What its folder and its ports say."""
 
     folder: Path
