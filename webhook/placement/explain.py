@@ -28,6 +28,12 @@ def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 
 
+def unexplained(gang: Gang, snapshot: Snapshot, proven: bool) -> NoFit:
+    """A gang of which nobody asks why it found no place."""
+    sentence = f"Gang {gang.name} cannot be placed."
+    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=proven)
+
+
 def no_fit(
     gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, proven: bool, budget: Budget
 ) -> NoFit:
@@ -139,11 +145,10 @@ def _by_times(causes: Counter[str]) -> dict[str, int]:
 
 def _shortage(pod_class: PodClass, state: NodeState) -> str:
     """What is short; a rule about pods that may not be together only where nothing real is."""
-    real = replace(
-        pod_class, requests=tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
-    )
-    short = capacity.shortage(real, state)
-    if short or real.requests == pod_class.requests:
+    real = tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
+    if len(real) == len(pod_class.requests):
+        return capacity.shortage(pod_class, state)
+    if short := capacity.shortage(replace(pod_class, requests=real), state):
         return short
     return capacity.shortage(pod_class, state).removeprefix('resource "').removesuffix('"')
 

@@ -15,7 +15,7 @@ from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
 from webhook.placement.evaluate import cost_of, evaluate
-from webhook.placement.explain import no_fit, refused, undecided
+from webhook.placement.explain import no_fit, refused, undecided, unexplained
 from webhook.placement.model import (
     Assignment,
     Gang,
@@ -45,12 +45,18 @@ STEERING: Final = 20_000
 
 
 def place(
-    gang: Gang, snapshot: Snapshot, options: Options | None = None, budget: Budget | None = None
+    gang: Gang,
+    snapshot: Snapshot,
+    options: Options | None = None,
+    budget: Budget | None = None,
+    *,
+    explained: bool = True,
 ) -> Assignment | NoFit:
     """The best place for every member by the objective (see model.Objective), or why there is none.
 
     budget: of the steps that this and further questions may take; Options.bound of its own if None. Beyond it
-    the answer is the best that was found, or that nothing was decided (proven is False then).
+    the answer is the best that was found, or that nothing was decided (proven is False then). explained:
+    whether a gang that fits nowhere is told why, for which each node is looked at once more.
     Raises PlacementError for a gang that contradicts itself or names an unknown level.
     """
     options = options or Options()
@@ -66,6 +72,8 @@ def place(
     tree = build(question, snapshot, budget.part(budget.left // 2))
     solved = _solve(question, tree, budget)
     if solved.counts is None:
+        if not explained:
+            return unexplained(gang, snapshot, solved.proven)
         return no_fit(gang, question, snapshot, tree.root, solved.proven, budget)
     objective = _objective(question, snapshot, tree.root, solved)
     try:

@@ -73,7 +73,7 @@ def find(
     def placed(count: int) -> Assignment | NoFit:
         pods = {pod for unit in gone(count) for pod in unit.pods}
         left = {node: _others(snapshot, node, pods) for node, _ in pods}
-        return place(gang, snapshot.with_usages(left), options, budget)
+        return place(gang, snapshot.with_usages(left), options, budget, explained=False)
 
     found = {len(order): placed(len(order))}
     if isinstance(found[len(order)], NoFit):
