@@ -14,31 +14,29 @@ from webhook.placement import (
     Assignment,
     Budget,
     Gang,
-    Member,
     NoFit,
     Options,
-    Placed,
     PlacementError,
     Snapshot,
     place,
 )
 from webhook.placement.names import natural
-from webhook.sweeper.observe.membership import Claim
+from webhook.sweeper.decide.groups import (
+    Found,
+    Group,
+    along_topology,
+    as_placed,
+    in_order,
+    shape,
+    wanted_of,
+    weight,
+)
 from webhook.workloads import marks
-from webhook.workloads.shape import is_extended
 
 MOST_QUESTIONS: Final = 1024
 """To the placement core, for one gang."""
 
 Nodes = frozenset[str]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Members, or only anchors, that want a domain to themselves."""
-
-    gang: Gang
-    claim: Claim
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,6 @@ class Laid:
     answers: tuple[Assignment, ...]
     nodes: Nodes
     closed_to_others: Nodes
-
-
-Found = list[tuple[Group, Assignment]]
 
 
 def lay(groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> Laid | NoFit:
@@ -76,6 +71,8 @@ class _Laying:
         self._budget = budget
         self._asked = 0
         self._nearest: NoFit | None = None
+        self._known: dict[tuple[object, Nodes], tuple[Group, Assignment | None]] = {}
+        self._scarce: dict[int, dict[str, int]] = {}
         self._domains = {group.claim.over: self._by_value(group.claim.over) for group in groups}
         self._together = self._required_of_all()
 
@@ -83,7 +80,7 @@ class _Laying:
         """The answer."""
         begun = [group for group in self._groups if self._has_begun(group)]
         new = [group for group in self._groups if group.gang.members and not self._has_begun(group)]
-        new.sort(key=lambda group: (-_weight(group.gang), -len(group.gang.members)))
+        new.sort(key=lambda group: (-weight(group.gang), -len(group.gang.members)))
         shut = frozenset[str]()
         found: Found = []
         for group in begun:
@@ -98,7 +95,7 @@ class _Laying:
         laid = self._new(new, shut, frozenset(self._anchored()))
         if len(laid) < len(new):
             return self._no_fit(len(laid))
-        found += _in_order(laid, self._snapshot)
+        found += in_order(laid, self._snapshot)
         place_of = {group.claim: number for number, group in enumerate(self._groups)}
         found.sort(key=lambda each: place_of[each[0].claim])
         used = frozenset(self._anchored()).union(*(answer.nodes.values() for _, answer in found))
@@ -134,71 +131,92 @@ class _Laying:
         if not levels:
             return self._each(groups, within, shut)
         left, found = list(groups), Found()
-        rooms = self._parts(within, levels[0])
-        tried: dict[tuple[str, ...], Found] = {}
         while left:
-            for path, nodes in rooms:
-                if path not in tried:
-                    tried[path] = self._fewest(left, nodes - shut, shut, levels[1:])
-            rooms = [(path, nodes) for path, nodes in rooms if tried[path]]
-            if not rooms:
+            best = Found()
+            for most, nodes in self._promising(left, self._parts(within - shut, levels[0])):
+                if len(best) >= min(most, len(left)):
+                    break
+                best = max(best, self._fewest(left, nodes, shut, levels[1:]), key=len)
+            if not best:
                 break
-            path, nodes = min(rooms, key=lambda each: (-len(tried[each[0]]), len(each[1] - shut), each[0]))
-            taken = tried.pop(path)
-            found += taken
-            claims = {group.claim for group, _ in taken}
+            found += best
+            claims = {group.claim for group, _ in best}
             left = [group for group in left if group.claim not in claims]
-            for _, answer in taken:
+            for _, answer in best:
                 shut |= self._closed_by(answer)
-            alike = len({_shape(group) for group in (*left, *(g for g, _ in taken))}) == 1
-            tried = {at: _as_many(left, there) for at, there in tried.items()} if alike else {}
         return found
+
+    def _promising(
+        self, groups: Sequence[Group], rooms: list[tuple[tuple[str, ...], Nodes]]
+    ) -> list[tuple[int, Nodes]]:
+        """Rooms, with how many groups each holds at most: those of the most come first, then the smallest."""
+        least = min((group for group in groups), key=lambda group: weight(group.gang))
+        counted = []
+        for path, nodes in rooms:
+            domains = self._in_domains(least.claim.over, nodes)
+            most = sum(self._may_hold(least.gang, each) for each in domains)
+            counted.append((-min(most, len(groups)), len(nodes), path, most, nodes))
+        return [(most, nodes) for *_, most, nodes in sorted(counted, key=lambda each: each[:3]) if most]
 
     def _each(self, groups: Sequence[Group], within: Nodes, shut: Nodes) -> Found:
         """As many of the groups as find a domain, one after the other."""
         found = Found()
         refused: set[object] = set()
         for group in groups:
-            if _shape(group) in refused:
+            if shape(group) in refused:
                 continue
             answer = self._in_one_domain(group, within - shut)
             if answer is None:
-                refused.add(_shape(group))
+                refused.add(shape(group))
                 continue
             found.append((group, answer))
             shut |= self._closed_by(answer)
         return found
 
     def _in_one_domain(self, group: Group, allowed: Nodes) -> Assignment | None:
-        """Where a group goes within these nodes, all of it in one domain of its label."""
-        over = group.claim.over
-        allowed = frozenset(name for name in allowed if self._value(group, name))
-        try:
-            level = self._topology.level(over)
-        except PlacementError:
-            rooms = [nodes & allowed for nodes in self._domains[over].values()]
-            rooms.sort(key=lambda nodes: (len(nodes), sorted(nodes)[:1]))
-            for nodes in rooms:
-                if self._may_hold(group.gang, nodes) and (answer := self._ask(group.gang, nodes)):
-                    return answer
-            return None
-        if not self._may_hold(group.gang, allowed):
-            return None
-        wished = group.gang.required_level
-        finest = wished if wished is not None and self._topology.level(wished) > level else over
-        return self._ask(replace(group.gang, required_level=finest), allowed)
+        """Where a group goes within these nodes, all of it in one domain of its label: the best of them."""
+        answers = [
+            answer
+            for nodes in self._in_domains(group.claim.over, allowed)
+            if self._may_hold(group.gang, nodes) and (answer := self._in(group, nodes)) is not None
+        ]
+        return min(
+            answers,
+            key=lambda answer: (answer.objective, along_topology(answer, self._snapshot)),
+            default=None,
+        )
 
-    def _ask(self, gang: Gang, allowed: Nodes) -> Assignment | None:
+    def _in_domains(self, over: str, nodes: Nodes) -> Iterable[Nodes]:
+        """These nodes by the domains that they are in."""
+        found: dict[str, set[str]] = {}
+        for name in nodes:
+            if value := self._snapshot.nodes[name].node.labels.get(over, ""):
+                found.setdefault(value, set()).add(name)
+        return map(frozenset, found.values())
+
+    def _in(self, group: Group, nodes: Nodes) -> Assignment | None:
+        """The answer for these nodes of one domain; groups that are alike are asked about once."""
+        key = shape(group), nodes
+        if key not in self._known:
+            self._known[key] = group, self._ask(group, nodes)
+        asked, answer = self._known[key]
+        if answer is None or asked is group:
+            return answer
+        return as_placed(group, asked, answer)
+
+    def _ask(self, group: Group, nodes: Nodes) -> Assignment | None:
         if self._asked >= MOST_QUESTIONS or self._budget.exhausted:
             return None
         self._asked += 1
-        others = self._snapshot.nodes.keys() - allowed
-        answer = place(
-            replace(gang, excluded_nodes=gang.excluded_nodes | others),
-            self._snapshot,
-            self._options,
-            self._budget,
-        )
+        gang, over = group.gang, group.claim.over
+        try:
+            level = self._topology.level(over)
+        except PlacementError:
+            level = None
+        wished = gang.required_level
+        if level is not None and (wished is None or self._topology.level(wished) <= level):
+            gang = replace(gang, required_level=over)
+        answer = place(gang, self._snapshot.only(nodes), self._options, self._budget)
         if isinstance(answer, Assignment):
             return answer
         if self._nearest is None or answer.room > self._nearest.room:
@@ -207,13 +225,21 @@ class _Laying:
 
     def _may_hold(self, gang: Gang, nodes: Iterable[str]) -> bool:
         """Whether so much of what is scarce is free on these nodes as the gang asks for: saves questions."""
-        wanted = _wanted(gang)
+        wanted = self._wanted(gang)
+        if not wanted:
+            return True
         for name in nodes:
             free = self._snapshot.nodes[name].free
             wanted = {what: amount - max(0, free.get(what, 0)) for what, amount in wanted.items()}
             if all(amount <= 0 for amount in wanted.values()):
                 return True
-        return not wanted
+        return False
+
+    def _wanted(self, gang: Gang) -> dict[str, int]:
+        known = self._scarce.get(id(gang))
+        if known is None:
+            known = self._scarce[id(gang)] = wanted_of(gang)
+        return known
 
     def _no_fit(self, count: int) -> NoFit:
         """Why not all groups have a domain; so many of the new ones have."""
@@ -287,69 +313,3 @@ class _Laying:
             return None
         level = self._topology.level(str(wished.pop()))
         return level if level < max(1, len(self._coarser_levels())) else None
-
-
-def _wanted(gang: Gang) -> dict[str, int]:
-    """What all members ask for of extended resources."""
-    wanted: dict[str, int] = {}
-    for member in gang.members:
-        for what, amount in member.pod_class.requests:
-            if is_extended(what):
-                wanted[what] = wanted.get(what, 0) + amount
-    return wanted
-
-
-def _weight(gang: Gang) -> int:
-    return sum(_wanted(gang).values())
-
-
-def _shape(group: Group) -> object:
-    """What groups have in common of which each may take the other's place."""
-    gang = group.gang
-    classes = tuple(member.pod_class for member in _by_rank(gang))
-    return classes, gang.required_level, gang.slices, gang.excluded_nodes, group.claim.over
-
-
-def _by_rank(gang: Gang) -> list[Member]:
-    return sorted(gang.members, key=lambda member: (member.rank or 0, member.name))
-
-
-def _as_many(groups: Sequence[Group], found: Found) -> Found:
-    """The same places for these groups, which are like those that found them."""
-    return [
-        (group, _as_placed(group, other, answer))
-        for group, (other, answer) in zip(groups, found, strict=False)
-    ]
-
-
-def _as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
-    """The answer of another group, which is like this one, for this one."""
-    names = {
-        theirs.name: mine.name
-        for theirs, mine in zip(_by_rank(other.gang), _by_rank(group.gang), strict=True)
-    }
-    placed = tuple(Placed(names[each.member], each.node, each.cards) for each in answer.placed)
-    return replace(answer, placed=placed)
-
-
-def _in_order(found: Found, snapshot: Snapshot) -> Found:
-    """The same domains, those of groups that are alike in the order of the groups along the topology."""
-
-    def where(answer: Assignment) -> object:
-        first = min(answer.nodes.values(), key=natural)
-        path = snapshot.nodes[first].path or (first,)
-        return tuple(map(natural, path)), natural(first)
-
-    alike: dict[object, Found] = {}
-    for group, answer in found:
-        alike.setdefault(_shape(group), []).append((group, answer))
-    ordered = Found()
-    for some in alike.values():
-        groups = sorted((group for group, _ in some), key=_first_rank)
-        places = sorted(some, key=lambda each: where(each[1]))  # type: ignore[arg-type, return-value]
-        ordered += _as_many(groups, places)
-    return ordered
-
-
-def _first_rank(group: Group) -> tuple[int, str]:
-    return min((member.rank or 0, member.name) for member in group.gang.members)

@@ -12,6 +12,7 @@ from typing import Final
 
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
 from webhook.sweeper.decide import apart
+from webhook.sweeper.decide.groups import Group
 from webhook.sweeper.decide.judged import broken, in_order, together
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.ruled import ask_by_rules
@@ -57,7 +58,7 @@ def _apart(
 ) -> Assignment | NoFit:
     """Those that want domains of their own first, then the rest, near to these where that is possible."""
     pairs = list(zip(asked.parts, asked.claims, strict=True))
-    groups = [apart.Group(part, claim) for part, claim in pairs if claim is not None]
+    groups = [Group(part, claim) for part, claim in pairs if claim is not None]
     rest = [part for part, claim in pairs if claim is None]
     laid = apart.lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
     if isinstance(laid, NoFit) or not rest:
