@@ -21,8 +21,8 @@ class ClusterError(Exception):
 
 
 @dataclass
-class ClusterAccess:
-    """What its folder and its ports say."""
+class ClusterFolder:
+    """What the folder of a cluster and its ports say."""
 
     folder: Path
     ports: Ports

@@ -16,7 +16,7 @@ from typing import Final
 
 from hack.images import small
 from hack.local import controlplane, node, processes
-from hack.local.access import READY_SECONDS, ClusterAccess, ClusterError
+from hack.local.access import READY_SECONDS, ClusterError, ClusterFolder
 from hack.local.build import NODE_PROGRAMS, ROOT, Programs, programs
 from hack.local.controlplane import Ports
 from hack.local.namespaces import HOLD, Namespaces
@@ -37,7 +37,7 @@ class _PortTakenError(ClusterError):
 
 
 @dataclass
-class Cluster(ClusterAccess):
+class Cluster(ClusterFolder):
     """One control plane. Make it with `up`, or find a running one with `load`."""
 
     running: dict[str, Started] = field(default_factory=dict)
