@@ -71,8 +71,18 @@ SHAPES = [
             "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
             "launcherCreationPolicy": "WaitForWorkersReady",
         },
-        [("Launcher", 1, [("launcher", 0)]), ("Worker", 0, [("worker", 0), ("worker", 1)])],
+        [("Launcher", 1, [("launcher", 0)]), ("Worker", 0, [(0,), (1,)])],
         id="mpijob-whose-launcher-waits",
+    ),
+    pytest.param(
+        MPI,
+        {
+            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "runLauncherAsWorker": True,
+        },
+        [("Launcher", 1, [(0,)]), ("Worker", 0, [(1,), (2,)])],
+        id="mpijob-whose-launcher-waits-and-works",
     ),
 ]
 
@@ -211,6 +221,24 @@ def test_a_pod_that_asks_for_another_model_gets_nothing_of_it() -> None:
 )
 def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: bool) -> None:
     assert is_extended(resource) == expected
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool) -> None:
+    roles = {"Launcher": {"template": template(8 * works)}, "Worker": {"replicas": 2, "template": template()}}
+    late = {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": works}
+    shape = BY_NAME[MPI].shape(read(MPI, {"mpiReplicaSpecs": roles, **late}, {}, {}))
+    pods = []
+    for index in range(int(works), 2 + int(works)):
+        labels = {
+            "training.kubeflow.org/job-role": "worker",
+            "training.kubeflow.org/replica-index": str(index),
+        }
+        pods.append(decode(pod_json(f"w{index}", metadata={"labels": labels}, **template()["spec"])))
+    assert not awaited(shape, pods[:1]).stage_is_whole
+    found = awaited(shape, pods)
+    assert found.stage_is_whole
+    assert [rank for rank, _ in found.later] == [(0,)] * works
 
 
 # --- numbers that are meant to hurt ------------------------------------------------------------------

@@ -4,6 +4,7 @@ import msgspec
 
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
+from webhook.workloads.ranks import Rank
 from webhook.workloads.shape import Part, PodTemplate, Shape, any_asks_for_devices
 
 
@@ -36,6 +37,7 @@ class TrainingJobSpec(Struct, frozen=True):
     jax_replica_specs: Roles = msgspec.field(default_factory=dict)
     run_policy: _RunPolicy | None = None
     launcher_creation_policy: str = "AtStartup"
+    run_launcher_as_worker: bool = False
 
 
 class _RoleStatus(Struct, frozen=True):
@@ -87,20 +89,22 @@ def training_job_is_staged(owner: TrainingJob) -> bool:
 
 
 def training_job_shape(owner: TrainingJob) -> Shape:
-    """Of an MPIJob whose launcher waits: first the workers, then that."""
+    """Of an MPIJob whose launcher waits: first the workers, then that.
+
+    Its operator numbers the workers without their role: from 1 on where the launcher works too, as number 0.
+    """
     if not training_job_is_staged(owner):
         return ()
-    roles = _roles(owner.spec)
-    return tuple(
-        Part(
-            role,
-            int(role.lower() == "launcher"),
-            spec.template if spec else PodTemplate(),
-            range(1 if spec is None or spec.replicas is None else spec.replicas),
-            ((role.lower(),),),
-        )
-        for role, spec in roles.items()
-    )
+    works = owner.spec.run_launcher_as_worker
+    parts: list[Part] = []
+    for role, spec in _roles(owner.spec).items():
+        count = 1 if spec is None or spec.replicas is None else spec.replicas
+        leads = role.lower() == "launcher"
+        first = int(works and not leads)
+        groups: tuple[Rank, ...] = ((),) if works or not leads else ((role.lower(),),)
+        template = spec.template if spec else PodTemplate()
+        parts.append(Part(role, int(leads), template, range(first, first + count), groups))
+    return tuple(parts)
 
 
 def training_job_devices(owner: TrainingJob) -> bool:
