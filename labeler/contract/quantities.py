@@ -35,8 +35,8 @@ class QuantityError(ValueError):
     """A text that is no Kubernetes quantity."""
 
 
-@lru_cache(maxsize=65536)
-def _parse_text(text: str) -> int:
+def exact(text: str) -> Fraction:
+    """The amount as written, in its unit: "100m" -> 1/10. Raises QuantityError for what is no quantity."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise QuantityError(f"{text!r} is no quantity; write for example 500m, 2, 1.5 or 16Gi")
@@ -48,7 +48,12 @@ def _parse_text(text: str) -> int:
         factor = _SUFFIXES[suffix]
     else:
         raise QuantityError(f"{text!r} is no quantity: unknown suffix {suffix!r}")
-    value = _fraction(number) * factor * 1000
+    return _fraction(number) * factor
+
+
+@lru_cache(maxsize=65536)
+def _parse_text(text: str) -> int:
+    value = exact(text) * 1000
     whole = min(_MOST, -(-abs(value).numerator // value.denominator))
     return whole if value >= 0 else -whole
 

@@ -179,10 +179,15 @@ class Namespace(Struct, frozen=True):
     metadata: Metadata
 
 
-class Named(Struct, frozen=True):
-    """Something of which the name is enough."""
+class PodClaim(Struct, frozen=True):
+    """A claim on devices that a pod refers to: by its name, or by the template of which it is made.
+
+    In a pod's status, the name of the claim that was made ("" where none is needed).
+    """
 
     name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
 
 
 class Volume(Struct, frozen=True):
@@ -218,7 +223,7 @@ class PodSpec(Struct, frozen=True):
     priority_class_name: str = ""
     preemption_policy: str = ""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    resource_claims: tuple[Named, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
     volumes: tuple[Volume, ...] = ()
 
     def __post_init__(self) -> None:
@@ -253,6 +258,7 @@ class PodStatus(Struct, frozen=True):
     phase: str = ""
     conditions: list[Condition] = []
     nominated_node_name: str = ""
+    resource_claim_statuses: tuple[PodClaim, ...] = ()
 
     def __post_init__(self) -> None:
         """Forget the other conditions; share the rest with other pods."""

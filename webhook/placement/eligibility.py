@@ -62,7 +62,8 @@ class Term:
 class Rules:
     """Where a pod may run: nodeSelector, required node affinity (None: no such wish), tolerations, volumes.
 
-    volumes: for each thing that its volumes demand of a node, the terms of which one must hold.
+    volumes: for each thing that its volumes demand of a node, the terms of which one must hold. claims: the
+    same for what the devices that its claims were given demand.
     kept_off: names of nodes from which other rules keep it, by what these are called.
     """
 
@@ -71,11 +72,13 @@ class Rules:
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[tuple[Term, ...], ...] = ()
     kept_off: tuple[tuple[str, frozenset[str]], ...] = ()
+    claims: tuple[tuple[Term, ...], ...] = ()
 
     @property
     def has_wishes(self) -> bool:
         """Whether anything but tolerations decides."""
-        return bool(self.selector or self.volumes or self.kept_off) or self.affinity is not None
+        wishes = self.selector or self.volumes or self.claims or self.kept_off
+        return bool(wishes) or self.affinity is not None
 
 
 def reason_against(
@@ -90,10 +93,12 @@ def reason_against(
     for key, value in rules.selector:
         if labels.get(key) != value:
             return "nodeSelector"
-    if rules.affinity is not None and not any(_term_holds(term, name, labels) for term in rules.affinity):
+    if rules.affinity is not None and not any(term_holds(term, name, labels) for term in rules.affinity):
         return "node affinity"
-    if not all(any(_term_holds(term, name, labels) for term in terms) for terms in rules.volumes):
+    if not all(any(term_holds(term, name, labels) for term in terms) for terms in rules.volumes):
         return "volume node affinity"
+    if not all(any(term_holds(term, name, labels) for term in terms) for terms in rules.claims):
+        return "devices given to its claims"
     for rule, nodes in rules.kept_off:
         if name in nodes:
             return rule
@@ -133,7 +138,8 @@ def _is_int64(text: str) -> bool:
     return _STRICT_INTEGER.fullmatch(text) is not None and int(text) in _INT64
 
 
-def _term_holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
+def term_holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node meets a term; an empty one nobody."""
     if not term.expressions and not term.fields:
         return False
     return all(label_holds(requirement, labels) for requirement in term.expressions) and all(

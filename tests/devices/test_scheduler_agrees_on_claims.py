@@ -1,0 +1,187 @@
+"""Our verdict on "how many pods with such claims can this node take" against kube-scheduler's, at random.
+
+Each pair is a node of its own with slices, some devices of which others hold, and up to three pods that are
+alike and pinned to it. The claims are made by the real controller from templates, or named.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from hack.local.cluster import Cluster
+from hack.local.nodes import SimulatedNode
+from tests.devices.drawn import Body, Pair, classes, draw
+from tests.scheduling.agreement import CLIENTS, decoded, register, steady
+from webhook.devices.needs import needs
+from webhook.devices.supply import Supply
+from webhook.kube import objects
+from webhook.kube.devices import (
+    CLAIMS,
+    CLASSES,
+    GROUP,
+    SLICES,
+    TEMPLATES,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from webhook.placement import Snapshot, capacity
+from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
+
+PAIRS: Final = int(os.environ.get("TOPOGATE_CLAIM_PAIRS", "60"))
+"""More of them take minutes."""
+PODS: Final = 3
+
+
+def create(cluster: Cluster, made: Iterable[tuple[str, Body]]) -> None:
+    """Create objects, a few at a time."""
+    api = cluster.api()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda each: api.request("POST", each[0], body=each[1]), made))
+
+
+def items(cluster: Cluster, path: str) -> list[Body]:
+    found: list[Body] = cluster.api().json("GET", path)["items"]
+    return found
+
+
+@pytest.fixture
+def devices_end(cluster: Cluster) -> Iterator[None]:
+    """Nothing of this is left to other tests."""
+    yield
+    for path in (CLASSES, SLICES):
+        cluster.api().request("DELETE", path)
+
+
+def pod_body(node: str, number: int, pair: Pair) -> Body:
+    key = "resourceClaimTemplateName" if pair.is_template else "resourceClaimName"
+    claims = [{"name": f"c{index}", key: f"{node}-{index}"} for index in range(len(pair.specs))]
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "containers": [{"name": "c", "image": "x"}],
+        "resourceClaims": claims,
+    }
+    return {"metadata": {"name": f"{node}-{number}", "labels": {"node": node}}, "spec": spec}
+
+
+def objects_of(namespace: str, node: str, pair: Pair) -> Iterator[tuple[str, Body]]:
+    own = f"{GROUP}/namespaces/{namespace}"
+    for index, spec in enumerate(pair.specs):
+        metadata = {"name": f"{node}-{index}"}
+        if pair.is_template:
+            yield f"{own}/resourceclaimtemplates", {"metadata": metadata, "spec": {"spec": spec}}
+        else:
+            yield f"{own}/resourceclaims", {"metadata": metadata, "spec": spec}
+
+
+def hold(cluster: Cluster, namespace: str, node: str, pair: Pair) -> None:
+    """Let claims of nobody hold the devices that are taken."""
+    api = cluster.api()
+    path = f"{GROUP}/namespaces/{namespace}/resourceclaims"
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}}
+    for number, allocation in enumerate(pair.taken):
+        made = api.json("POST", path, body={"metadata": {"name": f"taken-{node}-{number}"}, "spec": spec})
+        made["status"] = {"allocation": allocation}
+        api.request("PUT", f"{path}/{made['metadata']['name']}/status", body=made)
+
+
+def verdict(pod: Body) -> bool | None:
+    """Whether kube-scheduler bound it; None while it has not said. A selector that fails is its error."""
+    if pod["spec"].get("nodeName"):
+        return True
+    conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}
+    return (
+        False
+        if conditions.get("PodScheduled", {}).get("reason") in ("Unschedulable", "SchedulerError")
+        else None
+    )
+
+
+def verdicts(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
+    """The pods once kube-scheduler has said of each whether it has a place."""
+    found: list[Body] = []
+
+    def is_said() -> bool:
+        found[:] = items(cluster, f"/api/v1/namespaces/{namespace}/pods")
+        return len(found) == wanted and all(verdict(pod) is not None for pod in found)
+
+    cluster.wait_for("a verdict on each pod", is_said, 240)
+    return found
+
+
+def supplied(cluster: Cluster) -> Supply:
+    """The devices and claims of the cluster as they were before the pods came."""
+    supply = Supply()
+    found = [msgspec.convert(body, ResourceClaim) for body in items(cluster, CLAIMS)]
+    before = [
+        each
+        if each.metadata.name.startswith("taken-")
+        else msgspec.structs.replace(each, status=type(each.status)())
+        for each in found
+    ]
+    templates = [msgspec.convert(body, ResourceClaimTemplate) for body in items(cluster, TEMPLATES)]
+    supply.update(
+        [msgspec.convert(body, ResourceSlice) for body in items(cluster, SLICES)],
+        {body["metadata"]["name"]: msgspec.convert(body, DeviceClass) for body in items(cluster, CLASSES)},
+        {f"{each.metadata.namespace}/{each.metadata.name}": each for each in before},
+        {f"{each.metadata.namespace}/{each.metadata.name}": each for each in templates},
+    )
+    return supply
+
+
+def room(supply: Supply, pod: objects.Pod, node: objects.Node) -> tuple[int, str]:
+    """How many such pods we would send to a node, and why not one."""
+    found = needs([pod], [], {node.metadata.name: node}, supply, 64)
+    kind = found.pod_class(pod, convert.pod_class_of(pod))
+    state = Snapshot.build([found.node(node_of(node))], []).nodes[node.metadata.name]
+    reason = kind.problem or capacity.reason_against_node(kind, state)
+    return (0, reason) if reason else (capacity.room(kind, state, PODS).pods, "")
+
+
+@pytest.mark.usefixtures("devices_end")
+def test_we_send_as_many_pods_with_claims_to_a_node_as_kube_scheduler_binds(
+    cluster: Cluster, namespace: str
+) -> None:
+    dice = random.Random(11)
+    names = [f"n{number}" for number in range(PAIRS)]
+    api = cluster.api()
+    allowed = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    api.request(
+        "PATCH", f"/api/v1/namespaces/{namespace}", body=allowed, content_type="application/merge-patch+json"
+    )
+    register(cluster, [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names])
+    drawn = {name: draw(dice, name) for name in names}
+    create(cluster, ((CLASSES, body) for body in classes()))
+    create(cluster, ((SLICES, body) for each in drawn.values() for body in each.slices))
+    create(cluster, (made for name, each in drawn.items() for made in objects_of(namespace, name, each)))
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda name: hold(cluster, namespace, name, drawn[name]), names))
+    pods = [
+        pod_body(name, number, each)
+        for name, each in drawn.items()
+        for number in range(PODS if each.is_template else 1)
+    ]
+    create(cluster, ((f"/api/v1/namespaces/{namespace}/pods", body) for body in pods))
+    judged = verdicts(cluster, namespace, len(pods))
+    bound = Counter(pod["metadata"]["labels"]["node"] for pod in judged if verdict(pod))
+    first = {
+        pod["metadata"]["labels"]["node"]: pod for pod in judged if pod["metadata"]["name"].endswith("-0")
+    }
+    supply = supplied(cluster)
+    state = {name: msgspec.convert(body, objects.Node) for name, body in steady(cluster, set(names)).items()}
+    wrong: list[Any] = []
+    for name, each in drawn.items():
+        ours, reason = room(supply, decoded(first[name]), state[name])
+        if bound[name] != min(ours, PODS if each.is_template else 1):
+            wrong.append((name, bound[name], ours, reason, first[name]["status"].get("conditions"), each))
+    assert not wrong, f"{len(wrong)} of {PAIRS}: {wrong[:2]}"
+    fit = sum(bound[name] > 0 for name in names)
+    assert PAIRS // 5 < fit < PAIRS * 4 // 5, f"{fit} of {PAIRS} fit: the pairs do not tell enough"

@@ -1,0 +1,92 @@
+"""Selectors are evaluated once for devices that look alike to them, and faults are told."""
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tests.devices.bodies import gpu
+from webhook.devices.selectors import Described, SelectorError, Selectors, UndecidedError, described
+from webhook.kube.devices import Device
+
+OWN = 'device.attributes["gpu.example.com"]'
+
+
+def seen(number: int = 0, **attributes: str | int | bool) -> Described:
+    body = gpu(f"g{number}", uuid=f"GPU-{number}", index=number, **attributes)
+    return described("gpu.example.com", msgspec.convert(body, Device))
+
+
+@pytest.mark.parametrize(
+    ("expression", "times"),
+    [
+        (f'{OWN}.model == "H100"', 1),
+        (f'"model" in {OWN}', 1),
+        (f'device.driver == "gpu.example.com" && has({OWN}.model)', 1),
+        (f'{OWN}[?"model"].orValue("") == "H100"', 1),
+        (f"{OWN}.index < 4", 8),
+        (f'cel.bind(own, {OWN}, own.model == "H100")', 8),
+        (f'{OWN}.exists(name, name == "model")', 8),
+    ],
+    ids=["a value", "in", "has", "optional", "a value of each", "bound", "a macro over all"],
+)
+def test_a_selector_is_evaluated_once_for_devices_that_look_alike_to_it(expression: str, times: int) -> None:
+    selectors = Selectors()
+    for _ in range(2):
+        for number in range(8):
+            selectors.matches(expression, seen(number, model="H100"))
+    assert selectors.evaluations == times
+
+
+def test_a_truth_value_and_a_number_are_not_taken_for_each_other() -> None:
+    selectors = Selectors()
+    assert selectors.matches(f"{OWN}.x == true", seen(x=True))
+    assert not selectors.matches(f"{OWN}.x == true", seen(x=1))
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (f"{OWN}.missing == 1", "fails on a device"),
+        (f"{OWN}.model", "it is no truth value"),
+        ('ip("10.0.0.1").isLoopback()', "cannot be evaluated here"),
+        ("not CEL at all", "cannot be evaluated here"),
+    ],
+    ids=["a missing attribute", "no truth value", "a function that is not there", "no CEL"],
+)
+def test_a_selector_that_fails_says_how(expression: str, said: str) -> None:
+    with pytest.raises(SelectorError, match=said):
+        Selectors().matches(expression, seen(model="H100"))
+
+
+def test_an_attribute_of_a_kind_that_is_not_known_is_not_passed_over() -> None:
+    listed = described("d", msgspec.convert({"name": "g", "attributes": {"x": {"strings": ["a"]}}}, Device))
+    with pytest.raises(SelectorError, match="the attribute x has a value of a kind that is not modelled"):
+        Selectors().matches("true", listed)
+
+
+def test_the_time_for_selectors_in_one_pass_is_bounded_and_the_next_goes_on() -> None:
+    now = iter(range(1000))
+    selectors = Selectors(lambda: float(next(now)), seconds=3.0)
+
+    def decided() -> int:
+        count = 0
+        for number in range(8):
+            try:
+                selectors.matches(f"{OWN}.index >= 0", seen(number))
+            except UndecidedError:
+                return count
+            count += 1
+        return count
+
+    first = decided()
+    assert 0 < first < 8
+    selectors.begin()
+    assert decided() > first
+
+
+def test_loading_waits_for_the_first_selector() -> None:
+    code = "import sys; import webhook.sweeper.main; print('cel_expr_python' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

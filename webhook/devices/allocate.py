@@ -1,0 +1,250 @@
+"""What kube-scheduler would give a pod's claims on one node: its own search, in its own order. Pure.
+
+Claim by claim, request by request and device by device the first that fits is taken, and given back where
+the rest finds nothing; so the first full solution is the one that kube-scheduler chooses, as long as slices
+and pools are tried by name (1.36).
+
+Source of the algorithm: k8s.io/dynamic-resource-allocation/structured, allocateOne (incubating, which 1.36
+uses by default), with its constraints as they are: of a request with several devices a distinctAttribute
+compares with the one chosen last.
+"""
+
+from collections.abc import Callable, Hashable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.devices.claims import Asked, Choice, Condition, Filter
+from webhook.devices.pools import DeviceId, NodePool, OneDevice
+from webhook.devices.selectors import SelectorError, UndecidedError
+from webhook.kube.devices import MOST_DEVICES, DeviceTaint, DeviceToleration
+
+STEPS: Final = 20_000
+"""Devices that are tried for one pod on one node before the search gives up."""
+
+Matches = Callable[[Filter, OneDevice], bool]
+"""Whether the selectors of a filter are true of a device. Raises SelectorError."""
+
+_BLOCKING: Final = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The devices of a solution; fault is None then, else why there is none ("" if there are too few)."""
+
+    devices: frozenset[DeviceId] = frozenset()
+    fault: str | None = None
+
+
+def allocate(
+    pools: Sequence[NodePool], used: Set[DeviceId], claims: Sequence[Asked], matches: Matches
+) -> Given:
+    """The devices that are taken if all these claims of one pod are met, beside those that are in use."""
+    try:
+        search = _Search(pools, used, claims, matches)
+        return Given(search.taken()) if search.run() else Given(fault="")
+    except UndecidedError:
+        raise
+    except (_RefusedError, SelectorError) as error:
+        return Given(fault=str(error))
+
+
+def tolerates(tolerations: Sequence[DeviceToleration], taints: Sequence[DeviceTaint]) -> bool:
+    """Whether a request may be given a device with these taints."""
+    return all(
+        any(_covers(each, taint) for each in tolerations) for taint in taints if taint.effect in _BLOCKING
+    )
+
+
+def _covers(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+class _RefusedError(Exception):
+    """kube-scheduler gives up, or would have to do what is not modelled; the text says why."""
+
+
+class _TooManyError(Exception):
+    """A claim would be given more devices than one may have."""
+
+
+@dataclass
+class _Kept:
+    """How far a condition is: the devices that it binds so far, and their values."""
+
+    condition: Condition
+    count: int = 0
+    value: Hashable = None
+    by_request: dict[str, Hashable] = field(default_factory=dict)
+
+    def add(self, choice: Choice, device: OneDevice) -> bool:
+        """Take a device in; False if it does not keep the condition."""
+        if not self.condition.binds(choice):
+            return True
+        value = device.described.compared(self.condition.attribute)
+        if value is None:
+            return False
+        request = choice.name.partition("/")[0]
+        if self.condition.is_same:
+            if self.count and value != self.value:
+                return False
+            self.value = value
+        else:
+            if self.count and value in self.by_request.values():
+                return False
+            self.by_request[request] = value
+        self.count += 1
+        return True
+
+    def remove(self, choice: Choice) -> None:
+        """Give back the device that was taken in last."""
+        if self.condition.binds(choice):
+            self.by_request.pop(choice.name.partition("/")[0], None)
+            self.count -= 1
+
+
+class _Search:
+    def __init__(
+        self, pools: Sequence[NodePool], used: Set[DeviceId], claims: Sequence[Asked], matches: Matches
+    ) -> None:
+        self._pools = pools
+        self._claims = claims
+        self._matches = matches
+        self._used = used
+        self._steps = STEPS
+        self._order = [device for pool in pools for device in pool.devices]
+        self._given: list[list[tuple[OneDevice, Choice]]] = [[] for _ in claims]
+        self._kept = [[_Kept(each) for each in claim.conditions] for claim in claims]
+        self._all = {
+            choice: self._whole(choice)
+            for claim in claims
+            for request in claim.requests
+            for choice in request
+            if choice.count is None
+        }
+        for claim in claims:
+            fewest = sum(min(map(self._count, request)) for request in claim.requests)
+            if fewest > MOST_DEVICES:
+                raise _RefusedError(
+                    f"{fewest} devices are asked for at once; a claim is given {MOST_DEVICES}"
+                )
+
+    def _whole(self, choice: Choice) -> list[OneDevice]:
+        """All devices of a choice for all there are."""
+        for pool in self._pools:
+            if pool.fault:
+                raise _RefusedError(
+                    f"all devices are asked for, and the pool {'/'.join(pool.id)} {pool.fault}"
+                )
+        found = [device for device in self._order if self._matches(choice.filter, device)]
+        for device in found:
+            if device.unmodelled:
+                raise _RefusedError(f"all devices are asked for, and of {device.id[2]} {device.unmodelled}")
+        return found
+
+    def _count(self, choice: Choice) -> int:
+        return len(self._all[choice]) if choice.count is None else choice.count
+
+    def taken(self) -> frozenset[DeviceId]:
+        """The devices that nobody else may have now."""
+        return frozenset(device.id for given in self._given for device, choice in given if not choice.admin)
+
+    def run(self) -> bool:
+        """Whether there is a solution."""
+        return self._claim(0)
+
+    def _claim(self, number: int) -> bool:
+        if number >= len(self._claims):
+            return True
+        try:
+            return self._request(number, 0)
+        except _TooManyError:
+            return False
+
+    def _request(self, claim: int, number: int) -> bool:
+        requests = self._claims[claim].requests
+        if number >= len(requests):
+            return self._claim(claim + 1)
+        choices = requests[number]
+        if len(choices) == 1 and "/" not in choices[0].name:
+            return self._choice(claim, number, choices[0])
+        too_many = 0
+        for choice in choices:
+            try:
+                if self._choice(claim, number, choice):
+                    return True
+            except _TooManyError:
+                too_many += 1
+        if too_many == len(choices):
+            raise _TooManyError
+        return False
+
+    def _choice(self, claim: int, number: int, choice: Choice) -> bool:
+        if choice.count is None:
+            whole = self._all[choice]
+            return bool(whole) and self._each(claim, number, choice, whole, 0)
+        return self._some(claim, number, choice, 0, choice.count)
+
+    def _some(self, claim: int, number: int, choice: Choice, start: int, missing: int) -> bool:
+        """Give `missing` more devices, of those from `start` on."""
+        if not missing:
+            return self._request(claim, number + 1)
+        if len(self._given[claim]) + missing > MOST_DEVICES:
+            raise _TooManyError
+        for position in range(start, len(self._order)):
+            device = self._order[position]
+            if self._in_use(device, choice, claim) or not self._matches(choice.filter, device):
+                continue
+            if not self._take(device, choice, claim):
+                continue
+            if self._some(claim, number, choice, position + 1, missing - 1):
+                return True
+            self._give_back(claim)
+        return False
+
+    def _each(self, claim: int, number: int, choice: Choice, whole: list[OneDevice], done: int) -> bool:
+        """Give all of these from `done` on."""
+        if done == len(whole):
+            return self._request(claim, number + 1)
+        if len(self._given[claim]) + len(whole) - done > MOST_DEVICES:
+            raise _TooManyError
+        device = whole[done]
+        if self._in_use(device, choice, claim) or not self._take(device, choice, claim):
+            return False
+        if self._each(claim, number, choice, whole, done + 1):
+            return True
+        self._give_back(claim)
+        return False
+
+    def _in_use(self, device: OneDevice, choice: Choice, claim: int) -> bool:
+        if choice.admin:
+            return any(device is given for given, _ in self._given[claim])
+        # What this very pod is given for admin access is in use for its other claims as well.
+        return device.id in self._used or any(device is given for each in self._given for given, _ in each)
+
+    def _take(self, device: OneDevice, choice: Choice, claim: int) -> bool:
+        self._steps -= 1
+        if self._steps < 0:
+            raise _RefusedError(f"what it could be given was not decided within {STEPS} steps")
+        if device.unmodelled or not tolerates(choice.filter.tolerations, device.taints):
+            return False
+        kept = self._kept[claim]
+        for number, each in enumerate(kept):
+            if not each.add(choice, device):
+                for before in kept[:number]:
+                    before.remove(choice)
+                if choice.count is None:  # kube-scheduler takes it for a mistake of the claim's author
+                    raise _RefusedError(f"all devices are asked for, and {device.id[2]} breaks a constraint")
+                return False
+        self._given[claim].append((device, choice))
+        return True
+
+    def _give_back(self, claim: int) -> None:
+        _, choice = self._given[claim].pop()
+        for each in self._kept[claim]:
+            each.remove(choice)

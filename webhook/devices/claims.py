@@ -1,0 +1,122 @@
+"""What claims ask for, read once and made comparable; what is not modelled is refused with a sentence. Pure.
+
+Source of the rules: k8s.io/dynamic-resource-allocation/structured, and kube-scheduler's plugin
+DynamicResources.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from webhook.kube import devices
+from webhook.kube.devices import DeviceClaim, DeviceClass, DeviceToleration, SubRequest
+
+
+class UnmodelledError(Exception):
+    """A claim that cannot be answered; the text says why, as the continuation of the claim's name."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which devices a request may be given: all selectors are true of them, and their taints are tolerated.
+
+    class_name: of the DeviceClass from which the first of the selectors come.
+    """
+
+    expressions: tuple[str, ...]
+    tolerations: tuple[DeviceToleration, ...] = ()
+    class_name: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Devices of one kind: count of them, or None for all. name: "request" or "request/alternative"."""
+
+    name: str
+    filter: Filter
+    count: int | None
+    admin: bool = False
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What devices have in common (is_same), or each for itself. names: of the requests bound, () for all."""
+
+    attribute: tuple[str, str]
+    is_same: bool
+    names: frozenset[str] = frozenset()
+
+    def binds(self, choice: Choice) -> bool:
+        """Whether devices of the choice must keep it."""
+        return not self.names or choice.name in self.names or choice.name.partition("/")[0] in self.names
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one claim asks for: for each request the choices of which the first that can be had is given."""
+
+    requests: tuple[tuple[Choice, ...], ...]
+    conditions: tuple[Condition, ...] = ()
+
+    def __str__(self) -> str:
+        """As "2 gpu.example.com" or "1 a or 2 b"."""
+        return " + ".join(" or ".join(map(_shown, each)) for each in self.requests)
+
+
+def _shown(choice: Choice) -> str:
+    count = "all" if choice.count is None else str(choice.count)
+    return f"{count} {choice.filter.class_name}{' (admin)' if choice.admin else ''}"
+
+
+def read(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Asked:
+    """What a claim asks for. Raises UnmodelledError."""
+    requests = tuple(tuple(_choices(each, classes)) for each in claim.requests)
+    fewest = sum(min(choice.count or 0 for choice in each) for each in requests)
+    if fewest > devices.MOST_DEVICES:
+        raise UnmodelledError(f"asks for {fewest} devices; a claim is given at most {devices.MOST_DEVICES}")
+    return Asked(requests, tuple(map(_condition, claim.constraints)))
+
+
+def _choices(request: devices.Request, classes: Mapping[str, DeviceClass]) -> Iterator[Choice]:
+    if request.exactly is not None:
+        yield _choice(request.name, request.exactly, classes)
+    elif request.first_available:
+        for each in request.first_available:
+            yield _choice(f"{request.name}/{each.name}", each, classes)
+    else:
+        raise UnmodelledError(f"has a request, {request.name}, of a kind that topogate does not model")
+
+
+def _choice(name: str, asked: SubRequest, classes: Mapping[str, DeviceClass]) -> Choice:
+    what = f"its request {name}"
+    if asked.capacity is not None and asked.capacity.get("requests"):
+        raise UnmodelledError(
+            f"asks in {what} for a share of a device's capacity, which topogate does not model"
+        )
+    found = classes.get(asked.device_class_name)
+    if found is None:
+        raise UnmodelledError(
+            f'names in {what} the DeviceClass "{asked.device_class_name}", which is not there'
+        )
+    expressions = (*_expressions(found.spec.selectors, what), *_expressions(asked.selectors, what))
+    tolerations = tuple(sorted(asked.tolerations, key=str))
+    filter_ = Filter(expressions, tolerations, asked.device_class_name)
+    if asked.allocation_mode == devices.ALL:
+        return Choice(name, filter_, None, asked.admin_access)
+    if asked.allocation_mode != devices.EXACT_COUNT:
+        raise UnmodelledError(f"has in {what} the unknown allocationMode {asked.allocation_mode!r}")
+    return Choice(name, filter_, asked.count, asked.admin_access)
+
+
+def _expressions(selectors: tuple[devices.Selector, ...], what: str) -> Iterator[str]:
+    for each in selectors:
+        if each.cel is None:
+            raise UnmodelledError(f"has in {what} a selector that is not CEL, which topogate does not model")
+        yield each.cel.expression
+
+
+def _condition(constraint: devices.Constraint) -> Condition:
+    attribute = constraint.match_attribute or constraint.distinct_attribute
+    if attribute is None:
+        raise UnmodelledError("has a constraint of a kind that topogate does not model")
+    domain, _, name = attribute.partition("/")
+    return Condition((domain, name), constraint.match_attribute is not None, frozenset(constraint.requests))

@@ -1,0 +1,104 @@
+"""The claims of one pod: what of them is still to be given, and where what was given can be used. Pure.
+
+Source of the rules: kube-scheduler's plugin DynamicResources, PreFilter.
+"""
+
+from dataclasses import dataclass
+
+from webhook.devices.claims import Asked, UnmodelledError
+from webhook.devices.pools import terms
+from webhook.devices.supply import Supply
+from webhook.kube.devices import MOST_CONSUMERS, ResourceClaim
+from webhook.kube.objects import Pod, PodClaim
+from webhook.placement.eligibility import Term
+
+Shape = tuple[Asked, ...]
+"""What the claims of a pod ask for that are not allocated, in the pod's order."""
+
+
+@dataclass(frozen=True)
+class PodClaims:
+    """The claims of a pod. terms: where those that are allocated can be used: of each one term must hold.
+
+    problem: why the pod cannot be placed now, "" if it can.
+    """
+
+    shape: Shape = ()
+    terms: tuple[tuple[Term, ...], ...] = ()
+    problem: str = ""
+
+
+def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) -> PodClaims:
+    """What a pod's claims ask for. shared: names of claims that several pods wait for."""
+    if supply.problem:
+        return PodClaims(problem=supply.problem)
+    shape: list[Asked] = []
+    alternatives: list[tuple[Term, ...]] = []
+    for each in pod.spec.resource_claims:
+        try:
+            claim = _claim(pod, each, supply)
+            if isinstance(claim, Asked):
+                shape.append(claim)
+            elif claim is not None:
+                name = _key(claim)
+                what = f'its ResourceClaim "{claim.metadata.name}"'
+                allocation = claim.status.allocation
+                if allocation is None:
+                    if name in shared:
+                        raise UnmodelledError(
+                            f"{what} is not allocated and shared by several pods, "
+                            "which topogate does not model"
+                        )
+                    shape.append(_named(what, name, claim, supply))
+                elif allocation.node_selector is not None:
+                    alternatives.append(tuple(terms(allocation.node_selector)))
+        except UnmodelledError as error:
+            return PodClaims(problem=str(error))
+    return PodClaims(tuple(shape), tuple(alternatives))
+
+
+def _named(what: str, key: str, claim: ResourceClaim, supply: Supply) -> Asked:
+    try:
+        return supply.asked(f"claim {key}", claim)
+    except UnmodelledError as error:
+        raise UnmodelledError(f"{what} {error}") from None
+
+
+def _claim(pod: Pod, said: PodClaim, supply: Supply) -> ResourceClaim | Asked | None:
+    """The claim behind a pod's; of a pod yet to be made what it will ask for; None if none is needed."""
+    namespace, template = pod.metadata.namespace, said.resource_claim_template_name
+    name = said.resource_claim_name
+    if template:
+        made = next((each for each in pod.status.resource_claim_statuses if each.name == said.name), None)
+        if made is not None and not made.resource_claim_name:
+            return None
+        if made is None:
+            source = supply.templates.get(f"{namespace}/{template}")
+            if source is None:
+                raise UnmodelledError(
+                    f'there is no ResourceClaimTemplate "{template}" for its claim {said.name}'
+                )
+            if pod.metadata.resource_version:
+                raise UnmodelledError(f'the ResourceClaim of its template "{template}" is not made yet')
+            try:
+                return supply.asked(f"template {namespace}/{template}", source)
+            except UnmodelledError as error:
+                raise UnmodelledError(f'its ResourceClaimTemplate "{template}" {error}') from None
+        name = made.resource_claim_name
+    claim = supply.claims.get(f"{namespace}/{name}")
+    what = f'ResourceClaim "{name}"'
+    if claim is None:
+        raise UnmodelledError(f"there is no {what} for its claim {said.name}")
+    owner = claim.metadata.controller
+    if template and (owner is None or owner.uid != pod.metadata.uid):
+        raise UnmodelledError(f"the {what} was not made for this pod")
+    if claim.metadata.deletion_timestamp:
+        raise UnmodelledError(f"the {what} is being deleted")
+    users = claim.status.reserved_for
+    if len(users) >= MOST_CONSUMERS and pod.metadata.uid not in {each.uid for each in users}:
+        raise UnmodelledError(f"the {what} is reserved for {len(users)} pods already, the most there may be")
+    return claim
+
+
+def _key(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"
