@@ -57,6 +57,9 @@ class CachedObjects:
     def storage(self, is_wanted: bool) -> None:
         """None."""
 
+    def supply(self, is_wanted: bool) -> None:
+        """None."""
+
 
 def pod(number: int, namespace: str, app: str, *, repels: bool, port: int = 0, node: str = "") -> Pod:
     """A pod, of an app whose pods may repel each other; without a node it waits."""

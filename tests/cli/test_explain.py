@@ -93,7 +93,7 @@ def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
     pod = decode(pod_json("p", resourceClaims=[{"name": "gpu"}], volumes=[claim]))
     text = said(cluster([pod]), "p")
-    assert "Note: topogate does not model resource claims" in text
+    assert "Note: which nodes have devices for the claims (gpu) is not known here" in text
     assert "Note: topogate does not know on which nodes its volumes can be used (data)" in text
 
 

@@ -231,7 +231,7 @@ def test_with_host_networking_every_port_of_a_container_is_the_nodes(
 def test_a_rule_that_is_not_modelled_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = with_spec(job(1), resourceClaims=[{"name": "gpu"}])
     assert simulated(tmp_path, cluster(node("a", "b0", 4)), body) == 0
-    assert "note: topogate does not model resource claims" in capsys.readouterr().err
+    assert "note: which nodes have devices for the claims (gpu) is not known here" in capsys.readouterr().err
 
 
 def test_the_map_shows_where_a_gang_goes_and_leaves_out_what_it_does_not_use(

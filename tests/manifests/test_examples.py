@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.local import nodes
+from hack.local import claims, nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
@@ -183,6 +183,20 @@ def test_the_replicas_of_a_service_are_spread_over_both_blocks(
     pods = applied(installed, opted_in, "12-spread.yaml", 4)
     blocks = [subblock.rpartition("-")[0] for subblock in subblocks_of(pods)]
     assert sorted(blocks.count(block) for block in set(blocks)) == [2, 2]
+
+
+def test_a_gang_with_claims_is_packed_onto_the_nodes_with_devices(
+    installed: Installation, opted_in: str
+) -> None:
+    api = installed.cluster.api()
+    claims.publish(api, nodes.grid(SHAPE))
+    try:
+        pods = applied(installed, opted_in, "13-claims.yaml", 4)
+    finally:
+        claims.withdraw(api)
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    assert len(set(subblocks_of(pods))) == 1
+    assert gangs_of(installed, opted_in) == {"Job/claims": 4}
 
 
 def test_every_example_has_a_test() -> None:

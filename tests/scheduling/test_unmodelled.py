@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.scheduling.unmodelled import notes, taken_widely, volume_note
+from webhook.scheduling.unmodelled import claim_notes, taken_widely, volume_note
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -20,12 +20,12 @@ def spread(when: str) -> dict[str, Any]:
     return {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when}]}
 
 
-def test_claims_are_left_to_kube_scheduler_and_named_once_for_a_gang() -> None:
+def test_claims_are_named_once_where_the_devices_are_not_known() -> None:
     pods = [decode(pod_json(name, resourceClaims=[{"name": "gpu"}])) for name in "ab"]
-    assert notes(pods) == [
-        "topogate does not model resource claims: if kube-scheduler does not bind a pod to its node within "
-        "bind_seconds, it is placed anew elsewhere"
+    assert claim_notes(pods) == [
+        "which nodes have devices for the claims (gpu) is not known here, and left out"
     ]
+    assert claim_notes([decode(pod_json())]) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_claims_are_left_to_kube_scheduler_and_named_once_for_a_gang() -> None:
 )
 def test_what_is_heeded_or_only_a_wish_is_not_worth_a_note(spec: dict[str, Any]) -> None:
     pods = [decode(pod_json(**spec))]
-    assert notes(pods) == taken_widely(pods) == []
+    assert taken_widely(pods) == []
 
 
 def test_a_namespace_selector_that_is_taken_widely_is_told() -> None:

@@ -62,6 +62,9 @@ class Nodes:
     def storage(self, is_wanted: bool) -> None:
         return None
 
+    def supply(self, is_wanted: bool) -> None:
+        return None
+
 
 class Placing:
     """Passes of a Placer over a cluster; the clock is the test's."""

@@ -172,9 +172,8 @@ def test_a_worker_made_anew_does_not_follow_its_launcher() -> None:
     "spec",
     [
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "x"}}]},
-        {"resourceClaims": [{"name": "x"}]},
     ],
-    ids=["volume", "claim"],
+    ids=["volume"],
 )
 def test_a_launcher_with_rules_that_are_not_counted_goes_wherever_kube_scheduler_sends_it(spec: Any) -> None:
     found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(**spec)).one())

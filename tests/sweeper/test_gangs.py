@@ -211,9 +211,3 @@ def test_a_placement_name_is_a_legal_object_name_whatever_the_gang_is_called() -
     assert len(name) <= 253
     assert name.replace("-", "").isascii()
     assert name == name.lower().strip("-")
-
-
-def test_what_a_gang_asks_for_and_is_not_modelled_is_among_its_problems() -> None:
-    pod = decode(pod_json(resourceClaims=[{"name": "gpu"}]))
-    (gang,) = gather([pod], [], lambda _: OwnerSays())
-    assert [problem[:42] for problem in gang.problems] == ["topogate does not model resource claims: i"]

@@ -45,6 +45,9 @@ class TwoNodes:
     def storage(self, is_wanted: bool) -> None:
         return None
 
+    def supply(self, is_wanted: bool) -> None:
+        return None
+
 
 def with_gpu(pod: Pod, **spec: Any) -> Pod:
     body = msgspec.to_builtins(pod)

@@ -45,6 +45,9 @@ class Cluster:
     def storage(self, is_wanted: bool) -> None:
         return None
 
+    def supply(self, is_wanted: bool) -> None:
+        return None
+
 
 def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0) -> Pod:
     spec: dict[str, Any] = {}

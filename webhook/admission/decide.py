@@ -67,13 +67,15 @@ def decide(
     if reason:
         return Decision(LEFT_ALONE, reason)
     asked = wishes.gpu_resources(pod, policy)
-    is_ours = bool(asked) or _has_own_marks(pod, policy)
+    # Which devices claims ask for stands in other objects, of which a decision knows nothing.
+    has_claims = policy.resource_claims and bool(pod.spec.resource_claims)
+    is_ours = bool(asked) or has_claims or _has_own_marks(pod, policy)
     if others := _left_to_others(pod, policy):
         reason, told = others
         return Decision(LEFT_ALONE, reason, warnings=wishes.shown([told]) if is_ours else ())
     warnings = wishes.warnings(pod, policy)
     known = Classes(classes, classes_known)
-    if not asked and companions.is_companion(pod, policy):
+    if not asked and not has_claims and companions.is_companion(pod, policy):
         # One above the maximum would be refused for its gate, see tiers.yaml.
         highest = policy.maximum_class(namespace)
         is_below = not highest or (known.has(highest) and not above_maximum(pod, namespace, policy, known))

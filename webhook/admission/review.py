@@ -52,6 +52,12 @@ class Gate(Struct, frozen=True):
     name: str = ""
 
 
+class Claim(Struct, frozen=True):
+    """A reference to a ResourceClaim, or to its template."""
+
+    name: str = ""
+
+
 class SchedulingGroup(Struct, frozen=True):
     """Only whether there is one matters."""
 
@@ -64,6 +70,7 @@ class NewPodSpec(Struct, frozen=True):
     containers: list[NewContainer] | None = None
     init_containers: list[NewContainer] | None = None
     scheduling_gates: list[Gate] | None = None
+    resource_claims: list[Claim] | None = None
     scheduling_group: SchedulingGroup | None = None
     scheduler_name: str | None = None
     priority_class_name: str | None = None

@@ -69,6 +69,8 @@ def explain_gated(
         f"{len(gang.gated)} wait, {len(gang.released)} are released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
+    if view.needs is None:
+        yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
     if view.storage is None and (volumes := unmodelled.volume_note(pod)):
         yield f"Note: {volumes}."
     if pod.metadata.uid in gang.companions:

@@ -5,15 +5,16 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from webhook.kube import placements, storage
+from webhook.devices.supply import Supply
+from webhook.kube import devices, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded
-from webhook.kube.objects import Namespace, Node, ObjectList, Pod
+from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
@@ -37,6 +38,7 @@ class ClusterReading:
     size_of: Callable[[GangKey], OwnerSays]
     read_storage: Callable[[], Storage | None] = lambda: None
     read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
+    read_supply: Callable[[], Supply | None] = lambda: None
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -48,6 +50,7 @@ class ClusterReading:
             _asker(api),
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
+            functools.cache(lambda: _supply(api)),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -70,6 +73,10 @@ class ClusterReading:
         """Labels by namespace, None for whoever may not read them."""
         return self.read_namespaces()
 
+    def supply(self, is_wanted: bool) -> Supply | None:
+        """Devices and claims on them, likewise."""
+        return self.read_supply() if is_wanted else None
+
 
 def _namespaces(api: Api) -> NamespaceLabels | None:
     try:
@@ -91,6 +98,27 @@ def _storage(api: Api) -> Storage | None:
         if error.status not in (401, 403):
             raise
         return None
+
+
+def _supply(api: Api) -> Supply | None:
+    found = Supply()
+    try:
+        found.update(
+            read_all(api, devices.SLICES, devices.ResourceSlice),
+            {each.metadata.name: each for each in read_all(api, devices.CLASSES, devices.DeviceClass)},
+            {_name(each): each for each in read_all(api, devices.CLAIMS, devices.ResourceClaim)},
+            {_name(each): each for each in read_all(api, devices.TEMPLATES, devices.ResourceClaimTemplate)},
+        )
+    except ApiError as error:
+        if error.status not in (401, 403):
+            raise
+        return None
+    return found
+
+
+class _HasMetadata(Protocol):
+    @property
+    def metadata(self) -> Metadata: ...
 
 
 def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
@@ -124,5 +152,5 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     return functools.partial(owner_says, owners, complaints=lambda: said)
 
 
-def _name(item: Placement | storage.PersistentVolumeClaim) -> str:
+def _name(item: _HasMetadata) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"

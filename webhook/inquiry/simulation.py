@@ -50,7 +50,7 @@ def read(files: list[Path], manifest: Path) -> Rehearsed:
     by_name = {node.metadata.name: node for node in nodes}
     view = View(gang.gated, [pod for pod, _ in there], by_name, {}, conflicts=rules)
     return Rehearsed(
-        gang, view, snapshot, [*unmodelled.notes(gang.gated), *unmodelled.taken_widely(gang.gated)]
+        gang, view, snapshot, [*unmodelled.claim_notes(gang.gated), *unmodelled.taken_widely(gang.gated)]
     )
 
 

@@ -57,12 +57,15 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     return policy
 
 
+_OPTIONAL: Final = ("excludedNamespaces", "topologyLevels", "schedulerNames", "resourceClaims")
+
+
 def _policy(document: Any, reader: DocumentReader) -> Policy:
     if document is None or document == {}:
         reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
         document = {}
     fields = ("apiVersion", "kind", "gate", "gatePrefix", "gpuResources", "gpuModels", "tiers", "namespaces")
-    root = reader.mapping(document, "", (*fields, "excludedNamespaces", "topologyLevels", "schedulerNames"))
+    root = reader.mapping(document, "", (*fields, *_OPTIONAL))
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
             if root.get(key) != wanted:
@@ -87,6 +90,9 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
     excluded = reader.texts(
         root.get("excludedNamespaces", ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
     )
+    claims = root.get("resourceClaims", False)
+    if not isinstance(claims, bool):
+        reader.fault("resourceClaims", f"must be true or false, not {shown(claims)}")
     gate, prefix = _gate(root, reader)
     return Policy(
         gate=gate,
@@ -98,6 +104,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *excluded)),
         topology_levels=levels,
         scheduler_names=schedulers,
+        resource_claims=claims is True,
     )
 
 

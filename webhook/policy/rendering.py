@@ -189,7 +189,9 @@ def _asks(policy: Policy, *more: str) -> str:
     """
     is_gpu = " || ".join([*matches("k", policy.gpu_resources), *more])
     requests = "c.?resources.?requests.orValue({})"
-    return f"{_CONTAINERS}.exists(c, {requests}.exists(k, ({is_gpu}) && string({requests}[k]) != '0'))"
+    asks = f"{_CONTAINERS}.exists(c, {requests}.exists(k, ({is_gpu}) && string({requests}[k]) != '0'))"
+    claims = "object.spec.?resourceClaims.orValue([]).size() > 0"
+    return f"({asks} || {claims})" if policy.resource_claims else asks
 
 
 def _may_be_ours(policy: Policy) -> str:

@@ -76,7 +76,7 @@ class Policy:
     holds for namespaces that have none of their own (entries are not merged). topology_levels: the
     names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
     cluster's own and ours always. scheduler_names: the kube-schedulers that bind what is released; pods of
-    others are left to those.
+    others are left to those. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too.
     """
 
     gate: str = keys.GATE
@@ -88,6 +88,7 @@ class Policy:
     excluded_namespaces: frozenset[str] = frozenset(DEFAULT_EXCLUDED_NAMESPACES)
     topology_levels: tuple[str, ...] = keys.LEVEL_NAMES
     scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
+    resource_claims: bool = False
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What kube-scheduler heeds and topogate does not: told to the user, never guessed at.
+"""What kube-scheduler heeds and topogate does not know: told to the user, never guessed at.
 
 A pod with such a rule is placed as if it had none. If kube-scheduler then does not bind it to its node, it
 is made again elsewhere, like any pod that is not bound in time.
@@ -11,16 +11,6 @@ from webhook.kube import objects
 from webhook.kube.affinity import Affinity
 from webhook.scheduling.antiaffinity import selected_names
 from webhook.scheduling.podrules import required
-
-
-def notes(pods: Iterable[objects.Pod]) -> list[str]:
-    """Sentences on what the pods of a gang ask for and topogate cannot heed."""
-    if not any(pod.spec.resource_claims for pod in pods):
-        return []
-    return [
-        "topogate does not model resource claims: if kube-scheduler does not bind a pod to its node within "
-        "bind_seconds, it is placed anew elsewhere"
-    ]
 
 
 def taken_widely(pods: Iterable[objects.Pod]) -> list[str]:
@@ -42,6 +32,14 @@ def volume_note(pod: objects.Pod) -> str:
         f"topogate does not know on which nodes its volumes can be used ({names}); "
         "if kube-scheduler refuses its node for them, it is placed anew elsewhere"
     )
+
+
+def claim_notes(pods: Iterable[objects.Pod]) -> list[str]:
+    """A sentence on claims on devices where these cannot be read; none for pods without any."""
+    names = sorted({claim.name for pod in pods for claim in pod.spec.resource_claims})
+    if not names:
+        return []
+    return [f"which nodes have devices for the claims ({', '.join(names)}) is not known here, and left out"]
 
 
 def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:

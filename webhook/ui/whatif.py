@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from webhook.devices.supply import Supply
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.whole import ask_whole, resized, with_levels
@@ -86,6 +87,10 @@ class _With:
         """Nothing: not every viewer may list namespaces."""
         return None
 
+    def supply(self, is_wanted: bool) -> Supply | None:
+        """Nothing, for the same reason."""
+        return None
+
 
 @dataclass(frozen=True)
 class _Listed(Conflicts):
@@ -127,7 +132,7 @@ def of_manifest(
         view = replace(
             view, conflicts=_Listed(rules.terms, rules.ports, rules.loners, rules.lumped, rights=rights)
         )
-    notes = [*unmodelled.notes(waiting), *unmodelled.taken_widely(waiting)]
+    notes = [*unmodelled.claim_notes(waiting), *unmodelled.taken_widely(waiting)]
     has_some = any(is_of_a_set(pod) or has_rules(pod.spec) for pod in waiting)
     if rights.namespaces is not None and (view.conflicts or has_some):
         notes.append(LEFT_OUT)

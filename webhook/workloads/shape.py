@@ -133,8 +133,8 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
 
 
 def asks_for_devices(spec: PodSpec) -> bool:
-    """Whether any container asks for an extended resource, as a GPU."""
-    return bool(_extended(spec))
+    """Whether any container asks for an extended resource, as a GPU, or the pod has claims on devices."""
+    return bool(_extended(spec) or spec.resource_claims)
 
 
 def any_asks_for_devices(templates: Iterable[PodTemplate]) -> bool:

@@ -23,7 +23,7 @@ from webhook.placement import (
     Snapshot,
     place,
 )
-from webhook.scheduling import convert, unmodelled
+from webhook.scheduling import convert
 from webhook.scheduling.podrules import rules_of
 from webhook.sweeper.decide.question import ClassOf, GangQuestion
 from webhook.sweeper.observe.gangs import PodGang
@@ -69,7 +69,7 @@ def beside(
     near: list[Pod] = []
     free: list[Pod] = []
     for pod in pods:
-        is_counted = others and not pod.spec.volumes and not unmodelled.notes([pod]) and not rules_of(pod)
+        is_counted = others and not pod.spec.volumes and not rules_of(pod)
         (near if is_counted else free).append(pod)
     options = replace(options, mode=Mode.BEST_FIT)
     budget = Budget(options.bound)

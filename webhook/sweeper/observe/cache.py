@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from labeler.contract import keys
+from webhook.devices.supply import Supply
 from webhook.kube import objects, placements
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -21,6 +22,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import NONE, Complaints
+from webhook.sweeper.observe.devices import Devices
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
@@ -55,6 +57,7 @@ class ClusterCache:
         self._lock = threading.Lock()
         self._written: dict[str, Placement] = {}
         self._changes = Changes(gate_prefix)
+        self.devices = Devices(api, self.changed.set, self._changes.saw_devices)
 
     @property
     def usage_version(self) -> int:
@@ -77,7 +80,7 @@ class ClusterCache:
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        for informer in (*self.informers, self.volumes, self.namespaces, self.complaints):
+        for informer in (*self.informers, self.volumes, self.devices, self.namespaces, self.complaints):
             informer.stop()
 
     @property
@@ -153,6 +156,13 @@ class ClusterCache:
         if not self.namespaces.synced:
             return None
         return {name: each.metadata.labels for name, each in self.namespaces.items().items()}
+
+    def supply(self, is_wanted: bool) -> Supply | None:
+        """What is known of devices; see Devices. is_wanted: whether a waiting pod has claims on some."""
+        if is_wanted:
+            return self.devices.supply()
+        self.devices.nobody_waits()
+        return None
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""

@@ -62,7 +62,7 @@ class Changes:
         moved = there != (occupied_node(before, self._gate_prefix) if before is not None else None)
         with self._lock:
             expected, _ = self._expected.get(pod.metadata.uid, (None, 0.0))
-            if moved and (there is None or there != expected):
+            if (moved and (there is None or there != expected)) or _claims(before) != _claims(after):
                 self.usage_version += 1
             elif there is not None and before is not None and before.metadata.labels != pod.metadata.labels:
                 self.usage_version += 1  # others may want to be near it now, or not any more
@@ -71,6 +71,11 @@ class Changes:
             if before is not None and before.metadata.uid != pod.metadata.uid:
                 self._expected.pop(before.metadata.uid, None)  # deleted and made again while nobody looked
         return True
+
+    def saw_devices(self) -> None:
+        """Take in that more may be free of devices that claims ask for, or that more is known of them."""
+        with self._lock:
+            self.usage_version += 1
 
     def saw_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
         """Take in a node's event; returns whether it is more than a heartbeat."""
@@ -86,10 +91,16 @@ class Changes:
             self.usage_version += 1
 
 
+def _claims(pod: objects.Pod | None) -> tuple[objects.PodClaim, ...]:
+    """The claims that were made for a pod."""
+    return pod.status.resource_claim_statuses if pod is not None else ()
+
+
 def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
     return (
         before.spec == after.spec
         and before.status.phase == after.status.phase
+        and before.status.resource_claim_statuses == after.status.resource_claim_statuses
         and before.metadata.uid == after.metadata.uid
         and before.metadata.deletion_timestamp == after.metadata.deletion_timestamp
         and before.metadata.labels == after.metadata.labels

@@ -10,7 +10,6 @@ from webhook.kube.annotated import NEEDED_WHOLE, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
-from webhook.scheduling import unmodelled
 from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import key_of as key_of
@@ -177,7 +176,7 @@ def gang_of(
     owner: OwnerSays,
 ) -> PodGang:
     """The gang of these pods, whatever else they say of what they belong to."""
-    problems = unmodelled.notes([*gated, *released])
+    problems: list[str] = []
     if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS):
         problems.append("its pods are planned as they come: too many are yet to be made to plan all of them")
     pods = [*gated, *released]

@@ -1,9 +1,11 @@
 """From the live copies: the view of one moment, and the placement core's snapshot of it."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from webhook.devices.needs import Needs, needs
+from webhook.devices.supply import Supply
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -48,6 +50,9 @@ class Objects(Protocol):
 
     def namespace_labels(self) -> NamespaceLabels | None:
         """Labels by namespace, None if unknown."""
+
+    def supply(self, is_wanted: bool) -> Supply | None:
+        """Devices and claims on them, None if unknown. is_wanted: whether a waiting pod has any."""
 
 
 class Snapshotter:
@@ -102,8 +107,16 @@ class Snapshotter:
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         return View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.of, protected,
-            storage, self._namespaces,
+            storage, self._namespaces, self._needs(gated, others, nodes),
         )  # fmt: skip
+
+    def _needs(self, gated: list[Pod], others: list[Pod], nodes: Mapping[str, Node]) -> Needs | None:
+        """What claims on devices make of nodes and pods, None if no waiting pod has any."""
+        supply = self._objects.supply(any(pod.spec.resource_claims for pod in gated))
+        if supply is None:
+            return None
+        most = max(FEWEST_RULES, AMOUNTS // max(1, len(nodes)))
+        return needs(gated, others, nodes, supply, most)
 
     def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
@@ -136,8 +149,12 @@ class Snapshotter:
             self._capacity = rules.capacity
         self._nodes.complete_by(self._capacity, rules.node if rules else None)
         self._usages.complete_by(rules, rules.usage if rules else None)
-        usages = self._on_nodes.usages(_placed(view), rules, self._usage, lambda name: self._fill(view, name))
+        placed = _placed(view)
+        usages = self._on_nodes.usages(placed, rules, self._usage, lambda name: self._fill(view, name))
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
+        if view.needs is not None:
+            nodes = [view.needs.node(each) for each in nodes]
+            usages |= _with_claims(view.needs, placed, usages)
         self._snapshot = Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)
         self._nodes.end_round()
         self._usages.end_round(len(view.gated) + len(view.others))
@@ -173,6 +190,23 @@ class Snapshotter:
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
             return None
+
+
+def _with_claims(
+    needs: Needs, placed: Mapping[str, Sequence[Placed]], usages: Mapping[str, tuple[Usage, ...]]
+) -> dict[str, tuple[Usage, ...]]:
+    """What pods take of nodes where some have claims, with what these may be given there.
+
+    A pod that could not be read fills its node, so that it does not matter whose usage is whose there.
+    """
+    return {
+        name: (
+            *(needs.usage(pod, each) for (pod, _), each in zip(pods, taken, strict=False)),
+            *taken[len(pods) :],
+        )
+        for name, pods in placed.items()
+        if any(pod.spec.resource_claims for pod, _ in pods) and (taken := usages[name])
+    }
 
 
 def _placed(view: View) -> dict[str, list[Placed]]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
+from webhook.devices.needs import Needs
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -48,8 +49,8 @@ class View:
     still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
     that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose pods stand in
-    nobody's way to be preempted. storage: claims and volumes, None where they are not known or no waiting pod
-    has any. namespaces: their labels, None where these are not known.
+    nobody's way to be preempted. storage: claims and volumes, needs: claims on devices, None where they are
+    not known or no waiting pod has any. namespaces: their labels, None where these are not known.
     """
 
     gated: Sequence[Pod]
@@ -65,6 +66,7 @@ class View:
     protected: Set[str] = PROTECTED
     storage: Storage | None = None
     namespaces: NamespaceLabels | None = None
+    needs: Needs | None = None
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
         """The same with these plans as those that hold."""
@@ -213,6 +215,8 @@ class View:
             asked = self.storage.pod_class(pod, asked)
         if self.near is not None:
             asked = self.near.pod_class(pod, asked)
+        if self.needs is not None:
+            asked = self.needs.pod_class(pod, asked)
         return self.conflicts.pod_class(pod, asked)
 
 

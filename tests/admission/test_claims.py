@@ -1,0 +1,55 @@
+"""Pods that refer to ResourceClaims are GPU pods where the policy says so, and nowhere else."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from webhook.admission.decide import LEFT_ALONE, MUTATED, decide
+from webhook.admission.review import NewPod
+from webhook.policy import rendering
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
+from webhook.policy.values import Policy
+
+CLAIMS: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
+HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+
+
+def pod(labels: dict[str, str] | None = None, **spec: Any) -> NewPod:
+    body = {"metadata": {"labels": labels or {}}, "spec": {"containers": [{"name": "c"}], **spec}}
+    return msgspec.convert(body, NewPod)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [("resourceClaims: true\n", MUTATED), ("resourceClaims: false\n", LEFT_ALONE), ("", LEFT_ALONE)],
+    ids=["on", "off", "nothing said"],
+)
+def test_a_pod_with_claims_alone_is_gated_where_the_policy_says_so(text: str, outcome: str) -> None:
+    decision = decide(pod(**CLAIMS), "demo", parse_policy(HEAD + text), {})
+    assert decision.outcome == outcome
+    gates = [each.value for each in decision.operations if each.path.startswith("/spec/schedulingGates")]
+    assert gates == ([[{"name": keys.GATE}]] if outcome == MUTATED else [])
+
+
+def test_a_pod_of_a_gang_with_claims_is_no_companion() -> None:
+    labels = {"jobset.sigs.k8s.io/jobset-name": "x"}
+    assert decide(pod(labels, **CLAIMS), "demo", Policy(resource_claims=True), {}).reason == "wanted"
+    assert decide(pod(labels), "demo", Policy(resource_claims=True), {}).reason == "companion"
+
+
+def test_pods_without_claims_are_none_of_it() -> None:
+    assert decide(pod(), "demo", Policy(resource_claims=True), {}).outcome == LEFT_ALONE
+
+
+def test_what_the_api_server_is_told_follows_the_policy() -> None:
+    without, with_claims = (str(rendering.objects(Policy(resource_claims=on), {})) for on in (False, True))
+    assert "resourceClaims" not in without
+    assert with_claims.count("object.spec.?resourceClaims.orValue([]).size() > 0") == 3
+
+
+def test_a_word_in_the_place_of_true_is_a_fault() -> None:
+    with pytest.raises(PolicyError, match="resourceClaims: must be true or false, not 'yes please'"):
+        parse_policy(HEAD + "resourceClaims: yes please\n")

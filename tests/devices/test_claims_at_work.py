@@ -1,0 +1,219 @@
+"""Gangs with claims on devices are planned, pinned and run, by the real API server and its scheduler."""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from hack.local import claims, nodes
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
+from tests.sweeper.mortal import MortalApi, living
+from webhook.kube.devices import CLAIMS, GROUP
+from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snapshot, Usage, place
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
+GANGS: Final = int(os.environ.get("TOPOGATE_CLAIM_GANGS", "6"))
+"""Each takes about a second."""
+GRID = nodes.grid(nodes.Shape(nodes=16, blocks=2, subblocks=2, gpus=0))
+DEVICES: Final = 8
+
+
+@pytest.fixture
+def with_devices(definitions: Cluster) -> Iterator[Cluster]:
+    """Sixteen nodes in two blocks with eight devices each, which nothing but slices tells."""
+    api = definitions.api()
+    nodes.register(api, GRID)
+    claims.publish(api, GRID, DEVICES)
+    yield definitions
+    claims.withdraw(api)
+
+
+def with_claim(template_name: str, **more: Any) -> dict[str, Any]:
+    """A gated pod template with a claim and without any resource."""
+    made = template(0, resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": template_name}], **more)
+    made["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"claims": [{"name": "gpus"}]}}]
+    return made
+
+
+def allocated(cluster: Cluster) -> Counter[str]:
+    """How many devices of each node claims have been given."""
+    found: Counter[str] = Counter()
+    for claim in cluster.api().json("GET", CLAIMS)["items"]:
+        allocation = claim.get("status", {}).get("allocation", {})
+        found.update(each["pool"] for each in allocation.get("devices", {}).get("results", []))
+    return found
+
+
+def reasons(cluster: Cluster, namespace: str) -> list[str]:
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    return [each.get("status", {}).get("reason", "") for each in cluster.api().json("GET", path)["items"]]
+
+
+def test_a_gang_with_claims_is_packed_by_the_devices_that_are_free(
+    with_devices: Cluster, namespace: str
+) -> None:
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("four", 4))
+    create_job(api, namespace, "job", 8, with_claim("four"))
+    pods = sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 8), "the gang to run")
+    places = Counter(pod["spec"]["nodeName"] for pod in pods)
+    assert set(places.values()) == {2}
+    assert len({name.split("-")[1:3][0] + name.split("-")[2] for name in places}) == 1, "one subblock of four"
+    assert allocated(with_devices) == dict.fromkeys(places, 8)
+
+
+def test_a_gang_that_finds_too_few_devices_is_told_which(with_devices: Cluster, namespace: str) -> None:
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("more", 9))
+    create_job(api, namespace, "job", 2, with_claim("more"))
+
+    def is_told(_: Pods) -> bool:
+        told = 'excluded: resource "devices of gpu.example.com": 16.'
+        return any(told in reason for reason in reasons(with_devices, namespace))
+
+    pods = sweep(with_devices, namespace, SETTINGS, is_told, "the reason to be told")
+    assert all(pod["spec"].get("schedulingGates") for pod in pods)
+    assert not allocated(with_devices)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"resourceClaimTemplateName": "missing"}, 'there is no ResourceClaimTemplate "missing"'),
+        ({"resourceClaimName": "missing"}, 'there is no ResourceClaim "missing" for its claim gpus'),
+        ({"resourceClaimTemplateName": "share"}, "asks in its request gpus for a share of a device"),
+    ],
+    ids=["no template", "no claim", "a share of a device"],
+)
+def test_a_pod_whose_claims_cannot_be_answered_waits_and_says_why(
+    with_devices: Cluster, namespace: str, spec: dict[str, str], sentence: str
+) -> None:
+    api = with_devices.api()
+    share = claims.template("share", 1, capacity={"requests": {"memory": "10Gi"}})
+    claims.create_template(api, namespace, share)
+    body = with_claim("x")
+    body["spec"]["resourceClaims"] = [{"name": "gpus", **spec}]
+    create_pod(api, namespace, "lone", body)
+    pods = sweep(
+        with_devices,
+        namespace,
+        SETTINGS,
+        lambda _: any(sentence in reason for reason in reasons(with_devices, namespace)),
+        "the reason to be told",
+    )
+    assert [gate["name"] for gate in pods[0]["spec"]["schedulingGates"]] == [keys.GATE]
+
+
+def test_a_pod_with_an_allocated_claim_goes_where_its_devices_are(
+    with_devices: Cluster, namespace: str
+) -> None:
+    api = with_devices.api()
+    path = f"{GROUP}/namespaces/{namespace}/resourceclaims"
+    spec = claims.template("x", 2)["spec"]["spec"]
+    made = api.json("POST", path, body={"metadata": {"name": "mine"}, "spec": spec})
+    last = GRID[-1].name
+    given = [{"request": "gpus", "driver": claims.DRIVER, "pool": last, "device": f"gpu-{n}"} for n in (0, 1)]
+    only = {"key": "metadata.name", "operator": "In", "values": [last]}
+    allocation = {
+        "devices": {"results": given},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]},
+    }
+    body = with_claim("x")
+    body["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": "mine"}]
+    create_pod(api, namespace, "lone", body)
+    uid = api.json("GET", f"/api/v1/namespaces/{namespace}/pods/lone")["metadata"]["uid"]
+    # Reserved, as otherwise its controller takes back what nobody uses.
+    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": "lone", "uid": uid}]}
+    made["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    made = api.json("PUT", f"{path}/mine", body=made)
+    api.request("PUT", f"{path}/mine/status", body={**made, "status": status})
+    pods = sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "lone", 1), "it to run")
+    assert named(pods, "lone")[0]["spec"]["nodeName"] == last
+
+
+# --- many gangs -----------------------------------------------------------------------------------
+
+
+def fewest(cluster: Cluster, size: int, count: int) -> tuple[int, ...] | None:
+    """The fewest domains for a gang by the placement core, were the free devices a plain resource."""
+    taken = allocated(cluster)
+    there = [
+        NodeInfo(each.name, labels=each.topology_labels, allocatable={"gpu": DEVICES, "pods": 110})
+        for each in GRID
+    ]
+    usage = [(name, Usage({"gpu": number})) for name, number in taken.items()]
+    kind = PodClass((("gpu", count), ("pods", 1)))
+    answer = place(
+        Gang("g", tuple(Member(str(n), n, kind) for n in range(size))), Snapshot.build(there, usage)
+    )
+    return answer.objective.domains if isinstance(answer, Assignment) else None
+
+
+def domains(pods: Pods) -> tuple[int, ...]:
+    """The blocks, subblocks, hosts and nodes that pods use."""
+    places = {each.name: each.place for each in GRID}
+    used = [places[pod["spec"]["nodeName"]] for pod in pods]
+    return *(len({place[: level + 1] for place in used}) for level in range(3)), len(set(used))
+
+
+def test_gangs_with_claims_run_at_the_optimum(with_devices: Cluster, namespace: str) -> None:
+    dice = random.Random(5)
+    api = with_devices.api()
+    for count in range(1, DEVICES + 1):
+        claims.create_template(api, namespace, claims.template(f"g{count}", count))
+    sweeping = MortalApi.connect(with_devices.kubeconfig, user_agent="test-sweeper")
+    assert isinstance(sweeping, MortalApi)
+    sweeping.prepare(None)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    alive: list[str] = []
+    done = 0
+    with living(sweeping, SETTINGS) as one_pass:
+
+        def wait(what: str, holds: Callable[[], bool]) -> None:
+            def swept() -> bool:
+                one_pass()
+                return holds()
+
+            with_devices.wait_for(what, swept, 60)
+
+        def pods_of(name: str) -> Pods:
+            path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=job-name%3D{name}"
+            found: Pods = api.json("GET", path)["items"]
+            return found
+
+        def end(name: str) -> None:
+            api.request("DELETE", f"{jobs}/{name}", body={"propagationPolicy": "Background"})
+            wait(f"{name} to be gone", lambda: not pods_of(name) and _is_quiet(with_devices))
+
+        def run(name: str, size: int, count: int) -> None:
+            create_job(api, namespace, name, size, with_claim(f"g{count}"))
+            wait(f"{name} of {size} x {count} to run", lambda: run_all(pods_of(name), name, size))
+
+        while done < GANGS:
+            size, count = dice.choice((1, 2, 3, 4, 6, 8, 12)), dice.choice((1, 2, 3, 4, 4, 8, 8))
+            expected = fewest(with_devices, size, count)
+            if expected is None or (alive and dice.random() < 0.1):
+                end(alive.pop(dice.randrange(len(alive))))
+                continue
+            name = f"gang{done}"
+            run(name, size, count)
+            assert domains(pods_of(name)) == expected, f"{name}: {size} x {count}"
+            alive.append(name)
+            done += 1
+
+
+def _is_quiet(cluster: Cluster) -> bool:
+    """Whether every claim that is there belongs to a pod that is there."""
+    owners = {
+        owner["uid"]
+        for claim in cluster.api().json("GET", CLAIMS)["items"]
+        for owner in claim["metadata"].get("ownerReferences", [])
+    }
+    there = {pod["metadata"]["uid"] for pod in cluster.api().json("GET", "/api/v1/pods")["items"]}
+    return owners <= there

@@ -1,0 +1,113 @@
+"""Device classes, slices, claims and templates, kept current from the first pod on that waits with claims.
+
+Nothing of it is read before: on a cluster without claims it costs nothing, and needs not be served.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from webhook.devices.selectors import Selectors
+from webhook.devices.supply import Supply
+from webhook.kube.client import Api
+from webhook.kube.devices import (
+    CLAIMS,
+    CLASSES,
+    SLICES,
+    TEMPLATES,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from webhook.kube.informer import Informer
+
+FIRST_SECONDS: Final = 3.0
+"""How long the pass that meets the first claim waits for all of it to be read."""
+
+UNREAD: Final = (
+    "the devices of the cluster have not been read yet: the sweeper needs the right to list and watch "
+    "{missing} of resource.k8s.io"
+)
+
+
+class Devices:
+    """Live copies of all that decides who gets which devices. Safe for use by many threads."""
+
+    def __init__(self, api: Api, on_change: Callable[[], None], on_room: Callable[[], None]) -> None:
+        """Prepare. on_change is called, in some thread, when something has changed and was asked for.
+
+        on_room: called when more may be free than before, or other devices.
+        """
+        self._on_change = on_change
+        self._on_room = on_room
+        self._is_complete = False
+        self._is_wanted = self._is_started = False
+        self._is_stale = True
+        self._slices = Informer(api, SLICES, ResourceSlice, on_event=self._note)
+        self._classes = Informer(api, CLASSES, DeviceClass, on_event=self._note)
+        self._claims = Informer(api, CLAIMS, ResourceClaim, on_event=self._note_claim)
+        self._templates = Informer(api, TEMPLATES, ResourceClaimTemplate, on_event=self._note)
+        self._all: dict[str, Informer[Any]] = {
+            "resourceslices": self._slices,
+            "deviceclasses": self._classes,
+            "resourceclaims": self._claims,
+            "resourceclaimtemplates": self._templates,
+        }
+        self._supply = Supply(Selectors(time.monotonic))
+
+    def stop(self) -> None:
+        """End all watches."""
+        if self._is_started:
+            for each in self._all.values():
+                each.stop()
+
+    def supply(self) -> Supply:
+        """What is known now. Only asked for when a waiting pod has claims."""
+        self._is_wanted = True
+        if not self._is_started:
+            self._is_started = True
+            for each in self._all.values():
+                each.start()
+            deadline = time.monotonic() + FIRST_SECONDS
+            for each in self._all.values():
+                each.wait_synced(max(0.0, deadline - time.monotonic()))
+        missing = [name for name, each in self._all.items() if not each.synced]
+        self._supply.problem = UNREAD.format(missing=", ".join(missing)) if missing else ""
+        if not missing and (not self._is_complete or self._supply.is_undecided):
+            self._is_complete = True
+            self._is_stale = True
+            self._on_room()
+        if not missing and self._is_stale:
+            self._is_stale = False  # before the copies are read: what changes meanwhile is read again
+            self._supply.update(
+                self._slices.items().values(),
+                self._classes.items(),
+                self._claims.items(),
+                self._templates.items(),
+            )
+        return self._supply
+
+    def nobody_waits(self) -> None:
+        """No waiting pod has claims: changes need not be told until supply() is called again."""
+        self._is_wanted = False
+
+    def _note_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        """A claim that is given devices takes room, and who is meant to use it changes none."""
+        if before is None or after is None or _makes_room(before, after):
+            self._on_room()
+        self._is_stale = True
+        if self._is_wanted:
+            self._on_change()
+
+    def _note(self, before: object, after: object) -> None:
+        self._on_room()
+        self._is_stale = True
+        if self._is_wanted:
+            self._on_change()
+
+
+def _makes_room(before: ResourceClaim, after: ResourceClaim) -> bool:
+    held = before.status.allocation
+    is_going = before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
+    return is_going or before.spec != after.spec or (held is not None and held != after.status.allocation)
