@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import msgspec
 
+from hack.benchmarks import claimed
 from hack.comparing.clusters import fragmented
 from hack.comparing.rivals import Leaf, best_fit, window
 from labeler.contract import keys
@@ -318,6 +319,7 @@ def main(argv: list[str] | None = None) -> int:
     load()
     for nodes, slots, pods in sizes:
         size(nodes, slots, pods, args.repeats, with_window=nodes <= 5000)
+    print(claimed.row(cluster(5000, 8, seed=5008), gang(1000, 8), args.repeats))
     mixed = [(5000, 8, 1000), (5000, 1, 1000)]
     if not args.quick:
         mixed += [(100_000, 8, 10_000), (100_000, 1, 10_000)]

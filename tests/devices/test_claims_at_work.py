@@ -74,7 +74,7 @@ def test_a_gang_that_finds_too_few_devices_is_told_which(with_devices: Cluster, 
     create_job(api, namespace, "job", 2, with_claim("more"))
 
     def is_told(_: Pods) -> bool:
-        told = 'excluded: resource "devices of gpu.example.com": 16.'
+        told = "excluded: devices of gpu.example.com: 16."
         return any(told in reason for reason in reasons(with_devices, namespace))
 
     pods = sweep(with_devices, namespace, SETTINGS, is_told, "the reason to be told")
