@@ -52,7 +52,7 @@ class Gate(Struct, frozen=True):
     name: str = ""
 
 
-class Claim(Struct, frozen=True):
+class ClaimName(Struct, frozen=True):
     """A reference to a ResourceClaim, or to its template."""
 
     name: str = ""
@@ -70,7 +70,7 @@ class NewPodSpec(Struct, frozen=True):
     containers: list[NewContainer] | None = None
     init_containers: list[NewContainer] | None = None
     scheduling_gates: list[Gate] | None = None
-    resource_claims: list[Claim] | None = None
+    resource_claims: list[ClaimName] | None = None
     scheduling_group: SchedulingGroup | None = None
     scheduler_name: str | None = None
     priority_class_name: str | None = None

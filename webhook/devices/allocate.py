@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.devices.claims import Asked, Choice, Condition, Filter
+from webhook.devices.claims import Asked, AttributeRule, Choice, Filter
 from webhook.devices.pools import DeviceId, NodePool, OneDevice
 from webhook.devices.selectors import SelectorError, UndecidedError
 from webhook.kube.devices import MOST_DEVICES, DeviceTaint, DeviceToleration
@@ -40,7 +40,7 @@ def allocate(
 ) -> Given:
     """The devices that are taken if all these claims of one pod are met, beside those that are in use."""
     try:
-        search = _Search(pools, used, claims, matches)
+        search = _DeviceSearch(pools, used, claims, matches)
         return Given(search.taken()) if search.run() else Given(fault="")
     except UndecidedError:
         raise
@@ -77,7 +77,7 @@ class _TooManyError(Exception):
 class _Kept:
     """How far a condition is: the devices that it binds so far, and their values."""
 
-    condition: Condition
+    condition: AttributeRule
     count: int = 0
     value: Hashable = None
     by_request: dict[str, Hashable] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Kept:
             self.count -= 1
 
 
-class _Search:
+class _DeviceSearch:
     def __init__(
         self, pools: Sequence[NodePool], used: Set[DeviceId], claims: Sequence[Asked], matches: Matches
     ) -> None:

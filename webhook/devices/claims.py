@@ -38,7 +38,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Condition:
+class AttributeRule:
     """What devices have in common (is_same), or each for itself. names: of the requests bound, () for all."""
 
     attribute: tuple[str, str]
@@ -55,7 +55,7 @@ class Asked:
     """What one claim asks for: for each request the choices of which the first that can be had is given."""
 
     requests: tuple[tuple[Choice, ...], ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[AttributeRule, ...] = ()
 
     def __str__(self) -> str:
         """As "2 gpu.example.com" or "1 a or 2 b"."""
@@ -76,7 +76,7 @@ def read(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Asked:
     return Asked(requests, tuple(map(_condition, claim.constraints)))
 
 
-def _choices(request: devices.Request, classes: Mapping[str, DeviceClass]) -> Iterator[Choice]:
+def _choices(request: devices.DeviceRequest, classes: Mapping[str, DeviceClass]) -> Iterator[Choice]:
     if request.exactly is not None:
         yield _choice(request.name, request.exactly, classes)
     elif request.first_available:
@@ -114,9 +114,11 @@ def _expressions(selectors: tuple[devices.Selector, ...], what: str) -> Iterator
         yield each.cel.expression
 
 
-def _condition(constraint: devices.Constraint) -> Condition:
+def _condition(constraint: devices.Constraint) -> AttributeRule:
     attribute = constraint.match_attribute or constraint.distinct_attribute
     if attribute is None:
         raise UnmodelledError("has a constraint of a kind that topogate does not model")
     domain, _, name = attribute.partition("/")
-    return Condition((domain, name), constraint.match_attribute is not None, frozenset(constraint.requests))
+    return AttributeRule(
+        (domain, name), constraint.match_attribute is not None, frozenset(constraint.requests)
+    )

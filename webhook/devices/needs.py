@@ -28,7 +28,7 @@ MOST_PODS: Final = 64
 
 
 @dataclass(frozen=True)
-class Resource:
+class DeviceResource:
     """Something that nodes have for claims: devices of a filter, or room for pods of a shape."""
 
     name: str
@@ -52,7 +52,7 @@ class Needs:
     supply: Supply
     nodes: Mapping[str, Node]
     shared: frozenset[str] = frozenset()
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[DeviceResource, ...] = ()
     problems: dict[Shape, str] = field(default_factory=dict)
     _takes: dict[Shape, dict[str, int]] = field(default_factory=dict)
 
@@ -92,13 +92,13 @@ class Needs:
             return node
         return self.supply.completed(node, {each.name: self._has(each, there) for each in self.resources})
 
-    def _has(self, resource: Resource, there: NodeDevices) -> int:
+    def _has(self, resource: DeviceResource, there: NodeDevices) -> int:
         try:
             return self.supply.kept(resource, there, self._amount)
         except UndecidedError:
             return 0
 
-    def _amount(self, resource: Resource, there: NodeDevices) -> int:
+    def _amount(self, resource: DeviceResource, there: NodeDevices) -> int:
         if resource.filter is not None:
             return self.supply.free(there, resource.filter)
         return self.supply.pods(there, resource.shape, MOST_PODS)
@@ -111,7 +111,7 @@ class Needs:
             known = self._takes[shape] = {name: amount for name, amount in amounts if amount} if shape else {}
         return known
 
-    def _taken(self, shape: Shape, resource: Resource) -> int:
+    def _taken(self, shape: Shape, resource: DeviceResource) -> int:
         if resource.filter is None and resource.shape == shape:
             return 1
         filters = [resource.filter] if resource.filter is not None else list(_filters(resource.shape))
@@ -155,7 +155,7 @@ class Needs:
             return
         self.resources = tuple(dict.fromkeys((*self.resources, *new)))
 
-    def _needed(self, shape: Shape) -> Iterator[Resource]:
+    def _needed(self, shape: Shape) -> Iterator[DeviceResource]:
         filters = list(_filters(shape))
         if all(map(_is_plain, shape)) and not any(
             self.overlap(one, other) for number, one in enumerate(filters) for other in filters[:number]
@@ -164,9 +164,9 @@ class Needs:
                 found = self.supply.classes.get(filter_.class_name)
                 whole = found is not None and len(found.spec.selectors) == len(filter_.expressions)
                 more = "" if whole and not filter_.tolerations else f" ({_digest(filter_)})"
-                yield Resource(f"devices of {filter_.class_name}{more}", filter=filter_)
+                yield DeviceResource(f"devices of {filter_.class_name}{more}", filter=filter_)
         else:
-            yield Resource(f"claims on {', '.join(map(str, shape))} ({_digest(shape)})", shape=shape)
+            yield DeviceResource(f"claims on {', '.join(map(str, shape))} ({_digest(shape)})", shape=shape)
 
 
 def _filters(shape: Shape) -> Iterable[Filter]:

@@ -98,7 +98,7 @@ def _sign(value: Value) -> int:
 
 
 @dataclass(frozen=True)
-class Operation:
+class Overload:
     """One way to call a function: the kinds that it takes (of a method its target first) and returns."""
 
     function: Callable[..., Any]
@@ -107,27 +107,27 @@ class Operation:
     is_member: bool = True
 
 
-OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
-    "quantity": (Operation(quantity, ("string",), "map", False),),
-    "isQuantity": (Operation(_is(quantity), ("string",), "bool", False),),
-    "semver": (Operation(semver, ("string",), "map", False),),
-    "isSemver": (Operation(_is(semver), ("string",), "bool", False),),
-    "compareTo": (Operation(_compare, ("map", "map"), "int"),),
-    "isGreaterThan": (Operation(lambda a, b: _compare(a, b) > 0, ("map", "map"), "bool"),),
-    "isLessThan": (Operation(lambda a, b: _compare(a, b) < 0, ("map", "map"), "bool"),),
-    "sign": (Operation(_sign, ("map",), "int"),),
-    "isInteger": (Operation(_is_integer, ("map",), "bool"),),
-    "asInteger": (Operation(_as_integer, ("map",), "int"),),
-    "asApproximateFloat": (Operation(lambda a: float(_amount(a)), ("map",), "double"),),
+OPERATIONS: Final[dict[str, tuple[Overload, ...]]] = {
+    "quantity": (Overload(quantity, ("string",), "map", False),),
+    "isQuantity": (Overload(_is(quantity), ("string",), "bool", False),),
+    "semver": (Overload(semver, ("string",), "map", False),),
+    "isSemver": (Overload(_is(semver), ("string",), "bool", False),),
+    "compareTo": (Overload(_compare, ("map", "map"), "int"),),
+    "isGreaterThan": (Overload(lambda a, b: _compare(a, b) > 0, ("map", "map"), "bool"),),
+    "isLessThan": (Overload(lambda a, b: _compare(a, b) < 0, ("map", "map"), "bool"),),
+    "sign": (Overload(_sign, ("map",), "int"),),
+    "isInteger": (Overload(_is_integer, ("map",), "bool"),),
+    "asInteger": (Overload(_as_integer, ("map",), "int"),),
+    "asApproximateFloat": (Overload(lambda a: float(_amount(a)), ("map",), "double"),),
     "add": (
-        Operation(lambda a, b: _made(_amount(a) + _amount(b)), ("map", "map"), "map"),
-        Operation(lambda a, b: _made(_amount(a) + b), ("map", "int"), "map"),
+        Overload(lambda a, b: _made(_amount(a) + _amount(b)), ("map", "map"), "map"),
+        Overload(lambda a, b: _made(_amount(a) + b), ("map", "int"), "map"),
     ),
     "sub": (
-        Operation(lambda a, b: _made(_amount(a) - _amount(b)), ("map", "map"), "map"),
-        Operation(lambda a, b: _made(_amount(a) - b), ("map", "int"), "map"),
+        Overload(lambda a, b: _made(_amount(a) - _amount(b)), ("map", "map"), "map"),
+        Overload(lambda a, b: _made(_amount(a) - b), ("map", "int"), "map"),
     ),
-    "major": (Operation(lambda a: _order(a)[0], ("map",), "int"),),
-    "minor": (Operation(lambda a: _order(a)[1], ("map",), "int"),),
-    "patch": (Operation(lambda a: _order(a)[2], ("map",), "int"),),
+    "major": (Overload(lambda a: _order(a)[0], ("map",), "int"),),
+    "minor": (Overload(lambda a: _order(a)[1], ("map",), "int"),),
+    "patch": (Overload(lambda a: _order(a)[2], ("map",), "int"),),
 }

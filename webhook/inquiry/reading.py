@@ -116,7 +116,7 @@ def _supply(api: Api) -> Supply | None:
     return found
 
 
-class _HasMetadata(Protocol):
+class _WithMetadata(Protocol):
     @property
     def metadata(self) -> Metadata: ...
 
@@ -152,5 +152,5 @@ def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
     return functools.partial(owner_says, owners, complaints=lambda: said)
 
 
-def _name(item: _HasMetadata) -> str:
+def _name(item: _WithMetadata) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"

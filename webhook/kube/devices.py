@@ -62,7 +62,7 @@ class Device(Struct, frozen=True):
     node_allocatable_resource_mappings: dict[str, Any] | None = None
 
 
-class Pool(Struct, frozen=True):
+class SlicePool(Struct, frozen=True):
     """The pool that a slice is part of. Only slices of the highest generation count, once all are there."""
 
     name: str = ""
@@ -74,7 +74,7 @@ class SliceSpec(Struct, frozen=True):
     """Devices of one driver in one pool, and the nodes that can use them."""
 
     driver: str = ""
-    pool: Pool = Pool()
+    pool: SlicePool = SlicePool()
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
@@ -138,7 +138,7 @@ class SubRequest(Struct, frozen=True):
     capacity: dict[str, Any] | None = None
 
 
-class Request(Struct, frozen=True):
+class DeviceRequest(Struct, frozen=True):
     """One request of a claim: exactly this, or the first of some that can be had."""
 
     name: str = ""
@@ -157,11 +157,11 @@ class Constraint(Struct, frozen=True):
 class DeviceClaim(Struct, frozen=True):
     """All that a claim asks for."""
 
-    requests: tuple[Request, ...] = ()
+    requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[Constraint, ...] = ()
 
 
-class ClaimSpec(Struct, frozen=True):
+class DeviceClaimSpec(Struct, frozen=True):
     """A claim's spec."""
 
     devices: DeviceClaim = DeviceClaim()
@@ -182,7 +182,7 @@ class AllocatedDevices(Struct, frozen=True):
     results: tuple[AllocatedDevice, ...] = ()
 
 
-class Allocation(Struct, frozen=True):
+class ClaimAllocation(Struct, frozen=True):
     """What a claim has been given, and on which nodes it can be used (None: on all)."""
 
     devices: AllocatedDevices = AllocatedDevices()
@@ -198,11 +198,11 @@ class Consumer(Struct, frozen=True):
 class ClaimStatus(Struct, frozen=True):
     """How far a claim is."""
 
-    allocation: Allocation | None = None
+    allocation: ClaimAllocation | None = None
     reserved_for: tuple[Consumer, ...] = ()
 
 
-class ClaimMetadata(Metadata, frozen=True):
+class DeviceClaimMetadata(Metadata, frozen=True):
     """A claim's metadata: of its annotations the one that says that it stands for an extended resource."""
 
     def __post_init__(self) -> None:
@@ -218,15 +218,15 @@ EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
 class ResourceClaim(Struct, frozen=True):
     """A ResourceClaim."""
 
-    metadata: ClaimMetadata
-    spec: ClaimSpec = ClaimSpec()
+    metadata: DeviceClaimMetadata
+    spec: DeviceClaimSpec = DeviceClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
 
 class TemplateSpec(Struct, frozen=True):
     """What the claims of a template will be."""
 
-    spec: ClaimSpec = ClaimSpec()
+    spec: DeviceClaimSpec = DeviceClaimSpec()
 
 
 class ResourceClaimTemplate(Struct, frozen=True):
