@@ -34,8 +34,9 @@ TOPOGATE: Final = Target(
         "pydantic-core", "annotated-types", "typing-inspection", "python-dateutil",
         "requests", "requests-oauthlib", "websocket-client",
         "numpy",
+        "cel-expr-python",
     ),
-    ("libstdc++6",),  # numpy, grpcio
+    ("libstdc++6",),  # numpy, grpcio, cel-expr-python
 )  # fmt: skip
 LABELER: Final = Target("topogate-labeler", ("labeler",), _LABELER, ("libstdc++6",))
 TARGETS: Final = {target.name: target for target in (TOPOGATE, LABELER)}
@@ -46,6 +47,7 @@ DROPPED: Final = (
     # Loaded by name only when somebody uses them, which nothing of ours does: bodies stay raw here.
     "kubernetes/aio", "kubernetes/client/models/[!_]*.py", "kubernetes/client/api/[!_]*.py",
     "kubernetes/test", "kubernetes/docs",
+    "cel_expr_python/ext/ext_encoders*", "cel_expr_python/ext/ext_proto*",
     "numpy/f2py", "numpy/distutils", "numpy/_core/lib", "numpy/_core/include",
 )  # fmt: skip
 """Parts of distributions that nothing imports, relative to where Python finds them."""
