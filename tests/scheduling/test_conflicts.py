@@ -178,6 +178,25 @@ def test_where_nobody_has_rules_nothing_is_made_up() -> None:
     assert not conflicts.NONE
 
 
+@pytest.mark.parametrize(
+    ("operator", "node", "is_about"),
+    [("DoesNotExist", "", None), ("DoesNotExist", "n", {"b"}), ("Exists", "", {"a"})],
+    ids=["has no such label, waits", "has no such label, bound", "has the label"],
+)
+def test_a_pod_that_waits_keeps_from_all_namespaces_where_kube_scheduler_reads_its_selector_so(
+    operator: str, node: str, is_about: set[str] | None
+) -> None:
+    term = {
+        "topologyKey": HOSTNAME,
+        "labelSelector": {},
+        "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": operator}]},
+    }
+    pod = body("p")
+    pod["spec"] |= {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}, "nodeName": node}
+    (found,) = antiaffinity.terms_of(decode(pod), namespaces={"a": {"team": "x"}, "b": {}})
+    assert found.namespaces == is_about
+
+
 def test_carriers_of_a_term_that_repels_none_of_them_share_a_node_and_keep_off_those_it_repels() -> None:
     carriers = [body(name, {"app": "train"}, [away_from("db")]) for name in "ab"]
     database = body("db", {"app": "db"})

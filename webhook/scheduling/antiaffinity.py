@@ -70,6 +70,8 @@ def terms_of(
         if each.topology_key != over or each.label_selector is None:
             continue
         chosen = namespaces_of(each, own, namespaces)
+        if not pod.spec.node_name and _holds_of_no_labels(each.namespace_selector):
+            chosen = None
         size = size_of(each.label_selector) * max(1, len(chosen or ()))
         if parts + size > MOST_PARTS:
             beyond.append(chosen)
@@ -119,6 +121,20 @@ def namespaces_of(
             name for name, labels in known.items() if all(label_holds(each, labels) for each in wanted)
         )
     return None if named is None else named.union(term.namespaces)
+
+
+def _holds_of_no_labels(selector: LabelSelector | None) -> bool:
+    """Whether a selector of namespaces asks for something, and namespaces without any label have it.
+
+    For a pod that is yet to be bound, kube-scheduler 1.36 takes such a selector for one of all namespaces: it
+    compares with the pods there as if their namespaces had no labels (mergeAffinityTermNamespacesIfNotEmpty
+    in pkg/scheduler/framework/plugins/interpodaffinity is handed a copy of the term). To keep away from more
+    pods than was meant is no fault; to be sent where it refuses the pod is one.
+    """
+    if selector is None:
+        return False
+    wanted = requirements_of(selector)
+    return bool(wanted) and all(label_holds(each, {}) for each in wanted)
 
 
 def selected_names(selector: LabelSelector) -> frozenset[str] | None:
