@@ -54,17 +54,32 @@ def kubeflow_pod(role: str, index: int | None, body: dict[str, Any]) -> dict[str
     return {**body, "metadata": {"labels": labels}}
 
 
+@pytest.mark.parametrize("policy", ["AtStartup", "WaitForWorkersReady"])
 def test_a_launcher_on_cpus_is_placed_beside_its_workers(
-    tainted: Cluster, namespace: str, defined: list[str]
+    tainted: Cluster, namespace: str, defined: list[str], policy: str
 ) -> None:
     define(tainted, defined, "MPIJob", "kubeflow.org", "v2beta1")
     roles = {"Launcher": {"replicas": 1, "template": CPU}, "Worker": {"replicas": 4, "template": WORKER}}
-    make(tainted, namespace, "kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": roles})
+    spec = {"mpiReplicaSpecs": roles, "launcherCreationPolicy": policy}
+    make(tainted, namespace, "kubeflow.org/v2beta1", "MPIJob", spec)
     api = tainted.api()
-    create_pod(api, namespace, "train-launcher", kubeflow_pod("launcher", None, CPU))
+    launched: list[str] = []
+
+    def launch() -> None:
+        launched.append("launcher")
+        create_pod(api, namespace, "train-launcher", kubeflow_pod("launcher", None, CPU))
+
+    if policy == "AtStartup":
+        launch()
     for index in range(4):
         create_pod(api, namespace, f"train-worker-{index}", kubeflow_pod("worker", index, WORKER))
-    pods = sweep(tainted, namespace, SETTINGS, lambda pods: run_all(pods, "train", 5), "the MPIJob to run")
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, "train-worker", 4) and not launched:
+            launch()
+        return run_all(pods, "train", 5)
+
+    pods = sweep(tainted, namespace, SETTINGS, all_run, "the MPIJob to run")
     assert sorted(where(pods, "train-worker")) == [
         f"node-b1-s{s}-h{h:02}" for s in range(2) for h in range(2)
     ]
