@@ -58,7 +58,11 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a soak does. Times in seconds; crowd: the most unfinished pods before new gangs wait."""
+    """What a soak does. Times in seconds; crowd: the most unfinished pods before new gangs wait.
+
+    end_seconds: more than the five minutes for which a controller awaits pods that it believes to have made
+    (ExpectationsTimeout in pkg/controller), which it may after a restart of the API server.
+    """
 
     seconds: float
     seed: int
@@ -67,7 +71,7 @@ class Plan:
     hostile_every: float = 0.5
     restart_every: float = 60.0
     kill_every: float = 25.0
-    end_seconds: float = 180.0
+    end_seconds: float = 360.0
 
 
 class Soak:
