@@ -49,7 +49,7 @@ class Converted(Generic[A, B]):
     def get(self, item: A, annotations: Texts | None = None) -> B:
         """The conversion of an object; annotations: read instead of its own."""
         uid = item.metadata.uid
-        known = self._known.get(uid)
+        known = self._used.get(uid) or self._known.get(uid)
         is_same = known is not None and known[0] is item and known[1] == annotations
         if known is None or not is_same or known[3] is not self._by:
             plain = known[2] if known is not None and is_same else self._convert(item, annotations)

@@ -17,7 +17,7 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Converted, Texts
-from webhook.sweeper.observe.gang_keys import GangKeys
+from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.on_nodes import OnNodes, Placed
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
@@ -70,7 +70,7 @@ class Snapshotter:
         )
         self._namespaces: NamespaceLabels | None = None
         self._on_nodes = OnNodes()
-        self._gangs = GangKeys(settings.gang_labels)
+        self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.gang_labels))
         self._plans = Plans()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
@@ -103,11 +103,11 @@ class Snapshotter:
             self._terms.forget()
         rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
         protected = PROTECTED | ignored
-        self._gangs.forget(len(gated) + len(others))
+        self._gangs.end_round(len(gated) + len(others))
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         return View(
-            gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.of, protected,
-            storage, self._namespaces, self._needs(gated, others, nodes),
+            gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
+            protected, storage, self._namespaces, self._needs(gated, others, nodes),
         )  # fmt: skip
 
     def _needs(self, gated: list[Pod], others: list[Pod], nodes: Mapping[str, Node]) -> Needs | None:
@@ -212,13 +212,10 @@ def _with_claims(
 def _placed(view: View) -> dict[str, list[Placed]]:
     """By node, the pods that are bound there, sent there, or planned for it."""
     found: dict[str, list[Placed]] = {}
-    for pod in view.others:
-        name = pod.spec.node_name or (view.is_ours(pod) and view.occupied(pod))
-        if name and name in view.nodes:
-            cards = view.cards.get((pod.metadata.namespace, pod.metadata.uid, name))
+    for pod, name in view.standing():
+        if name in view.nodes:
+            planned = view.planned.get(pod.metadata.uid)
+            of_cards = pod.metadata.namespace, pod.metadata.uid, name
+            cards = view.cards.get(of_cards) if planned is None else planned.annotations
             found.setdefault(name, []).append((pod, cards))
-    for pod in view.gated:
-        planned = view.planned.get(pod.metadata.uid)
-        if planned is not None and planned.node in view.nodes:
-            found.setdefault(planned.node, []).append((pod, planned.annotations))
     return found

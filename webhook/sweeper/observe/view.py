@@ -200,8 +200,8 @@ class View:
         A pin that is not ours counts for nothing before kube-scheduler has bound it: anybody may write one.
         """
         for pod in self.others:
-            node = self.occupied(pod)
-            if node is not None and (pod.spec.node_name or self.is_ours(pod)):
+            node = pod.spec.node_name or (self.occupied(pod) if self.is_ours(pod) else None)
+            if node:
                 yield pod, node
         for pod in self.gated:
             planned = self.planned.get(pod.metadata.uid)
