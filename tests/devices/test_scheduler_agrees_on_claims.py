@@ -7,7 +7,7 @@ alike and pinned to it. The claims are made by the real controller from template
 import os
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import pytest
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from tests.devices.drawn import Body, Pair, classes, draw
-from tests.scheduling.agreement import CLIENTS, decoded, register, steady
+from tests.scheduling.agreement import CLIENTS, create, decoded, items, register, steady
 from webhook.devices.needs import needs
 from webhook.devices.supply import Supply
 from webhook.kube import objects
@@ -39,18 +39,6 @@ from webhook.scheduling.nodes import node_of
 PAIRS: Final = int(os.environ.get("TOPOGATE_CLAIM_PAIRS", "60"))
 """More of them take minutes."""
 PODS: Final = 3
-
-
-def create(cluster: Cluster, made: Iterable[tuple[str, Body]]) -> None:
-    """Create objects, a few at a time."""
-    api = cluster.api()
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        list(pool.map(lambda each: api.request("POST", each[0], body=each[1]), made))
-
-
-def items(cluster: Cluster, path: str) -> list[Body]:
-    found: list[Body] = cluster.api().json("GET", path)["items"]
-    return found
 
 
 @pytest.fixture

@@ -13,11 +13,22 @@ from webhook.kube import objects
 CLIENTS = 8
 
 
-def register(cluster: Cluster, nodes: Sequence[dict[str, Any]]) -> None:
-    """Create nodes and wait until the node controller is done with them."""
+def create(cluster: Cluster, made: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Create objects, each given with the path of its collection, a few at a time."""
     api = cluster.api()
     with ThreadPoolExecutor(CLIENTS) as pool:
-        list(pool.map(lambda body: api.request("POST", "/api/v1/nodes", body=body), nodes))
+        list(pool.map(lambda each: api.request("POST", each[0], body=each[1]), made))
+
+
+def items(cluster: Cluster, path: str) -> list[dict[str, Any]]:
+    """The objects of a collection."""
+    found: list[dict[str, Any]] = cluster.api().json("GET", path)["items"]
+    return found
+
+
+def register(cluster: Cluster, nodes: Sequence[dict[str, Any]]) -> None:
+    """Create nodes and wait until the node controller is done with them."""
+    create(cluster, (("/api/v1/nodes", body) for body in nodes))
     steady(cluster, {node["metadata"]["name"] for node in nodes})
 
 

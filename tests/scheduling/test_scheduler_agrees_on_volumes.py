@@ -7,7 +7,6 @@ nobody else may use. The real controllers bind what is to be bound before the po
 import os
 import random
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.scheduling.agreement import CLIENTS, decoded, register, steady, verdict
+from tests.scheduling.agreement import create, decoded, items, register, steady, verdict
 from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, draw
 from webhook.kube import objects
 from webhook.kube.storage import (
@@ -48,18 +47,6 @@ def pod_body(node: str, claims: Iterable[str]) -> Body:
         "volumes": volumes,
     }
     return {"metadata": {"name": node}, "spec": spec}
-
-
-def create(cluster: Cluster, made: Iterable[tuple[str, Body]]) -> None:
-    """Create objects, a few at a time."""
-    api = cluster.api()
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        list(pool.map(lambda each: api.request("POST", each[0], body=each[1]), made))
-
-
-def items(cluster: Cluster, path: str) -> list[Body]:
-    found: list[Body] = cluster.api().json("GET", path)["items"]
-    return found
 
 
 @pytest.fixture
