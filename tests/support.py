@@ -1,9 +1,12 @@
 """Helpers that several kinds of tests share."""
 
+import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from hack.local.build import ROOT
@@ -132,3 +135,16 @@ def wait_for_pods(
 
     cluster.wait_for(what, holds, seconds)
     return pods
+
+
+@contextlib.contextmanager
+def serving(server: socketserver.BaseServer) -> Iterator[None]:
+    """Let a server answer in a thread of its own, which ends with it."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

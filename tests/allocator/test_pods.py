@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +16,7 @@ from labeler.allocator.masks import AFFINITY_MASK, HIERARCHY, UNKNOWN
 from labeler.allocator.pods import NodePods, decode_pods
 from labeler.allocator.values import LocalContainer, LocalPod
 from labeler.api import ApiClient
+from tests.support import serving
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,8 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with serving(made):
+        yield made
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ import pytest
 from hack.allocating.machine import MachineCard, plug
 from labeler.contract import keys
 from tests.allocator.conftest import Kubelet
+from tests.support import serving
 
 pytestmark = pytest.mark.skipif("__import__('os').geteuid() != 0", reason="device files are root's to make")
 
@@ -56,12 +56,8 @@ class ApiServer(ThreadingHTTPServer):
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
     made = ApiServer()
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with serving(made):
+        yield made
 
 
 @pytest.fixture
