@@ -145,7 +145,7 @@ class Sweeper:
 
     def _finish(self, seen: _Seen) -> Orders:
         pairs = unfinished(seen.view, self._avoided, self._expectations)
-        return Orders(releases=seen.turns.take(pairs))
+        return Orders(releases=self._placer.stamped(seen.turns.take(pairs), seen.view))
 
     def _steering(self, gangs: list[PodGang], view: View) -> Steering:
         policy = self._pass.policy()

@@ -1,11 +1,14 @@
 """Plans from answers of the placement core: companions, what is kept, whose turn it is."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from labeler.contract import annotations, keys
 from webhook.kube.objects import Pod
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.avoided import Avoided
@@ -13,11 +16,12 @@ from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.domains import domains_of
 from webhook.sweeper.decide.exclusive import closed_to_companions
 from webhook.sweeper.decide.holders import Holders, held_off
-from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 
@@ -38,9 +42,25 @@ class Drafts:
         self._now_ns = now_ns
         self._timestamps = Timestamps()
 
-    def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
-        """Take in what pods carry, and what plans say of them."""
-        self._timestamps.saw(annotations)
+    def saw(self, view: View) -> None:
+        """Take in the times that pods carry, and that plans say they will."""
+        ours = (pod.metadata.annotations for pod in view.ours)
+        planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
+        self._timestamps.saw(itertools.chain(ours, planned))
+
+    def stamped(self, pairs: Iterable[Pair], view: View) -> tuple[Pair, ...]:
+        """Pods of earlier plans, with the times at which they are let go now.
+
+        While a plan waited another may have had its turn on the node, and its time is newer than the plan's.
+        """
+        self.saw(view)
+        return tuple((pod, self._stamped(planned)) for pod, planned in pairs)
+
+    def _stamped(self, planned: PlannedPod) -> PlannedPod:
+        if not planned.annotations:
+            return planned
+        stamp = annotations.encode_timestamp(self._timestamps.next(self._now_ns()))
+        return replace(planned, annotations=planned.annotations | {keys.GAS_TIMESTAMP_ANNOTATION: stamp})
 
     def make(
         self,

@@ -6,10 +6,9 @@ told in a pass holds for those that ask the same, as room only shrinks until the
 What is remembered of a gang between passes only saves work: losing it delays.
 """
 
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -24,7 +23,7 @@ from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.kept import KeptNodes, later_told
-from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders
+from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders, Pair
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
@@ -84,9 +83,11 @@ class Placer:
         self._replacing.saw(view)
         self.kept_nodes.saw(view, self.reservations.nodes)
         self.reservations.keep_only(self._memory.keys(), self.kept_nodes.nodes)
-        ours = (pod.metadata.annotations for pod in view.ours)
-        planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
-        self._drafts.saw(itertools.chain(ours, planned))
+        self._drafts.saw(view)
+
+    def stamped(self, pairs: Iterable[Pair], view: View) -> tuple[Pair, ...]:
+        """Pods of earlier plans that are let go now, their cards with the times of now."""
+        return self._drafts.stamped(pairs, view)
 
     @property
     def held(self) -> dict[str, Held]:
