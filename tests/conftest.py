@@ -4,6 +4,7 @@ Tests that ask for one of its fixtures carry the marker `cluster`; --no-cluster 
 the summary says so. Those of the real node (tests/node) carry `node` as well.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "n
 NEEDS_NODE = ("real_control_plane", "real_cluster")
 THREAD_ENDS_SECONDS = 10.0
 
+# The control planes of tests collect garbage less often: a quarter less CPU for a third of a GB more memory.
+os.environ.setdefault("GOGC", "400")
 settings.register_profile("topogate", deadline=None)  # how long an example takes is not what a test claims
 settings.load_profile("topogate")
 

@@ -4,6 +4,7 @@ Residents are put on their nodes past the scheduler, so that they may break any 
 """
 
 import itertools
+import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from webhook.placement import Gang, Member, NoFit, Snapshot, check, place
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 
-PAIRS = 200
+PAIRS = int(os.environ.get("TOPOGATE_NEIGHBOUR_PAIRS", "80"))
 WORLDS = 40
 """Clusters of a few nodes, each for one gang."""
 

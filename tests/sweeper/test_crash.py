@@ -161,11 +161,18 @@ def _unequal_to_plan(case: Case, pods: list[dict[str, Any]]) -> list[str]:
         if pod["spec"].get("nodeName") != entry["node"]:
             found.append(f"{entry['name']} is on {pod['spec'].get('nodeName')}, planned on {entry['node']}")
         annotations = pod["metadata"].get("annotations", {})
-        if not entry.get("annotations", {}).items() <= annotations.items():
+        if not _has_its_cards(annotations, entry.get("annotations", {})):
             found.append(f"{entry['name']} has other cards than planned: {annotations}")
         if pod["spec"].get("schedulingGates"):
             found.append(f"{entry['name']} is still gated")
     return found
+
+
+def _has_its_cards(annotations: dict[str, str], planned: dict[str, str]) -> bool:
+    """Those of the plan. Who had to wait for its turn was told a later time, that of its release."""
+    stamp, others = keys.GAS_TIMESTAMP_ANNOTATION, planned.copy()
+    planned_at = others.pop(stamp, "")
+    return others.items() <= annotations.items() and annotations.get(stamp, "") >= planned_at
 
 
 def _overbooked(pods: list[dict[str, Any]]) -> list[str]:
