@@ -194,7 +194,8 @@ def shapes(nodes: int, slots: int, workers: int, repeats: int) -> None:
     blocks = len({each.labels[keys.GCE_TOPOLOGY[0]] for each in made})
     most = -(-3 * workers // blocks)
     asked["spread over the blocks"] = replace(alike, spread=Spread("block"))
-    asked[f"at most {most} a block"] = replace(alike, spread=Spread("block", most))
+    for level, cap in (("block", most), ("block", 2 * most), ("host", 2)):
+        asked[f"at most {cap} a {level}"] = replace(alike, spread=Spread(level, cap))
     asked["slices of 4 and a leader"] = replace(asked["a leader"], slices=(Slice("subblock", 4),))
     seconds: dict[str, list[float]] = {name: [] for name in asked}
     found: object = None

@@ -28,7 +28,9 @@ from webhook.placement import (
     check,
     place,
 )
-from webhook.placement.alike import spread
+from webhook.placement.budget import OutOfSteps
+from webhook.placement.solution import Solution
+from webhook.placement.spread import capped
 
 LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
@@ -140,7 +142,7 @@ def by_block(gang: Gang, options: Options | None = None) -> dict[str, int]:
         (spread_over("block", count=8), {"a": 3, "b": 3, "c": 2}),
         (spread_over("block", count=14), {"a": 8, "b": 4, "c": 2}),
         (spread_over("block", 2), {"a": 2, "b": 2}),
-        (spread_over("block", 3, count=5), {"a": 2, "b": 3}),
+        (spread_over("block", 3, count=5), {"a": 3, "b": 2}),
         (spread_over("block", 4), {"b": 4}),
     ],
     ids=["no wish", "evenly", "a full block", "all full", "a cap", "a cap over a full block", "a cap of all"],
@@ -225,6 +227,22 @@ def test_beyond_the_steps_a_spread_that_keeps_all_rules_is_told_as_not_proven(se
             assert not short.proven or short == full
 
 
+@pytest.mark.parametrize(
+    "wish", [Spread("block", 200), Spread("subblock", 20), Spread("host", 2), Spread("node", 5)], ids=str
+)
+def test_a_cap_over_domains_of_any_size_is_proven(wish: Spread) -> None:
+    dice = random.Random(11)
+    tree = {
+        f"b{b}": {f"s{s}": {f"n{b}-{s}-{h}": dice.choice((1, 3, 8, 8)) for h in range(9)} for s in range(8)}
+        for b in range(12)
+    }
+    gang, snapshot = gang_of(1000, spread=wish), snapshot_of(tree)
+    found = place(gang, snapshot)
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert check(found, gang, snapshot) == []
+
+
 def test_a_thousand_pods_spread_over_blocks_keep_the_bound_of_steps() -> None:
     tree = {f"b{b}": {f"s{s}": {f"n{b}-{s}-{h}": 8 for h in range(8)} for s in range(4)} for b in range(16)}
     snapshot = snapshot_of(tree)
@@ -235,6 +253,10 @@ def test_a_thousand_pods_spread_over_blocks_keep_the_bound_of_steps() -> None:
         assert isinstance(found, Assignment)
         assert check(found, gang, snapshot) == []
         assert budget.spent < 2_000_000
+
+
+def out_of_steps(*_: object) -> Solution:
+    raise OutOfSteps
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -248,8 +270,7 @@ def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
         asked = gang_of(dice.randint(4, 40), spread=wish, required_level=None)
         at_once = place(asked, snapshot)
         with monkeypatch.context() as patched:
-            patched.setattr(spread, "FEW", 10**9)
-            patched.setattr(spread, "_roomy", lambda parts, wanted: parts)
+            patched.setattr(capped, "solve", out_of_steps)
             one_by_one = place(asked, snapshot, Options(bound=10**9))
         assert type(at_once) is type(one_by_one)
         if isinstance(at_once, Assignment) and isinstance(one_by_one, Assignment):

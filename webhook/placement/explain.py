@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import replace
 
 from webhook.placement import capacity
-from webhook.placement.alike import spread
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.question import Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
+from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Vertex, domains_at
 from webhook.placement.unlike.frontier import FrontierSearch
@@ -179,7 +179,7 @@ def _nearest(question: Question, snapshot: Snapshot, root: Vertex, budget: Budge
                 stack += reversed(vertex.children)
                 continue
             if question.spread is not None:
-                room = min(spread.room(question, vertex), question.counts[0])
+                room = min(room_under_cap(question, vertex), question.counts[0])
             elif alike:
                 room = min(vertex.room, question.counts[0])
             else:

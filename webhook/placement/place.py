@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.placement import mixed
-from webhook.placement.alike import knapsack, least_free, most_headroom, spread
+from webhook.placement.alike import knapsack, least_free, most_headroom
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
@@ -31,6 +31,7 @@ from webhook.placement.names import natural
 from webhook.placement.question import Impossible, Question, ask
 from webhook.placement.snapshot import Snapshot, key_of
 from webhook.placement.solution import Solution
+from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, Vertex, build
 from webhook.placement.unlike import solve as unlike
 

@@ -7,13 +7,24 @@ is around it, and is itself a knapsack in the finer unit.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS, Costs
 from webhook.placement.mixed.filled import Filled
-from webhook.placement.mixed.lattice import Lattice, Offer, RoomsAtCounts, State, rooms_at_counts
+from webhook.placement.mixed.lattice import (
+    OPERATION,
+    Array,
+    Lattice,
+    Offer,
+    RoomsAtCounts,
+    State,
+    counts_of_equals,
+    offered,
+    rooms_at_counts,
+)
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
@@ -37,6 +48,11 @@ class MixedTerms:
     alike: dict[object, "MixedInside"] = field(default_factory=dict)
     """Of domains that differ in names alone, one; see MixedInside."""
 
+    @property
+    def nodes_are_equal(self) -> bool:
+        """Whether all nodes of a domain of nodes cost the same, and there are no odd pods."""
+        return len(self.odd.states) == 1 and self.costs.machine is None
+
     def unit(self, level: int) -> int:
         """Pods in a unit of the rooms just below a level."""
         return next((size for at, size in self.slices if at > level), 1)
@@ -59,24 +75,47 @@ class MixedInside:
         an optimal solution; None for all. Raises OutOfSteps.
         """
         self.terms = terms
+        self.vertex = vertex
         self.unit = terms.unit(vertex.bottom)
         self.wanted = wanted
-        self.items = list(_items(self, vertex, least))
-        like = self._like() if vertex.leaves is not None else self
-        if like is self:
-            offers = [item.offer() for item in self.items]
-            self.lattice = Lattice(offers, terms.odd, wanted, terms.counts.fits, terms.budget)
-        else:
-            self.lattice = like.lattice
+        self.least = least
+        alone = vertex.leaves is not None and terms.nodes_are_equal
+        self.counts: Array = self._of_sorted_nodes() if alone else self.lattice.counts
+
+    def _of_sorted_nodes(self) -> Array:
+        """The counts where each node costs the same: those of the roomiest nodes first."""
+        vertex, terms = self.vertex, self.terms
+        key = ("mixed", tuple(terms.counts.parts), self.unit, self.wanted)
+        if key not in vertex.notes:
+            assert vertex.leaves is not None
+            (rooms,) = vertex.leaves.every
+            each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
+            vertex.notes[key] = counts_of_equals(rooms, self.unit, each, self.wanted, terms.counts.fits)
+        terms.budget.spend(OPERATION)
+        known: Array = vertex.notes[key]
+        return known
+
+    @cached_property
+    def items(self) -> list["MixedNodesItem | MixedDomainItem"]:
+        """The children that can hold something."""
+        return list(_items(self, self.vertex, self.least))
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """What they hold together."""
+        like = self._like() if self.vertex.leaves is not None else self
+        if like is not self:
             for mine, known in zip(self.items, like.items, strict=True):
                 if isinstance(mine, MixedNodesItem) and isinstance(known, MixedNodesItem):
                     mine.most, mine.ways, mine.used = known.most, known.ways, known.used
+            return like.lattice
+        terms = self.terms
+        offers = [item.offer() for item in self.items]
+        return Lattice(offers, terms.odd, self.wanted, terms.counts.fits, terms.budget)
 
     def _like(self) -> "MixedInside":
         """One whose nodes are the same but for their names; itself if it is the first."""
         nodes = [item for item in self.items if isinstance(item, MixedNodesItem)]
-        nodes.sort(key=lambda item: (item.rooms, item.cost))
-        self.items = list(nodes)
         kinds = [(i.rooms, i.cost, tuple(sorted(i.penalty(number) for number, _ in i.nodes))) for i in nodes]
         self.terms.budget.spend(1 + sum(len(item.nodes) for item in nodes) // 8)
         return self.terms.alike.setdefault((self.wanted, self.unit, tuple(kinds)), self)
@@ -214,7 +253,7 @@ class MixedDomainItem:
         held: dict[int, RoomsAtCounts] = {}
         for odd in range(len(terms.odd.states)):
             first = max(self.least, 0 if odd else 1)
-            found = inside.lattice.offered(odd, self.ratio, first, own)
+            found = offered(inside.counts[odd], self.ratio, first, own, terms.counts.fits)
             if found is not None:
                 held[odd] = found
         return Offer(held, self)
@@ -224,7 +263,7 @@ class MixedDomainItem:
         odd, units = state
         inside = self.inside
         first = units * self.ratio
-        row = inside.lattice.counts[odd]
+        row = inside.counts[odd]
         last = min(first + self.ratio, inside.wanted + 1)
         return [(odd, room) for room in range(first, last) if row[room] == row[first]]
 
@@ -269,7 +308,7 @@ def _items(
         for number, (state, rooms) in enumerate(zip(leaves.states, every, strict=True)):
             cost = leaves.cost_without_penalty(leaves.rooms[number])
             add(number, state, cost, rooms, lambda number: leaves.penalties[number])
-        return items
+        return sorted(alike.values(), key=lambda item: (item.rooms, item.cost))
     for number, part in enumerate(vertex.parts):
         if least is not None and number not in least:
             continue

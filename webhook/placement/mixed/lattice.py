@@ -60,6 +60,29 @@ class Offer:
     source: OfferSource
 
 
+def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
+    """The only row of Lattice.counts for nodes with rooms for so many pods that cost `each` alike.
+
+    The roomiest nodes are the fewest.
+    """
+    held = np.cumsum(-np.sort(-(np.array(rooms, dtype=np.int64) // unit)))
+    number = np.searchsorted(held, np.arange(wanted + 1), side="left") + 1
+    number[0] = 0
+    if not narrow:
+        number = number.astype(object)
+    return np.where(number > len(held), never(narrow), number * each)[None, :]
+
+
+def offered(counts: Array, ratio: int, first: int, own: int, narrow: bool) -> RoomsAtCounts | None:
+    """What a domain with such a row of counts holds, in units of `ratio` of its own, from `first` units up.
+
+    own: what using it costs besides. None: nothing.
+    """
+    counts = counts[::ratio][first:]
+    there = np.flatnonzero(counts < never(narrow))
+    return (there + first, counts[there] + own) if len(there) else None
+
+
 @dataclass(slots=True, eq=False)
 class _StateSteps:
     """Ways from states before an item to states after it, as flat numbers; what the item holds."""
@@ -102,15 +125,6 @@ class Lattice:
     def counts(self) -> Array:
         """Least count cost of each state of odd pods, with room for at least 0, 1, 2, ... workers."""
         return self.rows[-1]
-
-    def offered(self, odd: int, ratio: int, first: int, own: int) -> RoomsAtCounts | None:
-        """What all items hold with a state of odd pods, in units of `ratio` rooms, from `first` units up.
-
-        own: what using them costs besides. None: nothing.
-        """
-        counts = self.counts[odd][::ratio][first:]
-        there = np.flatnonzero(counts < self.unreachable)
-        return (there + first, counts[there] + own) if len(there) else None
 
     def _merged(self, row: Array, offer: Offer) -> Array:
         merged = row.copy()

@@ -28,6 +28,7 @@ from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.mixed import surrogate
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.items import MixedInside, MixedTerms
+from webhook.placement.mixed.lattice import never
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
@@ -206,15 +207,15 @@ class _Search:
 
     def _fewest(self, inside: MixedInside, terms: MixedTerms) -> list[int] | None:
         """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
-        packed = inside.lattice.counts[self.everybody, inside.wanted]
-        if packed >= inside.lattice.unreachable:
+        packed = inside.counts[self.everybody, inside.wanted]
+        if packed >= never(terms.counts.fits):
             return None
         cost = terms.counts.unpack(int(packed))
         return [cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.costs.domains]
 
     def _least(self, inside: MixedInside, levels: Sequence[int]) -> int:
         """At most the cost of the best solution, now that the numbers of domains are known."""
-        packed = int(inside.lattice.counts[self.everybody, inside.wanted])
+        packed = int(inside.counts[self.everybody, inside.wanted])
         leftover = 0 if self.question.anchored else self.least
         return inside.terms.counts.unpack(packed) + sum(
             leftover << self.costs.leftover[level] for level in levels

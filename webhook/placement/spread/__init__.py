@@ -1,0 +1,1 @@
+"""Identical pods that are spread over the domains of a level."""

@@ -1,0 +1,99 @@
+"""Identical pods of which no domain of a level must take any, but each at most so many: the optimum.
+
+Theory. To the domains around it, one that takes at most so many pods is one with so much room, at the same
+cost. So the search of the wing `mixed`, which knows what a node costs apart from what it takes, solves the
+same tree with these rooms. Where the best without the cap keeps it, nothing is better.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from webhook.placement.alike import knapsack
+from webhook.placement.alike.rooms import census, child_rooms
+from webhook.placement.budget import Budget
+from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import Path, key_of
+from webhook.placement.solution import Solution
+from webhook.placement.spread.shares import SpreadDomain
+from webhook.placement.spreading import Spreading
+from webhook.placement.tree import Leaves, Vertex, nodes_of
+
+
+def solve(question: Question, root: Vertex, domains: Sequence[SpreadDomain], budget: Budget) -> Solution:
+    """The optimum, in mode best-fit; domains: those that may take pods. Raises OutOfSteps."""
+    wish = question.spread
+    assert wish is not None
+    most = {domain.vertex.key[: wish.level + 2]: domain.most for domain in domains}
+    tree = _capped(root, wish.level, most)
+    assert tree is not None
+    if _fewest(tree, question) <= _fewest(root, question):
+        free = knapsack.solve(replace(question, spread=None), root)
+        if free.counts is not None and _keeps(wish, root, free.counts, most):
+            return free
+    # Numpy takes a tenth of a second to load: not before a gang needs it.
+    from webhook.placement.mixed import search
+
+    return search.solve(replace(question, spread=None), tree, budget)
+
+
+def _fewest(root: Vertex, question: Question) -> int:
+    """At least how many children of the root are used."""
+    sums = list(accumulate(sorted(child_rooms(root), reverse=True)))
+    return bisect_left(sums, question.counts[0])
+
+
+def _keeps(wish: Spreading, root: Vertex, counts: Mapping[str, Counts], most: Mapping[Path, int]) -> bool:
+    """Whether no domain takes more than it may."""
+    held = Counter[Path]()
+    for vertex in nodes_of(root):
+        if vertex.state is not None and vertex.state.name in counts:
+            held[vertex.key[: wish.level + 2]] += sum(counts[vertex.state.name])
+    return all(number <= most.get(key, 0) for key, number in held.items())
+
+
+def _capped(vertex: Vertex, level: int, most: Mapping[Path, int]) -> Vertex | None:
+    """The domain with the rooms that the caps leave; None where it takes nothing."""
+    if vertex.bottom >= level:
+        room = min(vertex.room, most.get(vertex.key[: level + 2], 0))
+        if not room:
+            return None
+        if vertex.state is not None:
+            return replace(vertex, room=room, rooms=(room,), notes={})
+        return _with(vertex, room, parts=vertex.parts, leaves=vertex.leaves)
+    if vertex.leaves is not None:
+        return _capped_leaves(vertex, vertex.leaves, level, most)
+    parts = tuple(part for each in vertex.parts if (part := _capped(each, level, most)) is not None)
+    return _with(vertex, sum(part.room for part in parts), parts=parts) if parts else None
+
+
+def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Mapping[Path, int]) -> Vertex | None:
+    """The same for a domain of nodes that stand alone for the spread's level."""
+    depth = leaves.costs.depth
+    bounds = [
+        min(room, most.get(key_of(state, depth - 1)[: level + 2], 0))
+        for state, room in zip(leaves.states, leaves.rooms, strict=True)
+    ]
+    used = [number for number, room in enumerate(bounds) if room]
+    if not used:
+        return None
+    bounds = [bounds[number] for number in used]
+    kept = replace(
+        leaves,
+        states=[leaves.states[number] for number in used],
+        rooms=[leaves.rooms[number] for number in used],  # what using a node costs
+        every=[bounds],
+        made=(),
+        worked_out=[leaves.penalties[number] for number in used],
+    )
+    capped = _with(vertex, sum(bounds), leaves=kept)
+    capped.notes["rooms"] = [bounds if at >= leaves.top else [] for at in range(depth)]
+    return capped
+
+
+def _with(vertex: Vertex, room: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None) -> Vertex:
+    """The domain with another room and what is below it; of what costs may be, it knows the old."""
+    notes = {"census": census(vertex)}
+    return replace(vertex, room=room, parts=parts, leaves=leaves, even=None, notes=notes)

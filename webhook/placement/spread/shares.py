@@ -1,0 +1,77 @@
+"""What each domain of a spread's level takes of identical pods, at least and at most.
+
+With a cap that is none, and the cap less those that are there. Evenly, the sum of the squares of what the
+domains hold is least; squares are convex, so pod by pod the emptiest domain takes the next, as water finds
+its level: each domain takes what it lacks of that as far as it has room, and some of those that end there
+take one more. Which ones, cost decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from webhook.placement.question import Question
+from webhook.placement.tree import Vertex, domains_at
+
+
+@dataclass(slots=True, eq=False)
+class SpreadDomain:
+    """A domain of the level: how many pods it takes at least and at most, and what so many cost."""
+
+    vertex: Vertex
+    least: int
+    most: int
+    known: dict[int, int] = field(default_factory=dict)
+
+
+def room_under_cap(question: Question, vertex: Vertex) -> int:
+    """How many of the pods a domain has room for under the spread's cap."""
+    assert question.spread is not None
+    wish = question.spread
+    if wish.most is None:
+        return vertex.room
+    return sum(
+        min(domain.room, max(0, wish.most - wish.there_in(domain.key)))
+        for domain in domains_at(vertex, wish.level)
+    )
+
+
+def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]] | None:
+    """By how much the squares grow, and the domains that may take pods; None without room."""
+    wish, wanted = question.spread, question.counts[0]
+    assert wish is not None
+    if room_under_cap(question, vertex) < wanted:
+        return None
+    found = [
+        (domain, wish.there_in(domain.key), domain.room)
+        for domain in domains_at(vertex, wish.level)
+        if domain.room
+    ]
+    cap = wish.most
+    if cap is not None:
+        return 0, [
+            SpreadDomain(domain, 0, min(free, wanted, cap - there))
+            for domain, there, free in found
+            if cap > there
+        ]
+    level = _level([(there, free) for _, there, free in found], wanted)
+    domains = []
+    grown = 0
+    for domain, there, free in found:
+        least = min(free, max(0, level - there))
+        most = min(free, max(0, level + 1 - there))
+        domains.append(SpreadDomain(domain, least, most))
+        grown += (there + least) ** 2 - there**2
+    left = wanted - sum(domain.least for domain in domains)
+    return grown + left * (2 * level + 1), [domain for domain in domains if domain.most]
+
+
+def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:
+    """The highest level up to which so many pods fill domains of which each holds some and has room."""
+    low, high = 0, max(there for there, _ in domains) + wanted
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(free, max(0, middle - there)) for there, free in domains) <= wanted:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,164 @@
+"""Identical pods spread over the domains of a level, at most so many in each, or evenly: the optimum.
+
+Theory. See shares for what each domain of the level takes at least and at most. Where none has to take any,
+these are caps alone (see capped). Else each takes its least or one more: what that costs inside is what
+alike.knapsack finds for so many pods, and domains do not meet there; costs add up in all their fields. The
+pods that are free to go here or there are shared by sharing.CostPart, up the tree.
+
+With n pods and D domains the work of that is n * D for what they share, and n * min(D, n) where they are
+single nodes; it is counted in steps. Beyond them the roomiest domains are filled, which is not proven.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from webhook.placement.alike.knapsack import Knapsack
+from webhook.placement.alike.rooms import child_rooms
+from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.model import Mode
+from webhook.placement.question import Counts, Question
+from webhook.placement.solution import Solution
+from webhook.placement.spread import capped
+from webhook.placement.spread.shares import SpreadDomain, shares
+from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, JoinedParts
+from webhook.placement.tree import Vertex
+
+KNAPSACK_STEPS: Final = 30
+"""Steps for so many pods on one node of a domain, beside one for each of its children."""
+
+COVERING_STEPS: Final = 5000
+"""Steps for pods that share several nodes, beside a hundred for each child."""
+
+
+def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """The optimum for identical pods that are spread; modes other than balanced count as best-fit."""
+    if question.options.mode not in (Mode.BEST_FIT, Mode.BALANCED):
+        question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
+    regions = []
+    for base, vertex in Knapsack(question).roots(root, 0):
+        found = shares(question, vertex)
+        if found is not None:
+            regions.append((found[0], base, vertex, found[1]))
+    if not regions:
+        return Solution(None, True)
+    evenest = min(uneven for uneven, *_ in regions)
+    regions = [region for region in regions if region[0] == evenest]
+    every = [domain for *_, domains in regions for domain in domains]
+    if question.options.mode is Mode.BEST_FIT and not any(domain.least for domain in every):
+        try:
+            return capped.solve(question, root, every, budget.part(budget.left * 3 // 4))
+        except OutOfSteps:
+            pass  # the roomiest are filled
+    best: tuple[int, dict[str, Counts]] | None = None
+    proven = True
+    for _, base, vertex, domains in regions:
+        spread = SpreadSearch(question, vertex, domains, budget)
+        try:
+            cost, taken = spread.solve()
+        except OutOfSteps:
+            proven, cost, taken = False, UNKNOWN, spread.simple()
+        if best is None or base + cost < best[0]:
+            best = base + cost, spread.counts(taken)
+    return Solution(None if best is None else best[1], proven)
+
+
+class SpreadSearch:
+    """The pods in one domain of the required level, or in the cluster."""
+
+    def __init__(
+        self, question: Question, vertex: Vertex, domains: Sequence[SpreadDomain], budget: Budget
+    ) -> None:
+        """domains: those that may take pods."""
+        self.question = question
+        self.vertex = vertex
+        self.domains = {id(domain.vertex): domain for domain in domains}
+        self.given = sum(domain.least for domain in domains)
+        self.left = question.counts[0] - self.given
+        self.budget = budget
+
+    def solve(self) -> tuple[int, dict[int, int]]:
+        """The least cost, and what each domain takes, by its vertex's id. Raises OutOfSteps."""
+        part = self._part(self.vertex)
+        taken: dict[int, int] = {}
+        part.take(self.left, taken)
+        return part.curve[self.left], taken
+
+    def simple(self) -> dict[int, int]:
+        """What each domain takes if the roomiest are filled first."""
+        taken = {key: domain.least for key, domain in self.domains.items()}
+        left = self.left
+        for key, domain in sorted(self.domains.items(), key=lambda pair: -pair[1].most):
+            more = min(left, domain.most - domain.least)
+            taken[key] += more
+            left -= more
+        return taken
+
+    def counts(self, taken: dict[int, int]) -> dict[str, Counts]:
+        """The pods on each node."""
+        counts: dict[str, Counts] = {}
+        for key, amount in taken.items():
+            vertex, left = self.domains[key].vertex, amount
+            if not left:
+                continue
+            cover = self._knapsack(left).solve(vertex)
+            assert cover is not None
+            for state, free, _ in cover.picks:
+                if left:
+                    counts[state.name] = (min(left, free),)
+                    left -= min(left, free)
+        return counts
+
+    def _knapsack(self, amount: int) -> Knapsack:
+        return Knapsack(replace(self.question, counts=(amount,), required=None, spread=None))
+
+    def _cost(self, domain: SpreadDomain, amount: int) -> int:
+        """Of so many pods in a domain."""
+        if not amount:
+            return 0
+        if amount not in domain.known:
+            vertex = domain.vertex
+            rooms = child_rooms(vertex) if vertex.state is None else [vertex.room]
+            several = vertex.state is None and amount > max(rooms)
+            self.budget.spend(KNAPSACK_STEPS + len(rooms) + several * (COVERING_STEPS + 100 * len(rooms)))
+            cover = self._knapsack(amount).solve(vertex)
+            assert cover is not None
+            domain.known[amount] = cover.cost
+        return domain.known[amount]
+
+    def _part(self, vertex: Vertex) -> CostPart:
+        if id(vertex) in self.domains:
+            return self._one(self.domains[id(vertex)])
+        found = [
+            self._part(child)
+            for child in vertex.children
+            if id(child) in self.domains or child.bottom < self._lowest  # else it may take none
+        ]
+        return self._joined(found, vertex)
+
+    def _one(self, domain: SpreadDomain) -> CostPart:
+        vertex, least = domain.vertex, domain.least
+        more = min(domain.most - least, self.left)
+        if vertex.state is not None and self.question.options.mode is Mode.BEST_FIT:
+            self.budget.spend()
+            curve = [vertex.own if least else 0, *[vertex.own] * more]
+        else:
+            curve = [self._cost(domain, least + each) for each in range(more + 1)]
+        return DomainPart(id(vertex), curve, least)
+
+    def _joined(self, found: Sequence[CostPart], vertex: Vertex) -> CostPart:
+        """The parts of a domain, those of one height together."""
+        alike: dict[int, list[CostPart]] = {}
+        parts: list[CostPart] = []
+        for part in found:
+            if len(part.curve) > 1 and part.curve[1] == part.curve[-1]:
+                alike.setdefault(len(part.curve) - 1, []).append(part)
+            else:
+                parts.append(part)
+        parts += [CheapestParts(height, of_height, self.left) for height, of_height in alike.items()]
+        return JoinedParts(parts, vertex.own, self.left, self.budget)
+
+    @property
+    def _lowest(self) -> int:
+        assert self.question.spread is not None
+        return self.question.spread.level
