@@ -10,7 +10,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.view import ENDING_SECONDS
+from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.evict import evict
 from webhook.sweeper.repair.needed import UNTRIED, NeededRepairs

@@ -13,6 +13,7 @@ from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
 from webhook.placement.snapshot import NodeState
+from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -80,6 +81,15 @@ class Story:
         namespace = self.dice.choice(("ns", "ns", "another"))
         return Placement(Metadata(name=name, namespace=namespace), PlacementSpec(pods=entries))
 
+    def told(self, journal: Journal) -> None:
+        """One thing happens, and the journal is told what becomes of which pod."""
+        before = {pod.metadata.name: pod for pod in self.cluster.pods}
+        self.step()
+        after = {pod.metadata.name: pod for pod in self.cluster.pods}
+        for name in before.keys() | after.keys():
+            if before.get(name) is not after.get(name):
+                journal.note(before.get(name), after.get(name))
+
     def step(self) -> None:
         """One thing happens, to pods mostly."""
         cluster, dice = self.cluster, self.dice
@@ -113,7 +123,7 @@ def seen(snapshotter: Snapshotter) -> tuple[dict[str, NodeState], list[object]]:
     view: View = snapshotter.view()
     snapshot = snapshotter.snapshot(view)
     gangs = {pod.metadata.uid: view.gang_of(pod) for pod in view.by_uid.values()}
-    ours = [pod.metadata.uid for pod in view.ours]
+    ours = sorted(pod.metadata.uid for pod in (*view.under_way, *view.stamped))
     blocks = {key: sorted(state.name for state in block.states) for key, block in snapshot.blocks.items()}
     rest = [blocks, gangs, ours, view.planned, set(view.named), dict(view.cards), view.usable_count]
     return dict(snapshot.nodes), rest
@@ -121,10 +131,10 @@ def seen(snapshotter: Snapshotter) -> tuple[dict[str, NodeState], list[object]]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
-    story = Story(seed)
-    remembers = Snapshotter(story.cluster, Settings())
+    story, journal = Story(seed), Journal()
+    remembers = Snapshotter(story.cluster, Settings(), journal)
     for _ in range(60):
-        story.step()
+        story.told(journal)
         nodes, rest = seen(remembers)
         fresh_nodes, fresh_rest = seen(Snapshotter(story.cluster, Settings()))
         assert rest == fresh_rest

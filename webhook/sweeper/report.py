@@ -161,16 +161,13 @@ class Reporter:
         self, view: View, current: Mapping[str, Placement]
     ) -> Counter[tuple[str, str, str]]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
-        unfinished = {_gang_of(each) for each in current.values() if not each.is_complete}
-        namespaces = {namespace for namespace, _, _ in unfinished}
-        gangs = (
-            view.gang_of(pod)
-            for pod in (view.others if namespaces else ())
-            if pod.metadata.namespace in namespaces and pod.spec.node_name and not view.is_ours(pod)
-        )
-        ids = {name for _, _, name in unfinished}
-        found = (_named(gang) for gang in gangs if gang.id in ids)
-        return Counter(name for name in found if name in unfinished)
+        found: Counter[tuple[str, str, str]] = Counter()
+        for name in {_gang_of(each) for each in current.values() if not each.is_complete}:
+            namespace, called, id_ = name
+            kind, _, gang = called.partition("/")
+            for pod in view.index.mates.get(GangKey(namespace, kind, gang, id_), ()):
+                found[name] += bool(pod.spec.node_name) and not view.is_ours(pod)
+        return found
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
@@ -301,7 +298,3 @@ def _lacking(placement: Placement, count: int) -> str:
 
 def _gang_of(placement: Placement) -> tuple[str, str, str]:
     return placement.metadata.namespace, placement.spec.gang, placement.spec.gang_id
-
-
-def _named(key: GangKey) -> tuple[str, str, str]:
-    return key.namespace, f"{key.kind}/{key.name}", key.id

@@ -84,7 +84,7 @@ class Sweeper:
     def __init__(self, surroundings: Pass) -> None:
         settings, clock = surroundings.settings, surroundings.clock
         self._pass = surroundings
-        self._snapshotter = Snapshotter(surroundings.cache, settings)
+        self._snapshotter = Snapshotter(surroundings.cache, settings, surroundings.cache.pod_journal())
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
@@ -103,7 +103,7 @@ class Sweeper:
         finished = self._step("finish", seen.view, lambda: self._finish(seen))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
         self._pass.beat()
-        gangs = gather(seen.view.gated, seen.view.others, self._pass.cache.asker(), seen.view.gang_of)
+        gangs = gather(seen.view.gated, seen.view.mates, self._pass.cache.asker(), seen.view.gang_of)
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         self._placer.remember(gangs, seen.view)

@@ -44,7 +44,7 @@ class Drafts:
 
     def saw(self, view: View) -> None:
         """Take in the times that pods carry, and that plans say they will."""
-        ours = (pod.metadata.annotations for pod in view.ours)
+        ours = (pod.metadata.annotations for pod in view.stamped)
         planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
         self._timestamps.saw(itertools.chain(ours, planned))
 

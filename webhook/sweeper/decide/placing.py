@@ -275,7 +275,7 @@ class Placer:
         That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
         """
         view = now.view
-        unbound = (pod for pod in view.ours if not pod.spec.node_name)
+        unbound = (pod for pod in view.under_way if not pod.spec.node_name)
         under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.ground.blocked
         for gang, asked, room in now.refused:
             promised = now.plans or view.planned or under_way or self.reservations.held_for_others(gang.key)

@@ -20,7 +20,7 @@ class Turns:
         """unrepairable: uids of released pods that will not be bound and that nobody makes again."""
         self._taken = {
             node
-            for pod in view.ours
+            for pod in view.under_way
             if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
             and not pod.spec.node_name
             and not pod.spec.scheduling_gates  # what others hold may stay so for long

@@ -24,6 +24,7 @@ from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import NONE, Complaints
 from webhook.sweeper.observe.devices import Devices
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.volumes import Volumes
@@ -55,6 +56,7 @@ class ClusterCache:
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
         )
         self._lock = threading.Lock()
+        self._journals: list[Journal] = []
         self._written: dict[str, Placement] = {}
         self._changes = Changes(gate_prefix)
         self.devices = Devices(api, self.changed.set, self._changes.saw_devices)
@@ -140,6 +142,13 @@ class ClusterCache:
         """All unfinished pods."""
         return self.pods.items().values()
 
+    def pod_journal(self) -> Journal:
+        """Tells which pods there are, and from now on what becomes of them."""
+        journal = Journal()
+        self._journals = [*self._journals, journal]
+        journal.begin(self.pods.items())
+        return journal
+
     def node_items(self) -> Mapping[str, objects.Node]:
         """Nodes by name."""
         return self.nodes.items()
@@ -191,6 +200,8 @@ class ClusterCache:
         self.changed.set()
 
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
+        for journal in self._journals:
+            journal.note(before, after)
         if self._changes.saw_pod(before, after):
             self.changed.set()
 

@@ -17,10 +17,12 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Converted, Texts
+from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.on_nodes import OnNodes, Placed
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
+from webhook.sweeper.observe.pods import Pods, Sort, Sorter
 from webhook.sweeper.observe.view import PROTECTED, View, is_usable
 from webhook.sweeper.settings import Settings
 
@@ -58,8 +60,10 @@ class Objects(Protocol):
 class Snapshotter:
     """Makes views and snapshots of a cache."""
 
-    def __init__(self, objects: Objects, settings: Settings) -> None:
+    def __init__(self, objects: Objects, settings: Settings, journal: Journal | None = None) -> None:
+        """journal: tells what becomes of the pods; without one all of them are read for each view."""
         self._objects = objects
+        self._journal = journal
         self._settings = settings
         self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: self._read(node))
         self._usages: Converted[Pod, Usage] = Converted(
@@ -71,6 +75,7 @@ class Snapshotter:
         self._namespaces: NamespaceLabels | None = None
         self._on_nodes = OnNodes()
         self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.gang_labels))
+        self._pods = Pods(Sorter(self._waits, self._gangs.get, PROTECTED | settings.ignored_namespaces))
         self._plans = Plans()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
@@ -79,13 +84,12 @@ class Snapshotter:
 
     def view(self) -> View:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
-        ignored, prefix = self._settings.ignored_namespaces, self._settings.gate_prefix
-        gated: list[Pod] = []
-        others: list[Pod] = []
-        for pod in self._objects.pod_items():
-            waits = pod.spec.scheduling_gates and is_gated(pod, prefix)
-            mine = waits and pod.metadata.namespace not in ignored and not pod.metadata.deletion_timestamp
-            (gated if mine else others).append(pod)
+        prefix = self._settings.gate_prefix
+        if self._journal is not None:
+            pods = self._pods = self._pods.after(self._journal.take())
+        else:
+            pods = Pods.sorted(self._pods.sorter, self._objects.pod_items())
+        gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
         nodes = dict(self._objects.node_items())
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
@@ -101,14 +105,22 @@ class Snapshotter:
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
             self._terms.forget()
-        rules = self._conflicts_of(gated, others, len(nodes)) if gated else conflicts.NONE
-        protected = PROTECTED | ignored
+        rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         self._gangs.end_round(len(gated) + len(others))
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         return View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
-            protected, storage, self._namespaces, self._needs(gated, others, nodes),
+            pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes), pods,
         )  # fmt: skip
+
+    def _waits(self, pod: Pod) -> bool:
+        """Whether a pod waits for us: gated, in a namespace that is served, and not deleted."""
+        return (
+            bool(pod.spec.scheduling_gates)
+            and is_gated(pod, self._settings.gate_prefix)
+            and pod.metadata.namespace not in self._settings.ignored_namespaces
+            and not pod.metadata.deletion_timestamp
+        )
 
     def _needs(self, gated: list[Pod], others: list[Pod], nodes: Mapping[str, Node]) -> Needs | None:
         """What claims on devices make of nodes and pods, None if no waiting pod has any."""
@@ -118,13 +130,13 @@ class Snapshotter:
         most = max(FEWEST_RULES, AMOUNTS // max(1, len(nodes)))
         return needs(gated, others, nodes, supply, most)
 
-    def _conflicts_of(self, gated: list[Pod], others: list[Pod], node_count: int) -> Conflicts:
+    def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
-        carriers = [pod for pod in others if pod.spec.affinity is not None]
+        gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
         prefix = self._settings.gate_prefix
         standing = [
             (pod.metadata.namespace, self._terms.get(pod))
-            for pod in carriers
+            for pod in pods.of[Sort.REPELLING].values()
             if occupied_node(pod, prefix) is not None
         ]
         most = max(FEWEST_RULES, AMOUNTS // max(1, node_count))

@@ -18,23 +18,16 @@ from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.converted import Texts
-from webhook.sweeper.observe.membership import GangKey, is_of_a_set, key_of, maker_of
-from webhook.sweeper.observe.pins import occupied_node, pinned_node
+from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
+from webhook.sweeper.observe.pins import occupied_node
 from webhook.sweeper.observe.plans import OfCards, PodId
+from webhook.sweeper.observe.pods import Pods, Sort, Sorter, name_of
 
 
 def identity(pod: Pod) -> PodId:
     """The pod that plans may name."""
     return pod.metadata.namespace, pod.metadata.uid
 
-
-ENDING_SECONDS: Final = 600.0
-"""For so long a pod may wait for its victims to end; how long they take is what their authors like."""
-
-_CONTROLLERS: Final = frozenset(
-    {("apps/v1", "ReplicaSet"), ("v1", "ReplicationController"), ("apps/v1", "StatefulSet")}
-)
-"""Those that keep pods running, and make another for each that ends."""
 
 PROTECTED: Final = frozenset({"kube-system"})
 """Namespaces whose pods nobody waits for, whatever their priority; those that are ignored are added."""
@@ -50,7 +43,8 @@ class View:
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
     that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose pods stand in
     nobody's way to be preempted. storage: claims and volumes, needs: claims on devices, None where they are
-    not known or no waiting pod has any. namespaces: their labels, None where these are not known.
+    not known or no waiting pod has any. namespaces: their labels, None where these are not known. pods: gated
+    and others, sorted, where somebody keeps them so.
     """
 
     gated: Sequence[Pod]
@@ -67,6 +61,16 @@ class View:
     storage: Storage | None = None
     namespaces: NamespaceLabels | None = None
     needs: Needs | None = None
+    pods: Pods | None = None
+
+    @cached_property
+    def index(self) -> Pods:
+        """Gated and others, sorted."""
+        if self.pods is not None:
+            return self.pods
+        gated = {id(pod) for pod in self.gated}
+        sorter = Sorter(lambda pod: id(pod) in gated, self.gang_of, self.protected)
+        return Pods.sorted(sorter, (*self.others, *self.gated))
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
         """The same with these plans as those that hold."""
@@ -100,22 +104,31 @@ class View:
 
         What a pass plans is added to it.
         """
-        # Asked of every pod of the cluster, few of which have any affinity.
-        others = (pod for pod in self.others if pod.spec.affinity is not None)
-        if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, others)):
+        repelling = self.index.of[Sort.REPELLING].values()
+        if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, repelling)):
             return None
         return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated)
 
     @cached_property
     def by_uid(self) -> Mapping[str, Pod]:
         """All unfinished pods."""
-        return {pod.metadata.uid: pod for pod in (*self.others, *self.gated)}
+        return self.index.by_uid
 
     @cached_property
-    def ours(self) -> Sequence[Pod]:
-        """Those of the others that went through us; see is_ours."""
-        uids = {uid for _, uid in self.named}  # most pods of a large cluster are told by this alone
-        return [pod for pod in self.others if pod.metadata.uid in uids and self.is_ours(pod)]
+    def under_way(self) -> Sequence[Pod]:
+        """Those of the others that went through us, see is_ours, and are not bound, or do not run yet."""
+        return [pod for pod in self.index.of[Sort.UNDER_WAY].values() if self.is_ours(pod)]
+
+    @cached_property
+    def stamped(self) -> Sequence[Pod]:
+        """Those of ours that carry the time at which they were given cards."""
+        return [pod for pod in self.index.of[Sort.STAMPED].values() if self.is_ours(pod)]
+
+    @cached_property
+    def mates(self) -> Sequence[Pod]:
+        """Those of the others whose gang has a gated pod."""
+        gangs = dict.fromkeys(map(self.gang_of, self.gated))
+        return [pod for gang in gangs for pod in self.index.mates.get(gang, ())]
 
     @cached_property
     def usable_count(self) -> int:
@@ -126,9 +139,7 @@ class View:
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
         """By who made them, uid -> node of pods that are gangs of their own, are spread, and are to stay."""
         found: dict[GangKey, list[Pod]] = {}
-        for pod in (*self.gated, *self.others):
-            if keys.SPREAD_TOPOLOGY_ANNOTATION not in pod.metadata.annotations:
-                continue
+        for pod in self.index.of[Sort.SPREAD].values():
             gang = self.gang_of(pod)
             if gang.kind == "Pod" and not pod.metadata.deletion_timestamp:
                 found.setdefault(maker_of(pod, gang), []).append(pod)
@@ -137,48 +148,37 @@ class View:
     @cached_property
     def of_sets(self) -> tuple[Pod, ...]:
         """Pods among which some want domains of their own, see is_of_a_set."""
-        return tuple(pod for pod in (*self.gated, *self.others) if is_of_a_set(pod))
+        return tuple(self.index.of[Sort.OF_A_SET].values())
 
     @cached_property
     def lasting(self) -> frozenset[str]:
         """Names of pods that no gang may count on to go: of DaemonSets and nodes, which come again where they
         are, and those in protected namespaces.
         """
-        return frozenset(
-            _name(pod)
-            for pod in self.others
-            if pod.metadata.namespace in self.protected or _belongs_to_its_node(pod)
-        )
+        return self._names(Sort.LASTING)
 
     @cached_property
     def endless(self) -> frozenset[str]:
         """Names of pods that a controller keeps running, so that no node becomes free by their end."""
-        return frozenset(
-            _name(pod) for pod in self.others if _is_kept_running(pod) and not pod.metadata.deletion_timestamp
-        )
+        return self._names(Sort.ENDLESS)
 
     @cached_property
     def slow_to_end(self) -> frozenset[str]:
         """Names of pods that may take longer to end, once they are deleted, than anybody waits for that."""
-        return frozenset(
-            _name(pod)
-            for pod in self.others
-            if (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS
-        )
+        return self._names(Sort.SLOW)
 
     @cached_property
     def ending_late(self) -> frozenset[str]:
         """Names of pods that have been deleted already, and may take as long to end."""
-        return frozenset(
-            _name(pod)
-            for pod in self.others
-            if (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS
-        )
+        return self._names(Sort.LATE)
 
     @cached_property
     def unbound(self) -> frozenset[str]:
         """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
-        return frozenset(_name(pod) for pod in (*self.gated, *self.others) if not pod.spec.node_name)
+        return self._names(Sort.UNBOUND)
+
+    def _names(self, sort: Sort) -> frozenset[str]:
+        return frozenset(map(name_of, self.index.of[sort].values()))
 
     def labels_of(self, nodes: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """Node name -> its labels, of those that are there."""
@@ -199,14 +199,20 @@ class View:
 
         A pin that is not ours counts for nothing before kube-scheduler has bound it: anybody may write one.
         """
-        for pod in self.others:
-            node = pod.spec.node_name or (self.occupied(pod) if self.is_ours(pod) else None)
+        for pods in self.index.bound.values():
+            yield from ((pod, pod.spec.node_name) for pod in pods)
+        yield from self.coming()
+
+    def coming(self) -> Iterator[tuple[Pod, str]]:
+        """Those of them that are released or planned, and not bound."""
+        for pod in self.index.of[Sort.UNBOUND].values():
+            uid = pod.metadata.uid
+            if uid in self.index.of[Sort.GATED]:
+                node = planned.node if (planned := self.planned.get(uid)) is not None else None
+            else:
+                node = self.occupied(pod) if self.is_ours(pod) else None
             if node:
                 yield pod, node
-        for pod in self.gated:
-            planned = self.planned.get(pod.metadata.uid)
-            if planned is not None and planned.node:
-                yield pod, planned.node
 
     def class_of(self, pod: Pod) -> PodClass:
         """What a pod that waits asks for, where its volumes are, and beside which pods it cannot be."""
@@ -218,32 +224,6 @@ class View:
         if self.needs is not None:
             asked = self.needs.pod_class(pod, asked)
         return self.conflicts.pod_class(pod, asked)
-
-
-def _name(pod: Pod) -> str:
-    """The name of the pod's Usage."""
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _belongs_to_its_node(pod: Pod) -> bool:
-    """Whether it is a DaemonSet's or the kubelet's own; who names such an owner is not believed for that."""
-    owner = pod.metadata.controller
-    if owner is None:
-        return False
-    if (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet"):
-        node = pinned_node(pod)  # the controller writes the node into each of its pods
-        return node is not None and pod.spec.node_name in ("", node)
-    is_node_s = (owner.api_version, owner.kind) == ("v1", "Node")
-    return is_node_s and keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
-
-
-def _is_kept_running(pod: Pod) -> bool:
-    """Whether a controller keeps it running: one of Kubernetes' own, since of others the kind says nothing.
-
-    A pod whose owner of such a kind is not there is collected.
-    """
-    owner = pod.metadata.controller
-    return owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS
 
 
 def is_ready(node: Node) -> bool:

@@ -12,7 +12,8 @@ from typing import Final
 
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.pins import occupied_node, scheduler_of
-from webhook.sweeper.observe.view import ENDING_SECONDS, is_ready, is_usable
+from webhook.sweeper.observe.pods import ENDING_SECONDS
+from webhook.sweeper.observe.view import is_ready, is_usable
 from webhook.sweeper.settings import Settings
 
 NODE_GONE_SECONDS: Final = 10.0

@@ -16,6 +16,7 @@ from webhook.sweeper.decide.orders import Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.plans import PodId
+from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, by_owner
 from webhook.sweeper.repair.needed import NOT_BOUND, UNTRIED, NeededRepair, NeededRepairs, away_schedulers
@@ -59,8 +60,8 @@ class Repair:
     def of_released(self, view: View) -> Orders:
         """Delete the released pods that do not come to run where they were sent."""
         self._evicted &= view.named
-        released = view.ours
-        emptying = {pod.spec.node_name for pod in view.others if pod.metadata.deletion_timestamp}
+        released = view.under_way
+        emptying = {pod.spec.node_name for pod in view.index.of[Sort.ENDING].values()}
         away = away_schedulers(released) & self._settings.schedulers
         warnings: list[Warn] = []
         unrepairable: list[NeededRepair] = []
@@ -112,7 +113,9 @@ class Repair:
         ):
             return False
         gangs = {view.gang_of(repair.pod) for repair in together}
-        return not any(pod.status.phase == "Running" and view.gang_of(pod) in gangs for pod in view.others)
+        return not any(
+            pod.status.phase == "Running" for gang in gangs for pod in view.index.mates.get(gang, ())
+        )
 
     def roll_back(
         self, view: View, gangs: Sequence[PodGang], anew: Callable[[PodGang, list[Pod]], str]

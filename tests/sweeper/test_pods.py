@@ -1,0 +1,124 @@
+"""The pods of a moment, made of those before and of what has changed, are those of that moment made anew."""
+
+import random
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.journal import Journal
+from webhook.sweeper.observe.membership import key_of
+from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.pods import Pods, Sort, Sorter
+from webhook.workloads import marks
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OWNERS = ("ReplicaSet", "DaemonSet", "Job")
+
+
+class Story:
+    """Pods to which something happens at each step."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.pods: dict[str, Pod] = {}
+        self.made = 0
+
+    def pod(self, name: str, uid: str) -> Pod:
+        """A pod of any sort."""
+        dice = self.dice
+        metadata: dict[str, Any] = {"uid": uid, "annotations": {}, "namespace": dice.choice(("ns", "system"))}
+        spec: dict[str, Any] = {} if dice.random() < 0.4 else {"schedulingGates": []}
+        if dice.random() < 0.3:
+            metadata["annotations"][keys.GAS_TIMESTAMP_ANNOTATION] = "1"
+        if spec and dice.random() < 0.7:
+            spec["nodeName"] = dice.choice(("n1", "n2", "n3"))
+        if dice.random() < 0.5:
+            metadata["annotations"][keys.GANG_ANNOTATION] = dice.choice("gh")
+        if dice.random() < 0.3:
+            metadata["annotations"][keys.SPREAD_TOPOLOGY_ANNOTATION] = "block"
+        if dice.random() < 0.2:
+            metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 900}
+        if dice.random() < 0.2:
+            metadata["labels"] = dict.fromkeys(marks.SHUNNED_LABELS, "j")
+        if dice.random() < 0.3:
+            kind = dice.choice(OWNERS)
+            version = "batch/v1" if kind == "Job" else "apps/v1"
+            owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": True}
+            metadata["ownerReferences"] = [owner]
+        if dice.random() < 0.3:
+            spec["affinity"] = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}
+        if dice.random() < 0.2:
+            spec["terminationGracePeriodSeconds"] = 900
+        phase = dice.choice(("Pending", "Running")) if "nodeName" in spec else "Pending"
+        return decode({**pod_json(name, metadata=metadata, **spec), "status": {"phase": phase}})
+
+    def step(self, journal: Journal) -> None:
+        """A pod comes, changes, goes, or is made again under its name."""
+        name = f"p{self.dice.randrange(9)}"
+        before, after = self.pods.get(name), None
+        if before is None or self.dice.random() < 0.7:
+            again = before is None or self.dice.random() < 0.3
+            self.made += again
+            after = self.pod(name, f"uid-{self.made}" if again or before is None else before.metadata.uid)
+        journal.note(before, after)
+        self.pods = {key: pod for key, pod in {**self.pods, name: after}.items() if pod is not None}
+
+
+SORTER = Sorter(is_gated, key_of, {"system"})
+
+
+def uids(groups: Mapping[Any, Iterable[Pod]]) -> dict[Hashable, list[str]]:
+    """Groups of pods, comparable."""
+    return {key: sorted(pod.metadata.uid for pod in pods) for key, pods in groups.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed: int) -> None:
+    story, journal = Story(seed), Journal()
+    pods = Pods(SORTER)
+    for _ in range(80):
+        for _ in range(story.dice.randint(0, 4)):
+            story.step(journal)
+        earlier, seen = pods, (dict(pods.by_uid), {sort: dict(pods.of[sort]) for sort in Sort})
+        pods = pods.after(journal.take())
+        anew = Pods.sorted(SORTER, story.pods.values())
+        assert pods.by_uid == {pod.metadata.uid: pod for pod in story.pods.values()} == anew.by_uid
+        assert pods.of == anew.of
+        assert uids(pods.bound) == uids(anew.bound)
+        assert uids(pods.mates) == uids(anew.mates)
+        assert (earlier.by_uid, earlier.of) == seen, "a pass keeps what it has seen"
+
+
+def test_every_sort_occurs_in_the_stories() -> None:
+    story, found = Story(1), set[Sort]()
+    for _ in range(300):
+        story.step(Journal())
+        found.update(*map(SORTER.sorts, story.pods.values()))
+    assert found == set(Sort)
+
+
+def test_pods_of_which_nothing_has_changed_are_the_very_same() -> None:
+    pods = Pods.sorted(SORTER, [decode(pod_json("a"))])
+    assert pods.after({}) is pods
+    assert pods.after({"unknown": None}) is pods
+
+
+def test_a_sort_that_nothing_has_joined_or_left_is_the_very_same() -> None:
+    bound = decode(pod_json("b", nodeName="n1", schedulingGates=[]))
+    pods = Pods.sorted(SORTER, [decode(pod_json("a"))])
+    after = pods.after({bound.metadata.uid: bound})
+    assert after.of[Sort.GATED] is pods.of[Sort.GATED]
+
+
+def test_a_journal_tells_of_pods_that_were_there_what_has_become_of_them_since() -> None:
+    there, gone, after = (decode(pod_json(name)) for name in ("a", "b", "a"))
+    journal = Journal()
+    journal.note(there, after)
+    journal.note(gone, None)
+    journal.begin({"ns/a": there, "ns/b": gone})
+    assert journal.take() == {there.metadata.uid: after, gone.metadata.uid: None}
+    assert not journal.take()

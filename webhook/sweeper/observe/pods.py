@@ -1,0 +1,215 @@
+"""The unfinished pods of one moment, sorted by what passes ask of them. Pure.
+
+A pass asks about few pods: those that wait, those that are under way, the others of a gang. Each pod is
+sorted once, when it comes or changes; the pods of the next moment are made of these and of what has changed
+since, and are the very same object where nothing has.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.membership import GangKey, is_of_a_set
+from webhook.sweeper.observe.pins import pinned_node
+
+K = TypeVar("K")
+
+ENDING_SECONDS: Final = 600.0
+"""For so long a pod may wait for its victims to end; how long they take is what their authors like."""
+
+_CONTROLLERS: Final = frozenset(
+    {("apps/v1", "ReplicaSet"), ("v1", "ReplicationController"), ("apps/v1", "StatefulSet")}
+)
+"""Those that keep pods running, and make another for each that ends."""
+
+
+class Sort(Enum):
+    """What a pod is to a pass; it may be several. Those after OTHER are sorts of others alone."""
+
+    GATED = auto()
+    """It waits for us."""
+    UNBOUND = auto()
+    """It has no node yet."""
+    SPREAD = auto()
+    """It wishes to be spread."""
+    OF_A_SET = auto()
+    """It is one of those among which some want domains of their own, see is_of_a_set."""
+    OTHER = auto()
+    """It does not wait for us."""
+    UNDER_WAY = auto()
+    """It is not bound, or does not run yet."""
+    STAMPED = auto()
+    """It carries the time at which it was given cards."""
+    ENDING = auto()
+    """It has been deleted."""
+    REPELLING = auto()
+    """It has anti-affinity."""
+    LASTING = auto()
+    """It is of a DaemonSet, its node or a protected namespace: no gang may count on it to go."""
+    ENDLESS = auto()
+    """A controller keeps it running, so that no node becomes free by its end."""
+    SLOW = auto()
+    """It may take longer to end, once it is deleted, than anybody waits for that."""
+    LATE = auto()
+    """It has been deleted, and may take as long."""
+
+
+@dataclass(frozen=True)
+class Sorter:
+    """By what pods are told apart: which wait for us, their gangs, the namespaces that are protected."""
+
+    waits: Callable[[Pod], bool]
+    gang_of: Callable[[Pod], GangKey]
+    protected: Set[str]
+
+    def sorts(self, pod: Pod) -> list[Sort]:
+        """All that a pod is."""
+        metadata, spec = pod.metadata, pod.spec
+        is_gated = self.waits(pod)
+        found = [Sort.GATED if is_gated else Sort.OTHER]
+        if not spec.node_name:
+            found.append(Sort.UNBOUND)
+        if keys.SPREAD_TOPOLOGY_ANNOTATION in metadata.annotations:
+            found.append(Sort.SPREAD)
+        if is_of_a_set(pod):
+            found.append(Sort.OF_A_SET)
+        if is_gated:
+            return found
+        if not spec.node_name or pod.status.phase in ("", "Pending"):
+            found.append(Sort.UNDER_WAY)
+        if keys.GAS_TIMESTAMP_ANNOTATION in metadata.annotations:
+            found.append(Sort.STAMPED)
+        if metadata.deletion_timestamp:
+            found.append(Sort.ENDING)
+        if spec.affinity is not None and spec.affinity.pod_anti_affinity is not None:
+            found.append(Sort.REPELLING)
+        if metadata.namespace in self.protected or _belongs_to_its_node(pod):
+            found.append(Sort.LASTING)
+        if not metadata.deletion_timestamp and _is_kept_running(pod):
+            found.append(Sort.ENDLESS)
+        if (spec.termination_grace_period_seconds or 0) > ENDING_SECONDS:
+            found.append(Sort.SLOW)
+        if (metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS:
+            found.append(Sort.LATE)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Pods:
+    """The pods of one moment; changed: uids of those that are not as they were the moment before.
+
+    by_uid: all. of: by sort and uid. bound: others by the node to which they are bound. mates: others by
+    their gang, but for pods that are gangs of their own.
+    """
+
+    sorter: Sorter
+    by_uid: Mapping[str, Pod] = field(default_factory=dict)
+    of: Mapping[Sort, Mapping[str, Pod]] = field(default_factory=lambda: {each: {} for each in Sort})
+    bound: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    mates: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
+    changed: Set[str] = frozenset()
+
+    @classmethod
+    def sorted(cls, sorter: Sorter, pods: Iterable[Pod]) -> "Pods":
+        """These pods."""
+        return cls(sorter).after({pod.metadata.uid: pod for pod in pods})
+
+    def after(self, changes: Mapping[str, Pod | None]) -> "Pods":
+        """The pods of the next moment. changes: by uid what has come or changed, None of what is gone."""
+        gone = {uid: before for uid in changes if (before := self.by_uid.get(uid)) is not None}
+        come = {uid: pod for uid, pod in changes.items() if pod is not None}
+        if not gone and not come:
+            return self
+        by_uid = {**self.by_uid, **come}
+        for uid in gone.keys() - come.keys():
+            del by_uid[uid]
+        gone_others = {uid: each for uid, each in gone.items() if uid in self.of[Sort.OTHER]}
+        of = self._resorted(gone, come)
+        others = {uid: each for uid, each in come.items() if uid in of[Sort.OTHER]}
+        return Pods(
+            self.sorter,
+            by_uid,
+            of,
+            _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
+            _regrouped(self.mates, gone_others, others, self._gang_with_others),
+            changes.keys(),
+        )
+
+    def _resorted(self, gone: Mapping[str, Pod], come: Mapping[str, Pod]) -> Mapping[Sort, Mapping[str, Pod]]:
+        out: dict[Sort, list[str]] = {each: [] for each in Sort}
+        into: dict[Sort, dict[str, Pod]] = {each: {} for each in Sort}
+        for uid in gone:
+            for sort, there in self.of.items():
+                if uid in there:
+                    out[sort].append(uid)
+        for uid, pod in come.items():
+            for sort in self.sorter.sorts(pod):
+                into[sort][uid] = pod
+        found: dict[Sort, Mapping[str, Pod]] = {}
+        for sort, there in self.of.items():
+            if not out[sort] and not into[sort]:
+                found[sort] = there  # the very same, so that what was made of it holds
+                continue
+            fresh = found[sort] = {**there, **into[sort]}
+            for uid in out[sort]:
+                if uid not in into[sort]:
+                    del fresh[uid]
+        return found
+
+    def _gang_with_others(self, pod: Pod) -> GangKey | None:
+        gang = self.sorter.gang_of(pod)
+        return gang if gang.kind != "Pod" else None
+
+
+def name_of(pod: Pod) -> str:
+    """The name of the pod's Usage."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _regrouped(
+    before: Mapping[K, tuple[Pod, ...]],
+    gone: Mapping[str, Pod],
+    come: Mapping[str, Pod],
+    group_of: Callable[[Pod], K | None],
+) -> Mapping[K, tuple[Pod, ...]]:
+    """The groups without what is gone, and with what has come; each group is looked at once."""
+    arriving: dict[K, list[Pod]] = {}
+    for pod in come.values():
+        if (group := group_of(pod)) is not None:
+            arriving.setdefault(group, []).append(pod)
+    touched = {group for pod in gone.values() if (group := group_of(pod)) is not None} | arriving.keys()
+    if not touched:
+        return before
+    found = dict(before)
+    for group in touched:
+        stay = tuple(pod for pod in before.get(group, ()) if pod.metadata.uid not in gone)
+        members = stay + tuple(arriving.get(group, ()))
+        if members:
+            found[group] = members
+        else:
+            found.pop(group, None)
+    return found
+
+
+def _belongs_to_its_node(pod: Pod) -> bool:
+    """Whether it is a DaemonSet's or the kubelet's own; who names such an owner is not believed for that."""
+    owner = pod.metadata.controller
+    if owner is None:
+        return False
+    if (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet"):
+        node = pinned_node(pod)  # the controller writes the node into each of its pods
+        return node is not None and pod.spec.node_name in ("", node)
+    is_node_s = (owner.api_version, owner.kind) == ("v1", "Node")
+    return is_node_s and keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
+
+
+def _is_kept_running(pod: Pod) -> bool:
+    """Whether a controller keeps it running: one of Kubernetes' own, since of others the kind says nothing.
+
+    A pod whose owner of such a kind is not there is collected.
+    """
+    owner = pod.metadata.controller
+    return owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS
