@@ -18,15 +18,23 @@ class Drawn:
     classes: list[Body] = field(default_factory=list)
     volumes: list[Body] = field(default_factory=list)
     claims: list[Body] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    """Of the claims that the pod names, whether they are there or not."""
+    pods: list[list[str]] = field(default_factory=list)
+    """Of each pod that is to be on the node, the claims that it names, whether they are there or not."""
+    standing: list[list[str]] = field(default_factory=list)
+    """The same of pods that stand there."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """How many volumes of a driver the node takes."""
+    drivers: list[Body] = field(default_factory=list)
+    capacities: list[Body] = field(default_factory=list)
+    attachments: list[Body] = field(default_factory=list)
 
 
 def draw(dice: random.Random, node: str, namespace: str) -> Drawn:
-    drawn = Drawn()
+    """Claims that say where a pod can be."""
+    drawn = Drawn(pods=[[]])
     for number in range(dice.choice((1, 1, 1, 2))):
         name = f"{node}-{number}"
-        drawn.names.append(name)
+        drawn.pods[0].append(name)
         kind = dice.choice((_bound, _bound, _bound, _static, _static, _static, _made, _made, _odd))
         kind(dice, drawn, name, node, namespace)
     return drawn
@@ -38,12 +46,12 @@ def _bound(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: s
     keys = [key for key in (ZONE, REGION, OLD_ZONE) if dice.random() < 0.25]
     volume["metadata"]["labels"] = {key: dice.choice((*ZONES, "a__b")) for key in keys}
     drawn.volumes.append(volume)
-    drawn.claims.append(_claim(name, "", "1Gi", volumeName=name))
+    drawn.claims.append(a_claim(name, "", "1Gi", volumeName=name))
 
 
 def _static(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: str) -> None:
     """Volumes that are there, for a claim that waits for its first consumer."""
-    drawn.classes.append(_class(name, "kubernetes.io/no-provisioner"))
+    drawn.classes.append(a_class(name, "kubernetes.io/no-provisioner"))
     for number in range(dice.choice((0, 1, 1, 2, 3))):
         volume = _volume(dice, f"{name}-{number}", node, name, dice.choice(SIZES))
         if dice.random() < 0.2:
@@ -64,12 +72,12 @@ def _static(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: 
                 {"matchExpressions": [{"key": "speed", "operator": "Exists"}]},
             )
         )
-    drawn.claims.append(_claim(name, name, dice.choice(SIZES), **more))
+    drawn.claims.append(a_claim(name, name, dice.choice(SIZES), **more))
 
 
 def _made(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: str) -> None:
     """A claim for which a volume would be made, where its class allows it."""
-    made = _class(name, "example.com/nobody")
+    made = a_class(name, "example.com/nobody")
     if dice.random() < 0.7:
         values = dice.choice(([["a"]], [["b"]], [["a", "b"]], [["a"], ["b"]]))
         terms = [{"matchLabelExpressions": [{"key": ZONE, "values": each}]} for each in values]
@@ -77,7 +85,7 @@ def _made(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: st
             terms[0]["matchLabelExpressions"].append({"key": REGION, "values": [dice.choice(ZONES)]})
         made["allowedTopologies"] = terms
     drawn.classes.append(made)
-    claim = _claim(name, name, "1Gi")
+    claim = a_claim(name, name, "1Gi")
     if dice.random() < 0.2:
         chosen = dice.choice((node, "another"))
         claim["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": chosen}
@@ -90,10 +98,10 @@ def _odd(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: str
         case 0:
             pass
         case 1:
-            drawn.claims.append(_claim(name, "absent", "1Gi"))
+            drawn.claims.append(a_claim(name, "absent", "1Gi"))
         case 2:
-            drawn.classes.append(_class(name, "example.com/nobody", "Immediate"))
-            drawn.claims.append(_claim(name, name, "1Gi"))
+            drawn.classes.append(a_class(name, "example.com/nobody", "Immediate"))
+            drawn.claims.append(a_claim(name, name, "1Gi"))
 
 
 def _volume(dice: random.Random, name: str, node: str, class_name: str, size: str) -> Body:
@@ -120,11 +128,13 @@ def _term(dice: random.Random, node: str) -> Body:
     return {"matchExpressions": dice.sample(wishes, dice.choice((1, 1, 2)))}
 
 
-def _class(name: str, provisioner: str, mode: str = "WaitForFirstConsumer") -> Body:
+def a_class(name: str, provisioner: str, mode: str = "WaitForFirstConsumer") -> Body:
+    """A StorageClass."""
     return {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
 
 
-def _claim(name: str, class_name: str, size: str, **more: Any) -> Body:
+def a_claim(name: str, class_name: str, size: str, **more: Any) -> Body:
+    """A PersistentVolumeClaim."""
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": class_name,

@@ -1,12 +1,13 @@
-"""Our verdict on "can this pod's volumes be used on this node" against the real kube-scheduler's, at random.
+"""Our verdict on "can these pods be on this node with their volumes" against the real kube-scheduler's.
 
-Each pair is a node of its own and a pod that is pinned to it, with storage classes, volumes and claims that
-nobody else may use. The real controllers bind what is to be bound before the pod comes.
+Each pair is a node of its own and one to three pods that are pinned to it, with storage classes, volumes and
+claims that nobody else may use, drawn at random. The real controllers bind what is to be bound before the
+pods come.
 """
 
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,23 +15,40 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
+from tests.scheduling import drawn_counts
 from tests.scheduling.agreement import create, decoded, items, register, steady, verdict
-from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, draw
-from webhook.kube import objects
+from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, Drawn, draw
+from webhook.kube import drivers, objects
 from webhook.kube.storage import (
+    CLAIMS,
     CLASSES,
     VOLUMES,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
 )
-from webhook.placement import Snapshot, capacity
+from webhook.placement import Assignment, Gang, Member, Snapshot, Usage, place
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 from webhook.scheduling.storage import Storage
+from webhook.scheduling.volume_counts import volume_counts
 
 PAIRS = int(os.environ.get("TOPOGATE_VOLUME_PAIRS", "60"))
 """More of them take minutes."""
+
+SEED = int(os.environ.get("TOPOGATE_VOLUME_SEED", "7"))
+
+COUNTED = drawn_counts.attached, drawn_counts.attached, drawn_counts.local, drawn_counts.roomy
+"""Of what is drawn, the pairs where numbers decide, beside those with a claim for one pod alone."""
+
+
+def drawn_for(dice: random.Random, node: str, namespace: str) -> Drawn:
+    """Volumes and claims of a pair."""
+    if dice.random() < 0.45:
+        return draw(dice, node, namespace)
+    drawn = Drawn()
+    dice.choice((*COUNTED, *COUNTED, drawn_counts.by_one_pod))(dice, drawn, node, namespace)
+    return drawn
 
 
 def node_body(dice: random.Random, name: str) -> Body:
@@ -39,35 +57,44 @@ def node_body(dice: random.Random, name: str) -> Body:
     return body
 
 
-def pod_body(node: str, claims: Iterable[str]) -> Body:
+def csi_node(node: str, limits: Mapping[str, int]) -> Body:
+    told = [{"name": name, "nodeID": node, "allocatable": {"count": most}} for name, most in limits.items()]
+    return {"metadata": {"name": node}, "spec": {"drivers": told}}
+
+
+def pod_body(name: str, node: str, claims: Iterable[str], *, stands: bool = False) -> Body:
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
-    spec = {
+    spec: Body = {
         "nodeSelector": {"kubernetes.io/hostname": node},
         "containers": [{"name": "c", "image": "x"}],
         "volumes": volumes,
     }
-    return {"metadata": {"name": node}, "spec": spec}
+    return {"metadata": {"name": name}, "spec": {**spec, "nodeName": node} if stands else spec}
 
 
 @pytest.fixture
 def storage_ends(cluster: Cluster) -> Iterator[None]:
     """Nothing of this is left to other tests."""
     yield
-    for path in (CLASSES, VOLUMES):
-        cluster.api().request("DELETE", path)
+    for path in (CLASSES, VOLUMES, drivers.NODES, drivers.DRIVERS, drivers.ATTACHMENTS):
+        cluster.api().request("DELETE", path, timeout_seconds=60 + PAIRS)
 
 
-def stored(cluster: Cluster, claims: list[Body]) -> Storage:
-    """The storage of the cluster with these claims."""
-    volumes = [msgspec.convert(body, PersistentVolume) for body in items(cluster, VOLUMES)]
-    classes = [msgspec.convert(body, StorageClass) for body in items(cluster, CLASSES)]
+def by_name(cluster: Cluster, path: str, kind: Any) -> dict[str, Any]:
+    return {body["metadata"]["name"]: msgspec.convert(body, kind) for body in items(cluster, path)}
+
+
+def stored(cluster: Cluster) -> Storage:
+    """The storage of the cluster."""
+    claims = [msgspec.convert(body, PersistentVolumeClaim) for body in items(cluster, CLAIMS)]
     return Storage(
-        {
-            f"{each.metadata.namespace}/{each.metadata.name}": each
-            for each in (msgspec.convert(body, PersistentVolumeClaim) for body in claims)
-        },
-        {each.metadata.name: each for each in volumes},
-        {each.metadata.name: each for each in classes},
+        {f"{each.metadata.namespace}/{each.metadata.name}": each for each in claims},
+        by_name(cluster, VOLUMES, PersistentVolume),
+        by_name(cluster, CLASSES, StorageClass),
+        by_name(cluster, drivers.NODES, drivers.CSINode),
+        by_name(cluster, drivers.DRIVERS, drivers.CSIDriver),
+        list(by_name(cluster, drivers.CAPACITIES, drivers.CSIStorageCapacity).values()),
+        list(by_name(cluster, drivers.ATTACHMENTS, drivers.VolumeAttachment).values()),
     )
 
 
@@ -81,11 +108,11 @@ def wait_until_bound(cluster: Cluster, path: str) -> None:
             body["status"].get("phase") in ("Available", "Bound") for body in volumes
         )
 
-    cluster.wait_for("volumes to be bound", is_done, 60)
+    cluster.wait_for("volumes to be bound", is_done, 60 + PAIRS)
 
 
 def verdicts(cluster: Cluster, namespace: str, names: set[str]) -> dict[str, bool]:
-    """Whether kube-scheduler found the node fit: it bound the pod, or nominates the node meanwhile.
+    """Of each pod whether kube-scheduler found its node fit: it bound the pod, or nominates the node so far.
 
     What it waits for may never come: nobody makes volumes here.
     """
@@ -93,46 +120,92 @@ def verdicts(cluster: Cluster, namespace: str, names: set[str]) -> dict[str, boo
 
     def is_said() -> bool:
         for pod in items(cluster, f"/api/v1/namespaces/{namespace}/pods"):
-            node = pod["metadata"]["name"]
             said = verdict(pod)
-            if said is None and pod["status"].get("nominatedNodeName") == node:
+            if said is None and pod["status"].get("nominatedNodeName"):
                 said = True
-            if said is not None:
-                found.setdefault(node, said)
+            if said is not None and pod["metadata"]["name"] in names:
+                found.setdefault(pod["metadata"]["name"], said)
         return found.keys() == names
 
-    cluster.wait_for("a verdict on each pod", is_said, 120)
+    cluster.wait_for("a verdict on each pod", is_said, 120 + PAIRS)
+    return found
+
+
+def ours(
+    storage: Storage,
+    nodes: Mapping[str, objects.Node],
+    gangs: Mapping[str, list[objects.Pod]],
+    there: list[tuple[objects.Pod, str]],
+) -> dict[str, str]:
+    """By node, why not all of its pods have a place there; "" if they have."""
+    counts = volume_counts(storage, nodes, gangs, there, 10_000, {})
+    assert counts is not None
+    usages: dict[str, list[Usage]] = {}
+    for pod, node in there:
+        usages.setdefault(node, []).append(counts.usage(pod, node, convert.usage_of(pod)))
+    found = {}
+    for name, pods in gangs.items():
+        snapshot = Snapshot.of([counts.node(node_of(nodes[name]))], {name: tuple(usages.get(name, ()))})
+        members = tuple(
+            Member(
+                pod.metadata.name,
+                rank,
+                counts.pod_class(pod, storage.pod_class(pod, convert.pod_class_of(pod))),
+            )
+            for rank, pod in enumerate(pods)
+        )
+        answer = place(Gang(name, members), snapshot)
+        found[name] = "" if isinstance(answer, Assignment) else answer.sentence
     return found
 
 
 @pytest.mark.usefixtures("storage_ends")
 def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
-    dice = random.Random(7)
+    dice = random.Random(SEED)
     names = [f"n{number}" for number in range(PAIRS)]
     path = f"/api/v1/namespaces/{namespace}"
     register(cluster, [node_body(dice, name) for name in names])
-    drawn = {name: draw(dice, name, namespace) for name in names}
+    drawn = {name: drawn_for(dice, name, namespace) for name in names}
     create(cluster, ((CLASSES, body) for each in drawn.values() for body in each.classes))
     create(cluster, ((VOLUMES, body) for each in drawn.values() for body in each.volumes))
+    create(cluster, ((drivers.DRIVERS, body) for each in drawn.values() for body in each.drivers))
+    create(
+        cluster, ((drivers.NODES, csi_node(name, each.limits)) for name, each in drawn.items() if each.limits)
+    )
+    create(cluster, ((drivers.ATTACHMENTS, body) for each in drawn.values() for body in each.attachments))
+    rooms = f"/apis/storage.k8s.io/v1/namespaces/{namespace}/csistoragecapacities"
+    create(cluster, ((rooms, body) for each in drawn.values() for body in each.capacities))
     create(
         cluster,
         ((f"{path}/persistentvolumeclaims", body) for each in drawn.values() for body in each.claims),
     )
     wait_until_bound(cluster, f"{path}/persistentvolumeclaims")
-    storage = stored(cluster, items(cluster, f"{path}/persistentvolumeclaims"))
-    create(cluster, ((f"{path}/pods", pod_body(name, each.names)) for name, each in drawn.items()))
-    said = verdicts(cluster, namespace, set(names))
+    standing = {f"{n}-t{i}": (n, c) for n, each in drawn.items() for i, c in enumerate(each.standing)}
+    create(cluster, ((f"{path}/pods", pod_body(p, n, c, stands=True)) for p, (n, c) in standing.items()))
+    storage = stored(cluster)
+    waiting = {f"{n}-p{i}": (n, c) for n, each in drawn.items() for i, c in enumerate(each.pods)}
+    create(cluster, ((f"{path}/pods", pod_body(p, n, c)) for p, (n, c) in waiting.items()))
+    said = verdicts(cluster, namespace, set(waiting))
     state = steady(cluster, set(names))
-    nodes = [node_of(msgspec.convert(body, objects.Node)) for body in state.values()]
-    snapshot = Snapshot.build(nodes, [])
     pods = {body["metadata"]["name"]: body for body in items(cluster, f"{path}/pods")}
-    wrong: list[Any] = []
-    for name in said:
-        pod = decoded(pods[name])
-        kind = storage.pod_class(pod, convert.pod_class_of(pod))
-        reason = kind.problem or capacity.reason_against_node(kind, snapshot.nodes[name])
-        if (reason == "") != said[name]:
-            wrong.append((name, reason, said[name], pods[name]["status"].get("conditions"), drawn[name]))
-    assert not wrong, f"{len(wrong)} of {len(said)}: {wrong[:3]}"
-    fit = sum(said.values())
+    found = ours(
+        storage,
+        {name: msgspec.convert(body, objects.Node) for name, body in state.items()},
+        {name: [decoded(pods[p]) for p, (n, _) in waiting.items() if n == name] for name in names},
+        [(decoded(pods[p]), n) for p, (n, _) in standing.items()],
+    )
+    theirs = {name: all(said[p] for p, (n, _) in waiting.items() if n == name) for name in names}
+    wrong: list[Any] = [
+        (
+            name,
+            found[name],
+            theirs[name],
+            drawn[name],
+            [pods[p]["status"] for p in waiting if waiting[p][0] == name],
+        )
+        for name in names
+        if (found[name] == "") != theirs[name]
+    ]
+    assert not wrong, f"{len(wrong)} of {PAIRS}: {wrong[:3]}"
+    fit = sum(theirs.values())
     assert PAIRS // 5 < fit < PAIRS * 4 // 5, f"{fit} of {PAIRS} fit: the pairs do not tell enough"

@@ -9,6 +9,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from webhook.kube.drivers import NODES
 from webhook.kube.storage import CLASSES, VOLUMES
 from webhook.sweeper.settings import Settings
 
@@ -27,7 +28,7 @@ def local_volumes(definitions: Cluster, namespace: str) -> Iterator[Cluster]:
     for node in LAST:
         api.request("POST", VOLUMES, body=volume(node, namespace))
     yield definitions
-    for path in (VOLUMES, CLASSES):
+    for path in (VOLUMES, CLASSES, NODES):
         api.request("DELETE", path)
 
 
@@ -58,8 +59,8 @@ def places(pods: Pods) -> set[str]:
     return {pod["spec"]["nodeName"] for pod in pods}
 
 
-def with_volume(name: str, **volume: Any) -> dict[str, Any]:
-    body = template(8, volumes=[{"name": name, **volume}])
+def with_volume(name: str, gpus: int = 8, **volume: Any) -> dict[str, Any]:
+    body = template(gpus, volumes=[{"name": name, **volume}])
     body["metadata"]["labels"] = {"app": "x"}
     return body
 
@@ -80,6 +81,49 @@ def test_every_pod_gets_to_a_node_where_its_volume_is(
     api.request("POST", path, body={"metadata": {"name": "x"}, "spec": spec})
     pods = sweep(local_volumes, namespace, SETTINGS, lambda pods: run_all(pods, "x", 2), "two pods to run")
     assert places(pods) == set(LAST)
+
+
+def stateful(cluster: Cluster, namespace: str, class_name: str) -> None:
+    """Two pods of one GPU with a claim each, for which one node would do."""
+    spec = {
+        "selector": {"matchLabels": {"app": "x"}},
+        "replicas": 2,
+        "serviceName": "x",
+        "podManagementPolicy": "Parallel",
+        "volumeClaimTemplates": [claim(class_name)],
+        "template": with_volume("scratch", 1, emptyDir={}),
+    }
+    path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+    cluster.api().request("POST", path, body={"metadata": {"name": "x"}, "spec": spec})
+
+
+def test_two_pods_of_a_gang_do_not_count_on_the_same_free_volume(
+    local_volumes: Cluster, namespace: str
+) -> None:
+    stateful(local_volumes, namespace, namespace)
+    pods = sweep(local_volumes, namespace, SETTINGS, lambda pods: run_all(pods, "x", 2), "two pods to run")
+    assert places(pods) == set(LAST)
+
+
+def test_a_node_is_given_no_more_volumes_than_its_driver_attaches(
+    local_volumes: Cluster, namespace: str
+) -> None:
+    api = local_volumes.api()
+    for node in nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)):
+        told = {"name": "disks.example.com", "nodeID": node.name, "allocatable": {"count": 1}}
+        api.request("POST", NODES, body={"metadata": {"name": node.name}, "spec": {"drivers": [told]}})
+    for number in range(2):
+        name = f"{namespace}-{number}"
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "disks.example.com", "volumeHandle": name},
+            "claimRef": {"namespace": namespace, "name": f"data-x-{number}"},
+        }
+        api.request("POST", VOLUMES, body={"metadata": {"name": name}, "spec": spec})
+    stateful(local_volumes, namespace, "")
+    pods = sweep(local_volumes, namespace, SETTINGS, lambda pods: run_all(pods, "x", 2), "two pods to run")
+    assert len(places(pods)) == 2
 
 
 def test_a_pod_whose_claim_is_missing_waits_with_the_reason_and_runs_when_it_comes(

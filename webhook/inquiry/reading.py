@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from webhook.devices.supply import Supply
-from webhook.kube import devices, placements, storage
+from webhook.kube import devices, drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded
@@ -93,6 +93,10 @@ def _storage(api: Api) -> Storage | None:
             {_name(each): each for each in read_all(api, storage.CLAIMS, storage.PersistentVolumeClaim)},
             {each.metadata.name: each for each in read_all(api, storage.VOLUMES, storage.PersistentVolume)},
             {each.metadata.name: each for each in read_all(api, storage.CLASSES, storage.StorageClass)},
+            {each.metadata.name: each for each in read_all(api, drivers.NODES, drivers.CSINode)},
+            {each.metadata.name: each for each in read_all(api, drivers.DRIVERS, drivers.CSIDriver)},
+            list(read_all(api, drivers.CAPACITIES, drivers.CSIStorageCapacity)),
+            list(read_all(api, drivers.ATTACHMENTS, drivers.VolumeAttachment)),
         )
     except ApiError as error:
         if error.status not in (401, 403):

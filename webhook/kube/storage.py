@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import msgspec
 from msgspec.structs import force_setattr
 
 from webhook.kube.affinity import LabelSelector, NodeSelector
@@ -41,6 +42,7 @@ class ClaimSpec(Struct, frozen=True):
     resources: Resources = Resources()
     selector: LabelSelector | None = None
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
 
 
 class Phase(Struct, frozen=True):
@@ -71,8 +73,39 @@ class VolumeNodeAffinity(Struct, frozen=True):
     required: NodeSelector | None = None
 
 
+class CsiSource(Struct, frozen=True):
+    """The volume of a CSI driver, by the driver's name for it."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class AwsSource(Struct, frozen=True):
+    """A volume as before CSI: "vol-1", or "aws://ZONE/vol-1"."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class GceSource(Struct, frozen=True):
+    """A disk as before CSI."""
+
+    pd_name: str = ""
+
+
+class AzureSource(Struct, frozen=True):
+    """A disk as before CSI."""
+
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class VolumeIdSource(Struct, frozen=True):
+    """A volume of Cinder or Portworx as before CSI."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
 class VolumeSpec(Struct, frozen=True):
-    """What a volume has, and where."""
+    """What a volume has, and where. Of what is behind it, what nodes can attach a limited number of."""
 
     capacity: Quantities = {}
     access_modes: list[str] = []
@@ -80,6 +113,13 @@ class VolumeSpec(Struct, frozen=True):
     volume_mode: str = "Filesystem"
     node_affinity: VolumeNodeAffinity | None = None
     claim_ref: ClaimReference | None = None
+    volume_attributes_class_name: str = ""
+    csi: CsiSource | None = None
+    aws_elastic_block_store: AwsSource | None = None
+    gce_persistent_disk: GceSource | None = None
+    azure_disk: AzureSource | None = None
+    cinder: VolumeIdSource | None = None
+    portworx_volume: VolumeIdSource | None = None
 
 
 class PersistentVolume(Struct, frozen=True):

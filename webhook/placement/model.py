@@ -79,7 +79,8 @@ class PodClass:
     """Pods that are alike to placement: the same requests, rules and card wishes.
 
     cards has one wish for each of spec.containers, or is empty when none asks for a card. same_card: numbers
-    of containers that share one card. problem: why such a pod can never be placed; "" when it can.
+    of containers that share one card. beside: amounts that it need not find on its node, but takes of it for
+    those who come later. problem: why such a pod can never be placed; "" when it can.
     """
 
     requests: Vector
@@ -91,6 +92,7 @@ class PodClass:
     single_numa: bool = False
     linked: bool = False
     problem: str = ""
+    beside: Vector = ()
 
     @property
     def wants_cards(self) -> bool:

@@ -238,7 +238,8 @@ def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
             for resource, amount in wish.per_card:
                 amounts[resource] = amounts.get(resource, 0) + amount
             tiles[share.card] = tiles.get(share.card, frozenset()) | frozenset(share.tiles)
-    return Usage(dict(pod_class.requests), cards, tiles, name=placed.member, gang=gang)
+    requests = {**dict(pod_class.requests), **dict(pod_class.beside)}
+    return Usage(requests, cards, tiles, name=placed.member, gang=gang)
 
 
 def block_key(state: NodeState) -> Path:

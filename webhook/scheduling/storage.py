@@ -4,17 +4,20 @@ A claim that is bound demands what its volume demands. One that waits for its fi
 that is free there, or that one may be made there. All else keeps the pod waiting, and says why.
 
 Source of the rules: kube-scheduler's plugins VolumeBinding (with FindMatchingVolume of
-k8s.io/component-helpers/storage/volume) and VolumeZone.
+k8s.io/component-helpers/storage/volume; CSIStorageCapacity where a driver publishes it) and VolumeZone. How
+many volumes a node takes is not here: see volume_counts.
 """
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 from webhook.kube import objects, storage
-from webhook.kube.affinity import NodeSelector
+from webhook.kube.affinity import LabelSelector, NodeSelector
+from webhook.kube.drivers import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement.eligibility import NAME_FIELD, Requirement, Term, label_holds
 from webhook.placement.model import PodClass
@@ -42,11 +45,19 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Storage:
-    """Claims by "namespace/name", volumes and storage classes by name, as they are at one moment."""
+    """Claims by "namespace/name", volumes and storage classes by name, as they are at one moment.
+
+    nodes: what drivers tell of nodes, by the nodes' names; drivers by name; attachments: which volumes are
+    attached where. Without these no driver has a limit or lacks room.
+    """
 
     claims: Mapping[str, PersistentVolumeClaim]
     volumes: Mapping[str, PersistentVolume]
     classes: Mapping[str, StorageClass]
+    nodes: Mapping[str, CSINode] = field(default_factory=dict)
+    drivers: Mapping[str, CSIDriver] = field(default_factory=dict)
+    capacities: Sequence[CSIStorageCapacity] = ()
+    attachments: Sequence[VolumeAttachment] = ()
     _free: dict[str, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
@@ -73,14 +84,18 @@ class Storage:
         bound = self.volumes.get(name)
         if bound is None:
             raise _UnusableError(f'the {what} is bound to the PersistentVolume "{name}", which is not there')
-        yield _reachable(bound)
+        yield reachable(bound)
         yield from _zones(bound)
+
+    def claim_of(self, pod: objects.Pod, volume: objects.Volume) -> PersistentVolumeClaim | None:
+        """The claim behind a volume, if it is there."""
+        return self.claims.get(f"{pod.metadata.namespace}/{claim_name(pod, volume)}")
 
     def _claim(self, pod: objects.Pod, volume: objects.Volume) -> tuple[PersistentVolumeClaim, str]:
         """The claim behind a volume, and what to call it."""
         name = claim_name(pod, volume)
         what = f'PersistentVolumeClaim "{name}" of volume "{volume.name}"'
-        claim = self.claims.get(f"{pod.metadata.namespace}/{name}")
+        claim = self.claim_of(pod, volume)
         if claim is None:
             raise _UnusableError(f"there is no {what}")
         if volume.ephemeral is not None and (claim.metadata.controller or _NOBODY).uid != pod.metadata.uid:
@@ -103,19 +118,59 @@ class Storage:
         chosen = claim.metadata.annotations.get(storage.SELECTED_NODE)
         if chosen:  # one is being made there already
             yield (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
-        terms = [] if chosen else [term for each in self._matching(claim) for term in _reachable(each)]
-        if found.provisioner != NOTHING_MADE:
-            terms.extend(_allowed(found))
-        elif not terms:
+        terms = [] if chosen else [term for each in self.matching(claim) for term in reachable(each)]
+        terms.extend(self.where_made(claim))
+        if not terms and found.provisioner != NOTHING_MADE:
+            raise _UnusableError(f'no CSIStorageCapacity of StorageClass "{name}" has room for the {what}')
+        if not terms:
             raise _UnusableError(f'no PersistentVolume of StorageClass "{name}" is free for the {what}')
         yield _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
 
-    def _matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    def waits(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether one of the free volumes is to be found for a claim, and none is kept for it."""
+        annotations = claim.metadata.annotations
+        if claim.spec.volume_name or annotations.get(storage.SELECTED_NODE):
+            return False
+        found = self.classes.get(class_name(claim))
+        if found is None or found.volume_binding_mode != "WaitForFirstConsumer":
+            return False
+        return not any(_is_kept_for(each, claim) for each in self._of_class(class_name(claim)))
+
+    def matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """The volumes that may be bound to a claim; one that is kept for it excludes all others."""
         free = self._of_class(class_name(claim))
         fitting = [each for each in free if _is_enough(each, claim)]
         kept = [each for each in fitting if _is_kept_for(each, claim)]
         return kept or [each for each in fitting if _is_free(each) and _is_wanted(each, claim)]
+
+    def where_made(self, claim: PersistentVolumeClaim) -> Alternatives:
+        """Where a volume for the claim may be made: where its class allows it, and its driver has room."""
+        found = self.classes.get(class_name(claim))
+        if found is None or found.provisioner in ("", NOTHING_MADE):
+            return ()
+        allowed, room = _allowed(found), self._room(claim, found)
+        if room is None:
+            return allowed
+        if allowed == _ANYWHERE:
+            return room
+        return tuple(
+            Term((*one.expressions, *other.expressions)) for one, other in itertools.product(allowed, room)
+        )
+
+    def _room(self, claim: PersistentVolumeClaim, found: StorageClass) -> Alternatives | None:
+        """Where a driver that publishes its room has enough of it for a claim; None for any other driver."""
+        driver = self.drivers.get(found.provisioner)
+        wanted = claim.spec.resources.requests.get("storage")
+        if driver is None or not driver.spec.storage_capacity or wanted is None:
+            return None
+        found_room = [
+            Term(requirements_of(each.node_topology)) if _asks(each.node_topology) else _ANYWHERE[0]
+            for each in self.capacities
+            if each.storage_class_name == found.metadata.name
+            and each.node_topology is not None
+            and _has_room(each, wanted)
+        ]
+        return _ANYWHERE if _ANYWHERE[0] in found_room else _merged(found_room)
 
     def _of_class(self, name: str) -> list[PersistentVolume]:
         if not self._free:
@@ -140,7 +195,8 @@ def class_name(claim: PersistentVolumeClaim) -> str:
     return old if old is not None else claim.spec.storage_class_name or ""
 
 
-def _reachable(volume: PersistentVolume) -> Alternatives:
+def reachable(volume: PersistentVolume) -> Alternatives:
+    """The nodes from which a volume can be reached."""
     affinity = volume.spec.node_affinity
     required: NodeSelector | None = affinity.required if affinity is not None else None
     return _ANYWHERE if required is None else tuple(map(node_term, required.node_selector_terms))
@@ -191,7 +247,23 @@ def _is_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         large_enough = parse(volume.spec.capacity.get("storage", 0)) >= wanted
     except QuantityError:
         return False
-    return large_enough and volume.spec.volume_mode == claim.spec.volume_mode
+    mode, attributes = claim.spec.volume_mode, claim.spec.volume_attributes_class_name
+    is_alike = volume.spec.volume_mode == mode and volume.spec.volume_attributes_class_name == attributes
+    return large_enough and is_alike
+
+
+def _asks(selector: LabelSelector | None) -> bool:
+    """Whether a selector leaves any node out."""
+    return selector is not None and bool(selector.match_labels or selector.match_expressions)
+
+
+def _has_room(capacity: CSIStorageCapacity, wanted: str | int | float) -> bool:
+    """Whether it has room for a volume as large as is asked for, in whole bytes as kube-scheduler counts."""
+    most = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    try:
+        return most is not None and -(-parse(most) // 1000) >= -(-parse(wanted) // 1000)
+    except QuantityError:
+        return False
 
 
 def _is_kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from webhook.devices.needs import Needs, needs
@@ -16,6 +17,7 @@ from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
+from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.membership import GangKey, key_of
@@ -81,6 +83,7 @@ class Snapshotter:
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
+        self._completed: Completed = {}
 
     def view(self) -> View:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
@@ -108,10 +111,21 @@ class Snapshotter:
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         self._gangs.end_round(len(gated) + len(others))
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
-        return View(
+        view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes), pods,
         )  # fmt: skip
+        return view if storage is None else replace(view, volumes=self._volumes(view, storage))
+
+    def _volumes(self, view: View, storage: Storage) -> VolumeCounts | None:
+        """What the volumes of waiting pods make of nodes by their number, None where none is counted."""
+        waiting: dict[GangKey, list[Pod]] = {}
+        for pod in view.gated:
+            if pod.metadata.uid not in view.planned:
+                waiting.setdefault(view.gang_of(pod), []).append(pod)
+        most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
+        by_name = {str(gang): pods for gang, pods in waiting.items()}
+        return volume_counts(storage, view.nodes, by_name, list(view.standing()), most, self._completed)
 
     def _waits(self, pod: Pod) -> bool:
         """Whether a pod waits for us: gated, in a namespace that is served, and not deleted."""
@@ -167,6 +181,9 @@ class Snapshotter:
         if view.needs is not None:
             nodes = [view.needs.node(each) for each in nodes]
             usages |= _with_claims(view.needs, placed, usages)
+        if view.volumes is not None:
+            nodes = [view.volumes.node(each) for each in nodes]
+            usages |= _with_volumes(view.volumes, placed, usages)
         self._snapshot = Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)
         self._nodes.end_round()
         self._usages.end_round(len(view.gated) + len(view.others))
@@ -218,6 +235,20 @@ def _with_claims(
         )
         for name, pods in placed.items()
         if any(pod.spec.resource_claims for pod, _ in pods) and (taken := usages[name])
+    }
+
+
+def _with_volumes(
+    counts: VolumeCounts, placed: Mapping[str, Sequence[Placed]], usages: Mapping[str, tuple[Usage, ...]]
+) -> dict[str, tuple[Usage, ...]]:
+    """What pods take of nodes where some have volumes, with what these take there; see _with_claims."""
+    return {
+        name: (
+            *(counts.usage(pod, name, each) for (pod, _), each in zip(pods, taken, strict=False)),
+            *taken[len(pods) :],
+        )
+        for name, pods in placed.items()
+        if any(pod.spec.volumes for pod, _ in pods) and (taken := usages[name])
     }
 
 

@@ -17,6 +17,7 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
+from webhook.scheduling.volume_counts import VolumeCounts
 from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
@@ -43,8 +44,8 @@ class View:
     of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
     that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose pods stand in
     nobody's way to be preempted. storage: claims and volumes, needs: claims on devices, None where they are
-    not known or no waiting pod has any. namespaces: their labels, None where these are not known. pods: gated
-    and others, sorted, where somebody keeps them so.
+    not known or no waiting pod has any; volumes: how many of them nodes take, likewise. namespaces: their
+    labels, None where these are not known. pods: gated and others, sorted, where somebody keeps them so.
     """
 
     gated: Sequence[Pod]
@@ -62,6 +63,7 @@ class View:
     namespaces: NamespaceLabels | None = None
     needs: Needs | None = None
     pods: Pods | None = None
+    volumes: VolumeCounts | None = None
 
     @cached_property
     def index(self) -> Pods:
@@ -219,6 +221,8 @@ class View:
         asked = convert.pod_class_of(pod)
         if self.storage is not None:
             asked = self.storage.pod_class(pod, asked)
+        if self.volumes is not None:
+            asked = self.volumes.pod_class(pod, asked)
         if self.near is not None:
             asked = self.near.pod_class(pod, asked)
         if self.needs is not None:

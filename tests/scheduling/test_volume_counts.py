@@ -1,0 +1,284 @@
+"""How many volumes nodes take: attach limits, free volumes, room of drivers, claims for one pod alone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.drivers import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
+from webhook.kube.objects import Node, Pod
+from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.placement import Assignment, Gang, Member, NoFit, Snapshot, Usage, place
+from webhook.scheduling import convert
+from webhook.scheduling.nodes import node_of
+from webhook.scheduling.storage import Storage
+from webhook.scheduling.volume_counts import VolumeCounts, volume_counts
+
+Body = dict[str, Any]
+DRIVER = "disks.example.com"
+
+
+def node(name: str) -> Node:
+    labels = {"kubernetes.io/hostname": name}
+    status = {"allocatable": {"pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "status": status}, Node)
+
+
+def pod(name: str, *claims: str) -> Pod:
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    return decode(pod_json(name, volumes=volumes))
+
+
+class Shelf:
+    """Storage that grows as a test says, on nodes "a" and "b"."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.nodes: dict[str, CSINode] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self.capacities: list[CSIStorageCapacity] = []
+        self.attachments: list[VolumeAttachment] = []
+
+    def limit(self, name: str, most: int) -> None:
+        told = [{"name": DRIVER, "allocatable": {"count": most}}]
+        self.nodes[name] = msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": told}}, CSINode)
+
+    def disk(self, name: str, modes: tuple[str, ...] = ("ReadWriteMany",)) -> str:
+        """A claim that is bound to a disk of the driver."""
+        spec = {"csi": {"driver": DRIVER, "volumeHandle": name}}
+        self.volumes[name] = msgspec.convert({"metadata": {"name": name}, "spec": spec}, PersistentVolume)
+        self._claim(name, {"volumeName": name, "accessModes": list(modes)})
+        return name
+
+    def local(self, name: str, size: str = "1Gi", class_name: str = "local", *, on: tuple[str, ...]) -> None:
+        """A free volume that these nodes can use."""
+        host = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(on)}
+        spec = {
+            "storageClassName": class_name,
+            "capacity": {"storage": size},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}},
+        }
+        body = {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+        self.volumes[name] = msgspec.convert(body, PersistentVolume)
+
+    def wait(
+        self,
+        name: str,
+        size: str = "1Gi",
+        class_name: str = "local",
+        by: str = "kubernetes.io/no-provisioner",
+    ) -> str:
+        """A claim that waits for its first consumer."""
+        made = {"provisioner": by, "volumeBindingMode": "WaitForFirstConsumer"}
+        self.classes[class_name] = msgspec.convert({"metadata": {"name": class_name}, **made}, StorageClass)
+        self._claim(name, {"storageClassName": class_name, "resources": {"requests": {"storage": size}}})
+        return name
+
+    def _claim(self, name: str, spec: Body) -> None:
+        done = {"pv.kubernetes.io/bind-completed": "yes"} if "volumeName" in spec else {}
+        metadata = {"name": name, "namespace": "ns", "annotations": done}
+        self.claims[f"ns/{name}"] = msgspec.convert(
+            {"metadata": metadata, "spec": spec}, PersistentVolumeClaim
+        )
+
+    @property
+    def storage(self) -> Storage:
+        return Storage(
+            self.claims,
+            self.volumes,
+            self.classes,
+            self.nodes,
+            self.drivers,
+            self.capacities,
+            self.attachments,
+        )
+
+    def placed(self, gang: list[Pod], there: list[tuple[Pod, str]] | None = None, *others: Pod) -> list[str]:
+        """The nodes that a gang gets, in the order of its pods; [] if there is no place."""
+        answer = self.answer(gang, there or [], *others)
+        if isinstance(answer, NoFit):
+            return []
+        return [answer.nodes[each.metadata.name] for each in gang]
+
+    def answer(self, gang: list[Pod], there: list[tuple[Pod, str]], *others: Pod) -> Assignment | NoFit:
+        nodes = {name: node(name) for name in "ab"}
+        waiting = {"g": gang, **{each.metadata.name: [each] for each in others}}
+        counts = volume_counts(self.storage, nodes, waiting, there, 64, {})
+        usages: dict[str, list[Usage]] = {}
+        for each, name in there:
+            used = convert.usage_of(each)
+            usages.setdefault(name, []).append(counts.usage(each, name, used) if counts else used)
+        made = [node_of(each) for each in nodes.values()]
+        known = {name: tuple(used) for name, used in usages.items()}
+        snapshot = Snapshot.of([counts.node(each) for each in made] if counts else made, known)
+        for each in others:
+            alone = Gang(each.metadata.name, self.members([each], counts))
+            found = place(alone, snapshot)
+            assert isinstance(found, Assignment)
+            snapshot = snapshot.assume(found, alone)
+        return place(Gang("g", self.members(gang, counts)), snapshot)
+
+    def members(self, pods: list[Pod], counts: VolumeCounts | None) -> tuple[Member, ...]:
+        classes = [self.storage.pod_class(each, convert.pod_class_of(each)) for each in pods]
+        if counts is not None:
+            classes = [counts.pod_class(each, kind) for each, kind in zip(pods, classes, strict=True)]
+        return tuple(
+            Member(each.metadata.name, rank, kind)
+            for rank, (each, kind) in enumerate(zip(pods, classes, strict=True))
+        )
+
+
+# --- how many are attached ------------------------------------------------------------------------
+
+
+def test_a_node_takes_as_many_volumes_as_its_driver_tells() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 2)
+    shelf.limit("b", 1)
+    pods = [pod(f"p{n}", shelf.disk(f"d{n}")) for n in range(3)]
+    assert sorted(shelf.placed(pods)) == ["a", "a", "b"]
+    assert shelf.placed([*pods, pod("p3", shelf.disk("d3"))]) == []
+
+
+def test_a_volume_that_pods_share_counts_once_on_a_node() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 1)
+    shelf.limit("b", 0)
+    shelf.disk("d")
+    assert shelf.placed([pod(f"p{n}", "d") for n in range(5)]) == ["a"] * 5
+    shelf.disk("own")
+    assert shelf.placed([pod("p0", "d", "own"), pod("p1", "d")]) == []
+
+
+def test_a_volume_that_stands_on_the_node_is_no_new_one_even_if_it_is_full() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 1)
+    shelf.limit("b", 0)
+    shelf.disk("d")
+    shelf.disk("other")
+    there = [(pod("r", "d"), "a")]
+    assert shelf.placed([pod("p", "d")], there) == ["a"]
+    assert shelf.placed([pod("p", "other")], there) == []
+
+
+def test_what_is_attached_for_no_pod_counts_as_well() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 1)
+    shelf.limit("b", 0)
+    shelf.disk("left")
+    shelf.disk("d")
+    spec = {"attacher": DRIVER, "nodeName": "a", "source": {"persistentVolumeName": "left"}}
+    shelf.attachments.append(msgspec.convert({"metadata": {"name": "x"}, "spec": spec}, VolumeAttachment))
+    assert shelf.placed([pod("p", "d")]) == []
+
+
+def test_a_volume_that_is_still_to_be_made_counts() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 1)
+    shelf.limit("b", 1)
+    pods = [pod(f"p{n}", shelf.wait(f"c{n}", by=DRIVER)) for n in range(2)]
+    assert sorted(shelf.placed(pods)) == ["a", "b"]
+
+
+def test_pods_of_another_gang_that_is_placed_first_count() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 1)
+    shelf.limit("b", 0)
+    shelf.disk("d")
+    shelf.disk("other")
+    assert shelf.placed([pod("p0", "d"), pod("p1", "d")], None, pod("first", "other")) == []
+
+
+# --- free volumes ---------------------------------------------------------------------------------
+
+
+def test_two_pods_do_not_find_the_same_free_volume() -> None:
+    shelf = Shelf()
+    shelf.local("v0", on=("a",))
+    shelf.local("v1", on=("b",))
+    pods = [pod(f"p{n}", shelf.wait(f"c{n}")) for n in range(3)]
+    assert sorted(shelf.placed(pods[:2])) == ["a", "b"]
+    assert shelf.placed(pods) == []
+
+
+def test_each_claim_gets_the_smallest_volume_that_fits() -> None:
+    shelf = Shelf()
+    for name, size in (("v0", "1Gi"), ("v1", "2Gi"), ("v2", "4Gi")):
+        shelf.local(name, size, on=("a",))
+    small = [pod(f"s{n}", shelf.wait(f"s{n}")) for n in range(2)]
+    large = pod("l", shelf.wait("l", "3Gi"))
+    assert shelf.placed([*small, large]) == ["a"] * 3
+    assert shelf.placed([small[0], large, pod("m", shelf.wait("m", "3Gi"))]) == []
+
+
+def test_a_volume_that_several_nodes_can_use_counts_if_there_are_enough_for_all() -> None:
+    shelf = Shelf()
+    shelf.local("v0", on=("a", "b"))
+    pods = [pod(f"p{n}", shelf.wait(f"c{n}")) for n in range(2)]
+    assert shelf.placed(pods[:1]) == ["a"]
+    assert shelf.placed(pods) == []
+    shelf.local("v1", on=("a", "b"))
+    assert shelf.placed(pods) == ["a", "a"]
+
+
+def test_a_pod_that_was_sent_to_a_node_and_waits_there_for_its_volume_counts() -> None:
+    shelf = Shelf()
+    shelf.local("v0", on=("a",))
+    sent = pod("r", shelf.wait("r")), "a"
+    waits = pod("p", shelf.wait("p"))
+    assert shelf.placed([waits], [sent]) == []
+    shelf.local("v1", on=("a",))
+    assert shelf.placed([waits], [sent]) == ["a"]
+
+
+def test_where_volumes_can_be_made_there_is_room_for_all() -> None:
+    shelf = Shelf()
+    shelf.local("v0", on=("a",))
+    pods = [pod(f"p{n}", shelf.wait(f"c{n}", by="example.com/makes")) for n in range(3)]
+    assert shelf.placed(pods) == ["a"] * 3
+
+
+# --- room of drivers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tells", "capacity", "maximum", "found"),
+    [
+        (True, "1Gi", None, ["b"]),
+        (True, "1023Mi", None, []),
+        (True, "10Gi", "500Mi", []),
+        (True, None, None, []),
+        (False, None, None, ["a"]),
+    ],
+)
+def test_a_volume_is_made_where_its_driver_publishes_room_for_it(
+    tells: bool, capacity: str | None, maximum: str | None, found: list[str]
+) -> None:
+    shelf = Shelf()
+    spec = {"storageCapacity": tells}
+    shelf.drivers[DRIVER] = msgspec.convert({"metadata": {"name": DRIVER}, "spec": spec}, CSIDriver)
+    room = {
+        "metadata": {"name": "x"},
+        "storageClassName": "local",
+        "capacity": capacity,
+        "maximumVolumeSize": maximum,
+        "nodeTopology": {"matchLabels": {"kubernetes.io/hostname": "b"}},
+    }
+    shelf.capacities.append(msgspec.convert(room, CSIStorageCapacity))
+    assert shelf.placed([pod("p", shelf.wait("c", by=DRIVER))]) == found
+
+
+# --- claims for one pod ---------------------------------------------------------------------------
+
+
+def test_a_claim_for_one_pod_keeps_all_others_waiting_and_says_who_has_it() -> None:
+    shelf = Shelf()
+    shelf.disk("d", ("ReadWriteOncePod",))
+    assert shelf.placed([pod("p", "d")]) == ["a"]
+    answer = shelf.answer([pod("p", "d")], [(pod("r", "d"), "b")])
+    assert isinstance(answer, NoFit)
+    assert 'the PersistentVolumeClaim "d" is ReadWriteOncePod, and pod r uses it' in answer.sentence
+    assert shelf.placed([pod("p0", "d"), pod("p1", "d")]) == []

@@ -1,0 +1,234 @@
+"""How many volumes of each CSI driver a node still takes, as resources that the placement core counts. Pure.
+
+A node takes so many different volumes of a driver: one that several pods of it use counts once. Volumes that
+one waiting pod alone uses are what that pod asks for. Those that others use as well are the same for many
+pods: for each such set of volumes there is a resource of its own, of which a node has what is left beside
+them. What a pod takes of the resources of other sets it need not find there; it is counted once it has a
+node. There each pod counts all of its volumes, so that between gangs that are planned at once too little may
+be allowed, until their pods stand on their nodes and are counted as they are.
+
+Source of the rules: kube-scheduler's plugin NodeVolumeLimits. Volumes of plugins from before CSI count as
+those of the drivers that took their place; volumes that a pod names itself, without a claim, do not count.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.scheduling.storage import Storage, class_name
+
+HeldVolume = tuple[str, str]
+"""A driver, and its volume: by its handle, or by the claim that waits for one."""
+
+LimitedSet = tuple[str, frozenset[HeldVolume]]
+"""A driver, and volumes that pods have in common."""
+
+UNIT: Final = 1000
+"""What one volume is of a resource. A pod all of whose volumes are common takes 1, so as to ask at all."""
+
+UNLIMITED: Final = 1_000_000_000
+"""What a node has whose driver tells no limit."""
+
+DRIVERS_BEFORE_CSI: Final = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+"""Plugin -> the driver that took its place, where kube-scheduler 1.36 counts its volumes."""
+
+
+def held_by(pod: Pod, storage: Storage) -> frozenset[HeldVolume]:
+    """The volumes of a pod that drivers attach, those that are still to be made as well."""
+    found = set[HeldVolume]()
+    for each in pod.spec.volumes:
+        claim = storage.claim_of(pod, each)
+        held = _held(claim, storage) if claim is not None else None
+        if held is not None:
+            found.add(held)
+    return frozenset(found)
+
+
+def _held(claim: PersistentVolumeClaim, storage: Storage) -> HeldVolume | None:
+    volume = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        return _attached(volume)
+    found = storage.classes.get(class_name(claim))
+    if found is None or not found.provisioner:
+        return None
+    driver = DRIVERS_BEFORE_CSI.get(found.provisioner, found.provisioner)
+    return driver, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def _attached(volume: PersistentVolume) -> HeldVolume | None:
+    spec = volume.spec
+    if spec.csi is not None:
+        return (spec.csi.driver, spec.csi.volume_handle) if spec.csi.volume_handle else None
+    if spec.aws_elastic_block_store is not None:
+        return "ebs.csi.aws.com", spec.aws_elastic_block_store.volume_id.rpartition("/")[2]
+    if spec.azure_disk is not None:
+        return "disk.csi.azure.com", spec.azure_disk.disk_uri
+    if spec.gce_persistent_disk is not None:  # names are only unique in a zone
+        return "pd.csi.storage.gke.io", f"{volume.metadata.name} {spec.gce_persistent_disk.pd_name}"
+    if spec.cinder is not None:
+        return "cinder.csi.openstack.org", spec.cinder.volume_id
+    if spec.portworx_volume is not None:
+        return "pxd.portworx.com", spec.portworx_volume.volume_id
+    return None
+
+
+@dataclass
+class OnNode:
+    """Volumes of one driver on a node. holders: volume -> uids of its pods; stray: attached for nobody."""
+
+    holders: dict[HeldVolume, set[str]] = field(default_factory=dict)
+    stray: set[HeldVolume] = field(default_factory=set)
+
+
+class AttachLimits:
+    """The resources of one moment."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        waiting: Mapping[str, Sequence[Pod]],
+        standing: Iterable[tuple[Pod, str]],
+        most: int,
+    ) -> None:
+        """waiting: pods by their gangs; standing: pods that have a node, with it. most: how many resources
+        there may be, see _sets.
+        """
+        self._limits = {
+            name: {
+                each.name: each.allocatable.count
+                for each in node.spec.drivers
+                if each.allocatable is not None and each.allocatable.count is not None
+            }
+            for name, node in storage.nodes.items()
+        }
+        limited = {driver for limits in self._limits.values() for driver in limits}
+        pods = [pod for each in waiting.values() for pod in each]
+        self._held = {pod.metadata.uid: _of(limited, held_by(pod, storage)) for pod in pods}
+        wanted = {driver for held in self._held.values() for driver, _ in held}
+        self._there: dict[str, dict[str, OnNode]] = {}
+        users = Counter(volume for held in self._held.values() for volume in held)
+        self._waited_for = frozenset(users)
+        self._common = {volume for volume, count in users.items() if count > 1}
+        if wanted:
+            self._stand(storage, wanted, standing)
+        self._set_of = self._sets(pods, most)
+        self._of_gang = {
+            pod.metadata.uid: frozenset(s for each in gang for s in self._set_of[each.metadata.uid])
+            for gang in waiting.values()
+            for pod in gang[:1]
+        }
+        self._first = {pod.metadata.uid: gang[0].metadata.uid for gang in waiting.values() for pod in gang}
+        self.sets = tuple(dict.fromkeys(each for sets in self._set_of.values() for each in sets))
+        self.names = {each: _name(each) for each in self.sets}
+
+    def _stand(self, storage: Storage, wanted: set[str], standing: Iterable[tuple[Pod, str]]) -> None:
+        for pod, node in standing:
+            for volume in _of(wanted, held_by(pod, storage)) if pod.spec.volumes else ():
+                on_node = self._there.setdefault(node, {}).setdefault(volume[0], OnNode())
+                on_node.holders.setdefault(volume, set()).add(pod.metadata.uid)
+                if volume in self._waited_for:
+                    self._common.add(volume)
+        for each in storage.attachments:
+            behind = storage.volumes.get(each.spec.source.persistent_volume_name)
+            if behind is None or behind.spec.csi is None or each.spec.attacher not in wanted:
+                continue
+            attached = each.spec.attacher, behind.spec.csi.volume_handle
+            on_node = self._there.setdefault(each.spec.node_name, {}).setdefault(attached[0], OnNode())
+            on_node.stray.add(attached)
+
+    def _sets(self, waiting: Sequence[Pod], most: int) -> dict[str, tuple[LimitedSet, ...]]:
+        """By uid, the sets that a pod asks by: of each driver the volumes that it has in common with others.
+
+        Anybody may write as many as he likes, and each node has its amount of each. So each namespace has its
+        share of them; what exceeds it counts as if no other pod used the same volumes.
+        """
+        found: dict[str, tuple[LimitedSet, ...]] = {}
+        namespaces = {pod.metadata.namespace for pod in waiting if self._held[pod.metadata.uid]}
+        share = max(1, most // max(1, len(namespaces)))
+        known: dict[str, set[LimitedSet]] = {}
+        for pod in waiting:
+            mine = known.setdefault(pod.metadata.namespace, set())
+            sets = []
+            for driver in sorted({driver for driver, _ in self._held[pod.metadata.uid]}):
+                common = _of({driver}, self._held[pod.metadata.uid]) & self._common
+                if common and (driver, common) not in mine and len(mine) >= share:
+                    common = frozenset()
+                mine |= {(driver, common)} if common else set()
+                sets.append((driver, common))
+            found[pod.metadata.uid] = tuple(sets)
+        return found
+
+    def takes(self, pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
+        """What a waiting pod asks for of the resources, and what else it takes of them once it has a node."""
+        uid = pod.metadata.uid
+        held, own = self._held.get(uid, frozenset()), self._set_of.get(uid, ())
+        gang = self._of_gang.get(self._first.get(uid, ""), frozenset())
+        asked = {self.names[each]: UNIT * len(_of({each[0]}, held) - each[1]) or 1 for each in own}
+        beside: dict[str, int] = {}
+        for each in self.sets:
+            count = len(_of({each[0]}, held) - each[1])
+            if count and each not in own:
+                (asked if each in gang else beside)[self.names[each]] = UNIT * count
+        return asked, beside
+
+    def uses(self, pod: Pod, node: str) -> dict[str, int]:
+        """What a pod takes of its node: the volumes that it alone uses there, and for which nobody waits."""
+        there = self._there.get(node)
+        if there is None:
+            return {}
+        uid = pod.metadata.uid
+        alone = Counter(
+            volume[0]
+            for on_node in there.values()
+            for volume, holders in on_node.holders.items()
+            if holders == {uid} and volume not in self._waited_for
+        )
+        return {self.names[each]: UNIT * alone[each[0]] for each in self.sets if alone[each[0]]}
+
+    def on(self, node: str) -> dict[str, int]:
+        """What a node has of the resources, before its pods take what they alone use."""
+        limits, there = self._limits.get(node, {}), self._there.get(node, {})
+        return {
+            self.names[each]: _left(
+                limits.get(each[0]), there.get(each[0], _NOTHING), each[1], self._waited_for
+            )
+            for each in self.sets
+        }
+
+
+_NOTHING: Final = OnNode()
+
+
+def _left(
+    limit: int | None, there: OnNode, common: frozenset[HeldVolume], waited_for: frozenset[HeldVolume]
+) -> int:
+    if limit is None:
+        return UNLIMITED
+    alone = sum(len(holders) == 1 and volume not in waited_for for volume, holders in there.holders.items())
+    attached = len(there.holders.keys() | there.stray)
+    missing = len(common - there.holders.keys())
+    left = UNIT * (limit - attached - missing + alone) + UNIT - 1
+    # Who brings no new volume is let in to a full node as well.
+    return left if missing or not common else max(left, UNIT * alone + UNIT - 1)
+
+
+def _of(drivers: set[str], held: frozenset[HeldVolume]) -> frozenset[HeldVolume]:
+    return frozenset(each for each in held if each[0] in drivers)
+
+
+def _name(each: LimitedSet) -> str:
+    driver, common = each
+    if not common:
+        return f"volumes of {driver}"
+    digest = hashlib.sha256(repr(sorted(common)).encode()).hexdigest()[:6]
+    return f"volumes of {driver} beside {len(common)} in common ({digest})"

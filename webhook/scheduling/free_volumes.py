@@ -1,0 +1,273 @@
+"""How many pods find free volumes on each node, as resources that the placement core can count. Pure.
+
+For pods whose claims wait for volumes that are there already (local ones, above all), the resource is
+the pods: each node has as many as find volumes there one after the other, each claim the smallest that fits,
+as kube-scheduler chooses; a pod takes one. From the resource of unlike claims it takes one for each volume
+that these could be given as well, but for claims that differ by asking for more: those find theirs left.
+Where several nodes can use a volume, it counts if there are as many as the gang, and who was sent to a node
+already, have claims; so gangs that are planned at once may be promised the same.
+
+Source of the rules: kube-scheduler's plugin VolumeBinding (findMatchingVolumes, and FindMatchingVolume of
+k8s.io/component-helpers/storage/volume).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from labeler.contract.quantities import QuantityError, parse
+from webhook.kube.objects import Node, Pod
+from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.placement.eligibility import Requirement, Term, term_holds
+from webhook.scheduling.antiaffinity import requirements_of
+from webhook.scheduling.storage import Alternatives, Storage, class_name, reachable
+
+MOST_PODS: Final = 64
+"""Pods that are looked for on one node."""
+
+PLENTY: Final = 1_000_000_000
+"""What a node has where volumes can be made."""
+
+
+class ClaimKind(NamedTuple):
+    """Claims that the same volumes fit. size: in thousandths of a byte."""
+
+    size: int
+    class_name: str
+    mode: str
+    access: tuple[str, ...]
+    requirements: tuple[Requirement, ...] | None
+    attributes: str
+
+
+Shape = tuple[ClaimKind, ...]
+"""The claims of a pod for which volumes are to be found, the smallest first."""
+
+
+class SharedShape(NamedTuple):
+    """A shape, and how many volumes there must be where several nodes can use them; 0 if none can."""
+
+    shape: Shape
+    demand: int
+
+
+@dataclass
+class _Supply:
+    """Where a kind finds volumes. on: node -> those that it alone can use; wide: those others can use too."""
+
+    names: frozenset[str]
+    on: dict[str, list[PersistentVolume]] = field(default_factory=dict)
+    wide: dict[str, list[PersistentVolume]] = field(default_factory=dict)
+    made: Alternatives = ()
+
+
+class FreeVolumes:
+    """The resources of one moment."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        nodes: Mapping[str, Node],
+        waiting: Mapping[str, Sequence[Pod]],
+        standing: Iterable[Pod],
+        most: int,
+    ) -> None:
+        """waiting: pods by gang; standing: those that have a node; most: how many resources there may be."""
+        self._storage = storage
+        self._nodes = nodes
+        self._labelled: dict[str, dict[str, list[str]]] = {}
+        self._reach: dict[Alternatives, tuple[str, ...]] = {}
+        self._supplies: dict[ClaimKind, _Supply] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._shared: dict[str, SharedShape] = {}
+        self.problems: dict[str, str] = {}
+        self._find(waiting, most)
+        self.shapes = tuple(dict.fromkeys(self._shared.values()))
+        self.names = {each: _name(each) for each in self.shapes}
+        sent = (
+            [shape for pod in standing if pod.spec.volumes and (shape := self._shape(pod))]
+            if self.shapes
+            else []
+        )
+        if sent:
+            self._raise_demands(sent)
+        self._takes: dict[tuple[Shape, int], dict[str, int]] = {}
+
+    # --- what pods ask for ------------------------------------------------------------------------
+
+    def _find(self, waiting: Mapping[str, Sequence[Pod]], most: int) -> None:
+        share = max(1, most // max(1, len({pods[0].metadata.namespace for pods in waiting.values() if pods})))
+        known: dict[str, set[Shape]] = {}
+        for pods in waiting.values():
+            found = {pod.metadata.uid: shape for pod in pods if (shape := self._shape(pod))}
+            claims = [kind for shape in found.values() for kind in shape]
+            for pod in pods:
+                shape = found.get(pod.metadata.uid, ())
+                if not shape:
+                    continue
+                mine = known.setdefault(pod.metadata.namespace, set())
+                if shape not in mine and len(mine) >= share:
+                    self.problems[pod.metadata.uid] = (
+                        f"more than {share} kinds of claims on free volumes wait at once in its namespace; "
+                        "it waits for its turn"
+                    )
+                    continue
+                mine.add(shape)
+                self._shapes[pod.metadata.uid] = shape
+                is_wide = any(self._supply(kind).wide for kind in shape)
+                demand = sum(map(self._overlaps, claims, [shape] * len(claims))) if is_wide else 0
+                self._shared[pod.metadata.uid] = SharedShape(shape, demand)
+
+    def _raise_demands(self, sent: Sequence[Shape]) -> None:
+        """Count the claims of pods that were sent to a node and are not bound to volumes yet."""
+        claims = [kind for shape in sent for kind in shape]
+        for uid, (shape, demand) in self._shared.items():
+            more = sum(map(self._overlaps, claims, [shape] * len(claims))) if demand else 0
+            self._shared[uid] = SharedShape(shape, demand + more)
+        self.shapes = tuple(dict.fromkeys(self._shared.values()))
+        self.names = {each: _name(each) for each in self.shapes}
+
+    def _shape(self, pod: Pod) -> Shape:
+        found = []
+        for volume in pod.spec.volumes:
+            claim = self._storage.claim_of(pod, volume)
+            kind = _kind(claim) if claim is not None and self._storage.waits(claim) else None
+            if claim is not None and kind is not None and self._known(kind, claim).names:
+                found.append(kind)
+        return tuple(sorted(found, key=lambda kind: (kind.size, repr(kind))))
+
+    def _overlaps(self, kind: ClaimKind, shape: Shape) -> bool:
+        """Whether a claim may be given a volume that one of a shape could be given."""
+        names = self._supply(kind).names
+        return any(not names.isdisjoint(self._supply(each).names) for each in shape)
+
+    def takes(self, pod: Pod) -> dict[str, int]:
+        """What a pod takes of the resources, whether it waits or was sent to a node."""
+        if not self.shapes:
+            return {}
+        uid = pod.metadata.uid
+        own = self._shared.get(uid)
+        shape = own.shape if own is not None else self._shape(pod)
+        key = shape, own.demand if own is not None else -1
+        if key not in self._takes:
+            amounts = {self.names[each]: self._taken(shape, each.shape) for each in self.shapes}
+            self._takes[key] = {name: amount for name, amount in amounts.items() if amount}
+        return self._takes[key]
+
+    def _taken(self, shape: Shape, other: Shape) -> int:
+        if shape == other:
+            return 1
+        return sum(
+            self._overlaps(kind, other) and not all(_leaves(kind, each) for each in other) for kind in shape
+        )
+
+    # --- what nodes have --------------------------------------------------------------------------
+
+    def on(self, node: str) -> dict[str, int]:
+        """What a node has of the resources."""
+        return {self.names[each]: self._pods(each, node) for each in self.shapes}
+
+    def _pods(self, shared: SharedShape, node: str) -> int:
+        """How many pods of a shape find volumes on a node, one after the other."""
+        labels = self._nodes[node].metadata.labels
+        lists: list[list[PersistentVolume]] = []
+        for kind in shared.shape:
+            supply = self._supply(kind)
+            if any(term_holds(term, node, labels) for term in supply.made):
+                continue
+            wide = supply.wide.get(node, [])
+            lists.append([*supply.on.get(node, []), *(wide if len(wide) >= shared.demand else [])])
+        if not lists:
+            return PLENTY
+        taken: set[str] = set()
+        for count in range(MOST_PODS):
+            for volumes in lists:
+                smallest = min(
+                    (each for each in volumes if each.metadata.name not in taken), key=_size, default=None
+                )
+                if smallest is None:
+                    return count
+                taken.add(smallest.metadata.name)
+        return MOST_PODS
+
+    def _supply(self, kind: ClaimKind) -> _Supply:
+        return self._supplies[kind]
+
+    def _known(self, kind: ClaimKind, claim: PersistentVolumeClaim) -> _Supply:
+        """Where volumes that fit a claim are."""
+        if kind not in self._supplies:
+            volumes = self._storage.matching(claim)
+            made = self._storage.where_made(claim)
+            supply = _Supply(frozenset(each.metadata.name for each in volumes), made=made)
+            for each in volumes:
+                names = self._nodes_of(reachable(each))
+                for name in names:
+                    (supply.on if len(names) == 1 else supply.wide).setdefault(name, []).append(each)
+            self._supplies[kind] = supply
+        return self._supplies[kind]
+
+    def _nodes_of(self, terms: Alternatives) -> tuple[str, ...]:
+        """The nodes on which one of the terms holds; most volumes name a value that few nodes have."""
+        if terms not in self._reach:
+            candidates: dict[str, None] = {}
+            for term in terms:
+                candidates.update(dict.fromkeys(self._candidates(term)))
+            self._reach[terms] = tuple(
+                name
+                for name in candidates
+                if any(term_holds(term, name, self._nodes[name].metadata.labels) for term in terms)
+            )
+        return self._reach[terms]
+
+    def _candidates(self, term: Term) -> Iterable[str]:
+        for each in term.expressions:
+            if each.operator == "In":
+                by_value = self._by_value(each.key)
+                return [name for value in each.values for name in by_value.get(value, ())]
+        return self._nodes
+
+    def _by_value(self, key: str) -> Mapping[str, list[str]]:
+        if key not in self._labelled:
+            found: dict[str, list[str]] = {}
+            for name, node in self._nodes.items():
+                value = node.metadata.labels.get(key)
+                if value is not None:
+                    found.setdefault(value, []).append(name)
+            self._labelled[key] = found
+        return self._labelled[key]
+
+
+def _kind(claim: PersistentVolumeClaim) -> ClaimKind | None:
+    try:
+        size = parse(claim.spec.resources.requests.get("storage", 0))
+    except QuantityError:
+        return None
+    return ClaimKind(
+        size,
+        class_name(claim),
+        claim.spec.volume_mode,
+        tuple(sorted(claim.spec.access_modes)),
+        None if claim.spec.selector is None else requirements_of(claim.spec.selector),
+        claim.spec.volume_attributes_class_name,
+    )
+
+
+def _leaves(kind: ClaimKind, other: ClaimKind) -> bool:
+    """Whether claims of a kind, which take the smallest volumes, leave to another what both could have.
+
+    That is so where they differ by the other's asking for more: who counts it counts these as well.
+    """
+    return kind[1:] == other[1:] and kind.size < other.size
+
+
+def _size(volume: PersistentVolume) -> int:
+    try:
+        return parse(volume.spec.capacity.get("storage", 0))
+    except QuantityError:
+        return 0
+
+
+def _name(shared: SharedShape) -> str:
+    classes = ", ".join(sorted({kind.class_name for kind in shared.shape}))
+    return f"free volumes of {classes} ({hashlib.sha256(repr(shared).encode()).hexdigest()[:6]})"

@@ -1,0 +1,121 @@
+"""What the volumes of waiting pods need of nodes by number: how many are attached, how many are free. Pure.
+
+Beside that, a claim that one pod alone may use (ReadWriteOncePod) keeps all others waiting, as in
+kube-scheduler's plugin VolumeRestrictions. Which nodes can use a volume at all is storage's to say.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from webhook.kube.objects import Node, Pod
+from webhook.placement.model import NodeInfo, PodClass, Usage, vector
+from webhook.scheduling.attach_limits import AttachLimits
+from webhook.scheduling.free_volumes import FreeVolumes
+from webhook.scheduling.storage import Storage
+
+BY_ONE_POD: Final = "ReadWriteOncePod"
+
+Completed = dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]]
+"""By name, a node, what it has for volumes, and the node with that."""
+
+
+@dataclass
+class VolumeCounts:
+    """The resources of one moment. completed: of earlier moments, so that nodes stay the same value."""
+
+    limits: AttachLimits
+    free: FreeVolumes
+    completed: Completed
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
+        """The pod's class with what it asks for because of its volumes, or with the problem that they are."""
+        if pod_class.problem or not pod.spec.volumes:
+            return pod_class
+        uid = pod.metadata.uid
+        problem = self.problems.get(uid) or self.free.problems.get(uid, "")
+        if problem:
+            return PodClass((), pod_class.rules, problem=problem)
+        asked, beside = self.limits.takes(pod)
+        asked |= self.free.takes(pod)
+        if not asked and not beside:
+            return pod_class
+        requests = vector({**dict(pod_class.requests), **asked})
+        return replace(pod_class, requests=requests, beside=vector(beside))
+
+    def usage(self, pod: Pod, node: str, usage: Usage) -> Usage:
+        """What a pod takes of its node, with what its volumes take."""
+        if not pod.spec.volumes:
+            return usage
+        taken = {**self.limits.uses(pod, node), **self.free.takes(pod)}
+        return replace(usage, requests={**usage.requests, **taken}) if taken else usage
+
+    def node(self, node: NodeInfo) -> NodeInfo:
+        """The node with what it has for volumes; the very same value while nothing has changed."""
+        has = {**self.limits.on(node.name), **self.free.on(node.name)}
+        known = self.completed.get(node.name)
+        if known is None or known[0] is not node or known[1] != has:
+            known = node, has, replace(node, allocatable={**node.allocatable, **has})
+            self.completed[node.name] = known
+        return known[2]
+
+
+def volume_counts(
+    storage: Storage,
+    nodes: Mapping[str, Node],
+    waiting: Mapping[str, Sequence[Pod]],
+    standing: Sequence[tuple[Pod, str]],
+    most: int,
+    completed: Completed,
+) -> VolumeCounts | None:
+    """What waiting pods need, None where no volume is counted.
+
+    waiting: pods by their gangs; standing: pods that have a node, with it; most: how many resources of either
+    sort there may be, as every node has its amount of each.
+    """
+    claimed = {
+        gang: with_volumes
+        for gang, pods in waiting.items()
+        if (with_volumes := [pod for pod in pods if pod.spec.volumes])
+    }
+    if not claimed:
+        completed.clear()
+        return None
+    there = [(pod, node) for pod, node in standing if pod.spec.volumes]
+    limits = AttachLimits(storage, claimed, there, most)
+    free = FreeVolumes(storage, nodes, claimed, (pod for pod, _ in there), most)
+    problems = _by_one_pod(storage, claimed, [pod for pod, _ in there])
+    if not (limits.sets or free.shapes or free.problems or problems):
+        completed.clear()
+        return None
+    for name in completed.keys() - nodes.keys():
+        del completed[name]
+    return VolumeCounts(limits, free, completed, problems)
+
+
+def _by_one_pod(
+    storage: Storage, waiting: Mapping[str, Sequence[Pod]], standing: Sequence[Pod]
+) -> dict[str, str]:
+    """By uid, why a pod waits whose claim one pod alone may use: another of its gang wants it, or has it."""
+    there = {name: pod for pod in standing for name in _claims_by_one(storage, pod)}
+    found: dict[str, str] = {}
+    for pods in waiting.values():
+        users = dict(there)
+        for pod in pods:
+            for name in _claims_by_one(storage, pod):
+                user = users.setdefault(name, pod)
+                if user is not pod:
+                    found[pod.metadata.uid] = (
+                        f'the PersistentVolumeClaim "{name[1]}" is {BY_ONE_POD}, and pod '
+                        f"{user.metadata.name} uses it"
+                    )
+    return found
+
+
+def _claims_by_one(storage: Storage, pod: Pod) -> Iterator[tuple[str, str]]:
+    """Namespace and name of the claims of a pod that one pod alone may use."""
+    for volume in pod.spec.volumes:
+        claim = storage.claim_of(pod, volume) if volume.ephemeral is None else None
+        if claim is not None and BY_ONE_POD in claim.spec.access_modes:
+            yield claim.metadata.namespace, claim.metadata.name
