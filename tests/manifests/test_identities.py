@@ -4,6 +4,7 @@ What is allowed here is named there in the words of the table: whoever gives a p
 write down what a thief can do with it.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -58,8 +59,17 @@ def secret(name: str, kind: str = "kubernetes.io/tls", **metadata: Any) -> dict[
     return {"metadata": {"name": name, **metadata}, "type": kind, "data": data}
 
 
+UID: Final = "of the pod that is there"
+
+
 def lease(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"holderIdentity": "thief"}}
+
+
+def eviction(name: str, uid: str | None = UID) -> dict[str, Any]:
+    """An eviction of the pod with this uid."""
+    options = {} if uid is None else {"deleteOptions": {"preconditions": {"uid": uid}}}
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, **options}
 
 
 TOKEN_OF_SWEEPER: Final = secret(
@@ -119,6 +129,13 @@ REFUSED: Final = {
     "sweeper": [
         *_READS,
         Deed("deletes a pod that waits", "DELETE", f"{_POD}/waiting"),
+        Deed(
+            "evicts a pod of the cluster",
+            "POST",
+            "/api/v1/namespaces/kube-system/pods/system/eviction",
+            eviction("system"),
+        ),
+        Deed("evicts whatever has a name", "POST", f"{_POD}/running/eviction", eviction("running", uid=None)),
         Deed("deletes a pod of the cluster", "DELETE", "/api/v1/namespaces/kube-system/pods/system"),
         Deed(
             "changes an image",
@@ -198,6 +215,12 @@ REFUSED: Final = {
 ALLOWED: Final = {
     "sweeper": [
         Deed("deletes a pod that was released", "DELETE", f"{_POD}/released"),
+        Deed(
+            "evicts any pod outside of kube-system",
+            "POST",
+            f"{_POD}/strange/eviction",
+            eviction("strange"),
+        ),
         Deed(
             "releases a waiting pod to any node",
             "PATCH",
@@ -289,6 +312,7 @@ def tenant(module_cluster: Cluster) -> Iterator[str]:
     api.request("POST", "/api/v1/nodes", body={"metadata": {"name": "n"}})
     for pod, spec in (
         ("running", {**POD, "nodeName": "n"}),
+        ("strange", {**POD, "nodeName": "n"}),
         ("waiting", {**POD, "schedulingGates": gates}),
         ("released", {**POD, "affinity": PIN}),
     ):
@@ -335,10 +359,14 @@ def tried(table: dict[str, list[Deed]]) -> pytest.MarkDecorator:
 
 
 def do(cluster: Cluster, account: str, deed: Deed, tenant: str) -> None:
+    path, body = deed.path.format(tenant=tenant), deed.body
+    if path.endswith("/eviction"):
+        there = cluster.api().json("GET", path.removesuffix("/eviction"))
+        body = json.loads(json.dumps(body).replace(UID, there["metadata"]["uid"]))
     as_(cluster, account).request(
         deed.method,
-        deed.path.format(tenant=tenant),
-        body=deed.body,
+        path,
+        body=body,
         content_type=deed.content_type,
         query=deed.query,
     )

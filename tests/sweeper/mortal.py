@@ -23,7 +23,7 @@ from webhook.sweeper.sweep import Sweeper
 BEFORE: Final = "before"
 AFTER: Final = "after"
 
-_NAMED: Final = re.compile(r"/namespaces/[^/]+/(pods|placements)/(.+?)(-[0-9a-z]+)?(/status)?$")
+_NAMED: Final = re.compile(r"/namespaces/[^/]+/(pods|placements)/(.+?)(-[0-9a-z]+)?(/status|/eviction)?$")
 
 
 class Killed(BaseException):
@@ -104,7 +104,7 @@ def name_of(method: str, path: str, body: Any) -> str:
     match = _NAMED.search(path)
     if match is None:
         return f"{method} {path}"
-    kind = "status of" if match[4] else match[1].removesuffix("s")
+    kind = "status of" if match[4] == "/status" else match[1].removesuffix("s")
     return f"{method} {kind} {match[2]}"
 
 

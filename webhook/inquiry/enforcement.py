@@ -16,6 +16,7 @@ GUARDS: Final = (
     "topogate-pods",
     "topogate-new-pods",
     "topogate-deleted-pods",
+    "topogate-evicted-pods",
     "topogate-tiers",
     "topogate-labeler",
     "topogate-gputasks",

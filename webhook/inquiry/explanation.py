@@ -1,5 +1,6 @@
 """Why a pod waits and what would help: the placement core is asked what the sweeper would ask it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -84,6 +85,9 @@ def explain_gated(
         yield f"Nodes that other gangs hold: {holders}."
     if pod.metadata.uid in view.planned:
         planned = view.planned[pod.metadata.uid].node or "no node of our choice"
+        if victims := _victims(gang, view, named):
+            yield f"It is planned on {planned}, and waits until these have gone for it: {victims}."
+            return
         yield f"It is planned on {planned} and about to be released."
         return
     if gang.hindrance and not settings.go_on_with_fewer:
@@ -115,6 +119,21 @@ def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
     ]
     more = f" and {len(others) - _NAMED} more gangs" if len(others) > _NAMED else ""
     return ", ".join(found) + more
+
+
+def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
+    """Which gangs of lower priority are evicted for it, with how many pods that are there still."""
+    placement = view.placements.get(gang.key.placement_key)
+    groups = placement.spec.victims if placement is not None else ()
+    there = Counter(
+        view.gang_of(victim)
+        for group in groups
+        for uid in group.pods
+        if (victim := view.by_uid.get(uid)) is not None and victim.spec.node_name
+    )
+    shown = [f"{named(str(key))} ({count} pods)" for key, count in sorted(there.items())]
+    more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
+    return ", ".join(shown[:_NAMED]) + more
 
 
 def _of_companion(gang: PodGang) -> str:

@@ -27,11 +27,23 @@ PLAN_BYTES: Final = 1_400_000
 """A plan's JSON at most: etcd takes 1.5 MiB for an object, and its status must still find room."""
 
 
+class VictimGroup(Struct, frozen=True, omit_defaults=True):
+    """Pods that are to go for a gang. pods: their uids, which say nothing to those who may not see them.
+
+    whole: they are all of a gang, which goes whole; else it can spare them.
+    """
+
+    pods: list[str] = msgspec.field(default_factory=list)
+    whole: bool = False
+
+
 class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     """The plan. gang: what people call it ("Job/train"); gangId tells it from a later one of that name.
 
     size: how many pods were expected, 0 where nobody said. proven: nothing better existed by the objective.
-    preempts: pods of lower priority stand in the way of the plan, and kube-scheduler is to preempt them.
+    preempts: pods of lower priority stand in the way of the plan. victims: who of them is to go, by gang;
+    those that went through topogate the sweeper evicts, kube-scheduler preempts the others. A Placement may
+    have been written by anybody, so they are judged anew before anybody goes.
     attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
     minimum: how many pods are enough to run, 0 where all are needed.
     kept: nodes for pods of the gang that are made only once those of the plan run.
@@ -46,6 +58,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     size: int = 0
     proven: bool = True
     preempts: bool = False
+    victims: list[VictimGroup] = msgspec.field(default_factory=list)
     attempt: int = 0
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
     kept: list[str] = msgspec.field(default_factory=list)

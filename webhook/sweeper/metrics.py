@@ -10,10 +10,12 @@ from prometheus_client.registry import Collector
 PHASES: Final = (
     "observe",
     "snapshot",
+    "preempt",
     "finish",
     "repair",
     "steer",
     "place",
+    "broken",
     "rollback",
     "apply",
     "report",
@@ -138,6 +140,13 @@ class Metrics:
         self.preemptions = Counter(
             "topogate_preemptions_total",
             "Gangs released in the place of pods of lower priority.",
+            registry=registry,
+        )
+        self.evictions = Counter(
+            "topogate_evictions_total",
+            "Pods evicted for others: with their whole gang (preempted), of what it can spare (spared), or "
+            "as what is left of a gang that others have broken (broken).",
+            ["cause", "outcome"],
             registry=registry,
         )
         self.undecided = Counter(

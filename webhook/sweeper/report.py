@@ -99,6 +99,10 @@ class Reporter:
         """Why a gang waits, as was said last."""
         return self._reasons.get(gang.key, "") or "not all of its pods are released"
 
+    def cause_of(self, key: GangKey) -> Cause | None:
+        """Why a gang waits, as was said last; None if it does not."""
+        return self._causes.get(key)
+
     # --- at its end -----------------------------------------------------------------------------
 
     def report(

@@ -61,7 +61,9 @@ class Settings:
     repair_owners: the kinds of controllers that do make a deleted pod again, as "Kind" or "Kind.group"; a
     workflow engine, for one, takes the deletion for a failure of the step.
     schedulers: pods are released to these alone (spec.schedulerName); another may never bind them.
-    preempt: whether a gang is released onto nodes where only pods of lower priority stand in the way.
+    preempt: whether gangs and pods of lower priority go for a gang that else finds no place.
+    evict_broken: whether the rest of a gang is evicted that others have preempted below its minimum, and that
+    cannot be whole again where it is; broken_seconds: once it has been so for that long.
     gpu_resources: what the metrics count as GPUs, names or shell patterns. model_label: the node label that
     names the model of its GPUs in the metrics, before those that are usual.
     gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
@@ -87,6 +89,8 @@ class Settings:
     repair_owners: frozenset[str] = REPAIR_OWNERS
     schedulers: frozenset[str] = frozenset({"default-scheduler"})
     preempt: bool = True
+    evict_broken: bool = True
+    broken_seconds: float = 30.0
     ignored_namespaces: frozenset[str] = frozenset()
     gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
     model_label: str = MODEL_LABELS[0]

@@ -10,7 +10,9 @@ anywhere; the next one, of this process or of another, goes on from what the API
     a released pod does not come to run               repair     delete it, if its controller makes it again
     a gated pod came past the webhook                 steer      add the nodeSelector of its GPU model
     a gang is complete and fits                       place      write its plan, release its pods
-    it fits only in the place of lesser pods          place      the same; kube-scheduler preempts them
+    it fits only in the place of lesser gangs         place      write its plan, which names them
+    a plan names gangs that are to go for it          preempt    evict them; its pods wait until they are gone
+    a gang has lost pods to others, for good          broken     evict the rest: it comes again as a whole
     it does not fit                                   place      none: it waits, may keep nodes, and is told
     it is not complete                                place      none: it settles
     its released part waits too long for the rest     roll back  delete that part, if it is made again
@@ -27,7 +29,7 @@ What holds whichever step it stops in:
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,6 +41,7 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.preempting import Preempting, Victims, waiting_for
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
@@ -47,6 +50,7 @@ from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.broken import Broken
 from webhook.sweeper.repair.repair import Repair
 from webhook.sweeper.report import Reporter
 
@@ -88,7 +92,10 @@ class Sweeper:
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
-        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat)
+        budgets = surroundings.cache.budgets
+        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, budgets=budgets)
+        self._victims = Victims(settings, clock)
+        self._broken = Broken(settings, self._repair.why_not_deleted, clock)
         self._applier = Applier(surroundings, self._snapshotter)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
@@ -100,7 +107,8 @@ class Sweeper:
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         seen = self._observe()
-        finished = self._step("finish", seen.view, lambda: self._finish(seen))
+        preempting = self._preempting(seen)
+        finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
         self._pass.beat()
         gangs = gather(seen.view.gated, seen.view.mates, self._pass.cache.asker(), seen.view.gang_of)
@@ -108,10 +116,14 @@ class Sweeper:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         self._placer.remember(gangs, seen.view)
         self._repair.forget(gangs)
+        preempted = self._step("preempt", seen.view, lambda: waiting_for(preempting, gangs))
         steering = self._steering(gangs, seen.view)
         steered = self._step("steer", seen.view, lambda: steering.orders)
         steady = [gang for gang in gangs if gang.key not in steering.held]
         placed = self._step("place", seen.view, lambda: self._place(steady, seen))
+        broken = self._step(
+            "broken", seen.view, lambda: self._broken.look(seen.view, gangs, self._reporter.cause_of)
+        )
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 
         reported = False
@@ -121,7 +133,9 @@ class Sweeper:
             self._figures.note(
                 seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)
             )
-        due = min(each.due_seconds for each in (finished, repaired, steered, placed, went_back))
+        due = min(
+            each.due_seconds for each in (finished, repaired, preempted, steered, placed, broken, went_back)
+        )
         return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
@@ -143,8 +157,14 @@ class Sweeper:
 
     # --- decide ---------------------------------------------------------------------------------
 
-    def _finish(self, seen: _Seen) -> Orders:
-        pairs = unfinished(seen.view, self._avoided, self._expectations)
+    def _preempting(self, seen: _Seen) -> Preempting:
+        with self._guarded("preempt"):
+            if seen.snapshot is not None:
+                return self._victims.look(seen.view, seen.snapshot, self._pass.cache.budgets())
+        return Preempting()
+
+    def _finish(self, seen: _Seen, held: Set[str]) -> Orders:
+        pairs = unfinished(seen.view, self._avoided, self._expectations, held)
         return Orders(releases=self._placer.stamped(seen.turns.take(pairs), seen.view))
 
     def _steering(self, gangs: list[PodGang], view: View) -> Steering:

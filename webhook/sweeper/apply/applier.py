@@ -16,6 +16,7 @@ from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply import patches
+from webhook.sweeper.apply.evictions import evict_for_others
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
@@ -111,6 +112,8 @@ class Applier:
 
     def _evict(self, order: Eviction) -> Done:
         pod = order.pod
+        if order.for_others:
+            return evict_for_others(self._pass, order)
         if not self._pass.may_act() or not evict(self._pass.api, pod, may_run=order.may_run):
             return Done()
         self._pass.metrics.repairs.labels(order.cause).inc()
@@ -192,6 +195,7 @@ class Applier:
             proven=order.answer.proven,
             preempts=order.preempts,
             domains=order.domains,
+            victims=order.victims,
         )
         written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
         self._pass.cache.written(written)

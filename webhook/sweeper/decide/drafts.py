@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from labeler.contract import annotations, keys
 from webhook.kube.objects import Pod
+from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
@@ -70,12 +71,12 @@ class Drafts:
         companions: Sequence[Pod],
         now: Round,
         *,
-        preempts: bool = False,
+        victims: Sequence[VictimGroup] | None = None,
         unpinned: bool = False,
     ) -> NewPlan:
         """The plan of a gang whose waiting pods found these places; companions: those of them that wait.
 
-        preempts: whether pods of lower priority stand there still. unpinned: whether kube-scheduler chooses.
+        victims: who is to go for it, None if nobody is in its way. unpinned: whether kube-scheduler chooses.
         """
         others = now.view.placed_on(gang.workers)
         found = self._beside(gang, companions, {**others, **answer.nodes}, asked, answer, now)
@@ -83,7 +84,8 @@ class Drafts:
         if unpinned:
             entries = [replace(entry, node="") for entry in entries]
         pods = {**asked.pods, **found.pods}
-        first = now.ground.turns.take((pods[entry.uid], entry) for entry in entries)
+        # With victims it is released once these have gone, see preempting.
+        first = () if victims else now.ground.turns.take((pods[entry.uid], entry) for entry in entries)
         nodes = {
             *others.values(),
             *(entry.node for entry in entries if entry.uid in asked.pods and entry.node),
@@ -94,8 +96,8 @@ class Drafts:
         domains = domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view)
         version = now.ground.usage_version
         return NewPlan(
-            gang, asked, answer, tuple(entries), first, preempts, version, spread, kept, found, domains,
-            len({*others, *asked.pods}),
+            gang, asked, answer, tuple(entries), first, victims is not None, version, spread, kept, found,
+            domains, len({*others, *asked.pods}), tuple(victims or ()),
         )  # fmt: skip
 
     def _beside(

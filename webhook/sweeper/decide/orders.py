@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from webhook.kube.objects import Pod
+from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.companions import Beside
@@ -32,7 +33,7 @@ class NewPlan:
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
     whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
     was asked about its companions after that. domains: see PlacementSpec.
-    placed: how many pods of the gang have a place with it, companions not counted.
+    placed: how many pods of the gang have a place with it, companions not counted. victims: who goes for it.
     """
 
     gang: PodGang
@@ -47,6 +48,7 @@ class NewPlan:
     beside: Beside = field(default_factory=Beside)
     domains: Mapping[str, str] = field(default_factory=dict)
     placed: int = 0
+    victims: tuple[VictimGroup, ...] = ()
 
     @property
     def pods(self) -> Mapping[str, Pod]:
@@ -99,13 +101,15 @@ class NewPlan:
 class Eviction:
     """A released pod to delete, so that its controller makes it again. cause: a word; reason: a sentence.
 
-    may_run: whether it is to go also if it runs.
+    may_run: whether it is to go also if it runs. for_others: through the eviction API, which heeds
+    PodDisruptionBudgets, as it goes for the sake of others.
     """
 
     pod: Pod
     cause: str
     reason: str
     may_run: bool = False
+    for_others: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ class Cause(StrEnum):
     UNDECIDED = "undecided"
     CHANGED = "changed"
     REFUSED = "refused"
+    VICTIMS = "victims"
     DEFECT = "defect"
 
 

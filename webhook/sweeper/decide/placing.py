@@ -13,6 +13,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, NoFit
+from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.asking import QUESTIONS, ask
 from webhook.sweeper.decide.avoided import Avoided
@@ -36,6 +37,7 @@ from webhook.sweeper.decide.urgency import (
     may_preempt,
     preemption,
 )
+from webhook.sweeper.decide.victims import preempting
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
@@ -59,8 +61,13 @@ class Placer:
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
         beat: Callable[[], None] = lambda: None,
+        budgets: Callable[[], Budgets] = Budgets,
     ) -> None:
-        """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on."""
+        """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
+
+        budgets: tells which gangs PodDisruptionBudgets keep from being evicted.
+        """
+        self._budgets = budgets
         self._settings = settings
         self._avoided = avoided
         self._clock = clock
@@ -100,6 +107,7 @@ class Placer:
         rank = {gang.key: number for number, gang in enumerate(gangs)}
         self.reservations.keep_only(rank.keys(), self.kept_nodes.nodes)
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
+        now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
         due = []
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
@@ -240,12 +248,16 @@ class Placer:
             memory.no_fit = None
             memory.victims = ()
             return self._drafts.make(gang, asked, answer, companions, now)
-        found = None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings)
+        found = (
+            None
+            if has_enough(gang, waiting)
+            else preemption(gang, asked, now, self._settings, self._budgets())
+        )
         if found is not None:
             if memory.victims != found.names:  # told once, also while the plan cannot be written
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
-            return self._drafts.make(gang, asked, found.assignment, companions, now, preempts=True)
+            return self._drafts.make(gang, asked, found.assignment, companions, now, victims=found.victims)
         if refusing and not companions and may_go_unpinned(gang, waiting, view):
             now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
         is_known = not asked.parts and (asked.rules is None or answer.proven)

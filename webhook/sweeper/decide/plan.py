@@ -5,7 +5,7 @@ from typing import Any
 
 from labeler.contract import annotations
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Topology
 from webhook.sweeper.decide.companions import Beside
@@ -64,10 +64,11 @@ def plan_spec(
     proven: bool = True,
     preempts: bool = False,
     domains: Mapping[str, str] | None = None,
+    victims: Sequence[VictimGroup] = (),
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
-    kept: nodes for pods that are yet to be made. domains: see PlacementSpec.
+    kept: nodes for pods that are yet to be made. domains, victims: see PlacementSpec.
 
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
@@ -83,6 +84,7 @@ def plan_spec(
         size=gang.size or 0 if gang.hindrance else size,
         proven=proven,
         preempts=preempts or bool(there and earlier.preempts),
+        victims=[*(old for old in earlier.victims if there and old not in victims), *victims],
         attempt=earlier.attempt + bool(earlier.pods and not there),
         pods=there + added,
         kept=list(kept),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
 from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
 from webhook.sweeper.decide.question import GangQuestion
@@ -80,6 +81,7 @@ class Round:
 
     rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
+    promised: who is to go for gangs that have a plan already.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
     """
 
@@ -89,6 +91,7 @@ class Round:
     due_seconds: float
     assumed: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=lambda: Budget(0))
+    promised: tuple[VictimGroup, ...] = ()
     no_fit: dict[Hashable, Said] = field(default_factory=dict)
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)

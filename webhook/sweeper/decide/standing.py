@@ -83,13 +83,19 @@ def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[st
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
 
 
-def unfinished(view: View, avoided: Avoided, expectations: Expectations) -> list[Pair]:
-    """What an earlier pass, or leader, planned and did not come to release, in the order of the plans."""
+def unfinished(
+    view: View, avoided: Avoided, expectations: Expectations, held: Set[str] = frozenset()
+) -> list[Pair]:
+    """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
+
+    held: uids of pods that wait for victims.
+    """
     gated = {pod.metadata.uid: pod for pod in view.gated}
     return [
         (pod, planned)
         for uid, planned in view.planned.items()
         if (pod := gated.get(uid)) is not None
         and uid not in expectations
+        and uid not in held
         and not avoided.paused_seconds(view.gang_of(pod))
     ]

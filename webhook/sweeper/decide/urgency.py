@@ -1,58 +1,84 @@
-"""Who comes before whom, and who may be preempted for a gang. Pure."""
+"""Who comes before whom, and who goes for a gang. Pure."""
 
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot, Usage, victims
+from webhook.kube.placements import VictimGroup
+from webhook.placement import Assignment
+from webhook.placement.whole import Choice, choose
+from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.judged import in_order
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
+from webhook.sweeper.decide.victims import MOST_PODS, Candidates, candidates
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import View, name_of
 from webhook.sweeper.settings import Settings
 
 
-def preemption(gang: PodGang, asked: GangQuestion, now: Round, settings: Settings) -> victims.Victims | None:
-    """Nodes where only pods of lower priority stand in the way, for kube-scheduler to preempt.
+@dataclass(frozen=True)
+class Preemption:
+    """Where a gang goes once its victims have gone. names: of these, for the log. highest: their priority."""
 
-    Of pods that are as important those are taken that end in time; nobody more important, as else a long
-    grace period would put others in the place of its pod. Who is chosen so is chosen once: then it ends.
+    assignment: Assignment
+    victims: tuple[VictimGroup, ...]
+    names: tuple[str, ...]
+    highest: int
+
+
+def preemption(
+    gang: PodGang, asked: GangQuestion, now: Round, settings: Settings, budgets: Budgets
+) -> Preemption | None:
+    """Nodes where only gangs and pods of lower priority stand in the way, and which of these go.
+
+    Gangs that a PodDisruptionBudget keeps go where the others do not suffice: nor does kube-scheduler heed it
+    then. Of those that are as important they are taken that end in time; nobody more important, as
+    else a long grace period would put others in the place of its pod. Who is chosen so is chosen once.
     """
     if not settings.preempt or not may_preempt(gang) or asked.parts:
         return None
     if any(member.pod_class.wants_cards for member in asked.gang.members):
         return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
     lowest, view = lowest_priority(gang), now.view
+    promised = [*now.promised, *(group for plan in now.plans for group in plan.victims)]
     # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
     # would stay behind, pinned to a node that is full; what ends late already has been chosen, or deleted,
     # before; gangs placed earlier in this pass are at least as important, but stand there without priority.
     staying: Set[str] = view.lasting | view.unbound | view.ending_late | now.assumed
 
-    def find(staying: Set[str]) -> victims.Victims | None:
-        def may_go(use: Usage) -> bool:
-            return use.priority < lowest and use.name not in staying
-
-        found = victims.find(asked.gang, now.snapshot, settings.options, may_go, now.budget)
+    def find(staying: Set[str], budgets: Budgets | None) -> Preemption | None:
+        herd = candidates(view, lowest, staying, budgets, promised)
+        found = choose(asked.gang, now.snapshot, settings.options, herd.units, herd.leaving, now.budget)
         if found is None or asked.rules is None:
-            return found
+            return _of(found, found.assignment, herd, now) if found is not None else None
         kept = in_order(found.assignment, asked.rules)  # beside the victims: until they are gone they count
-        return None if kept is None else replace(found, assignment=kept)
+        return None if kept is None else _of(found, kept, herd, now)
 
-    found = find(staying)
-    if found is None or view.slow_to_end.isdisjoint(found.names):
+    heeded: Budgets | None = budgets
+    found = find(staying, heeded)
+    if found is None:
+        heeded, found = None, find(staying, None)
+    if found is None or not _are_slow(found, view):
         return found
-    sooner = find(staying | view.slow_to_end)
-    if sooner is None or _highest(sooner, now.snapshot) > _highest(found, now.snapshot):
-        return found
-    return sooner
+    sooner = find(staying | view.slow_to_end, heeded)
+    return found if sooner is None or sooner.highest > found.highest else sooner
 
 
-def _highest(found: victims.Victims, snapshot: Snapshot) -> int:
-    """The priority of the most important victim."""
-    uses = (use for node in found.nodes for use in snapshot.nodes[node].usages)
-    return max((use.priority for use in uses if use.name in found.names), default=0)
+def _of(found: Choice, assignment: Assignment, herd: Candidates, now: Round) -> Preemption | None:
+    victims = herd.groups(found, frozenset(assignment.nodes.values()), now.view)
+    if sum(len(group.pods) for group in victims) > MOST_PODS:
+        return None
+    units = [each.unit for each in found.going]
+    highest = max((unit.priority for unit in units), default=0)
+    return Preemption(assignment, victims, tuple(unit.name for unit in units), highest)
+
+
+def _are_slow(found: Preemption, view: View) -> bool:
+    """Whether some of the victims may take longer to end than anybody waits for that."""
+    pods = (view.by_uid.get(uid) for group in found.victims for uid in group.pods)
+    return any(pod is not None and name_of(pod) in view.slow_to_end for pod in pods)
 
 
 def lowest_priority(gang: PodGang) -> int:

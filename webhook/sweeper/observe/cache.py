@@ -14,11 +14,13 @@ from typing import Final
 from labeler.contract import keys
 from webhook.devices.supply import Supply
 from webhook.kube import objects, placements
+from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
 from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import NONE, Complaints
@@ -55,6 +57,7 @@ class ClusterCache:
         self.complaints = Informer(
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
         )
+        self._budgets = Informer(api, BUDGETS, PodDisruptionBudget, on_event=lambda *_: None)
         self._lock = threading.Lock()
         self._journals: list[Journal] = []
         self._written: dict[str, Placement] = {}
@@ -77,12 +80,13 @@ class ClusterCache:
 
     def start(self) -> None:
         """Begin to list and watch."""
-        for informer in (*self.informers, self.volumes, self.namespaces, self.complaints):
+        for informer in (*self.informers, self.volumes, self.namespaces, self.complaints, self._budgets):
             informer.start()
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        for informer in (*self.informers, self.volumes, self.devices, self.namespaces, self.complaints):
+        others = self.volumes, self.devices, self.namespaces, self.complaints, self._budgets
+        for informer in (*self.informers, *others):
             informer.stop()
 
     @property
@@ -152,6 +156,10 @@ class ClusterCache:
     def node_items(self) -> Mapping[str, objects.Node]:
         """Nodes by name."""
         return self.nodes.items()
+
+    def budgets(self) -> Budgets:
+        """The PodDisruptionBudgets as they are now."""
+        return Budgets(self._budgets.items().values())
 
     def storage(self, is_wanted: bool) -> Storage | None:
         """What is known of volumes; see Volumes. is_wanted: whether a waiting pod has any."""

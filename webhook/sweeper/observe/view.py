@@ -175,6 +175,29 @@ class View:
         return self._names(Sort.LATE)
 
     @cached_property
+    def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
+        """The pods of each gang that went through us and are not being deleted; unbound ones among them."""
+        found: dict[GangKey, list[Pod]] = {}
+        for pod in self.ours:
+            if not pod.metadata.deletion_timestamp:
+                found.setdefault(self.gang_of(pod), []).append(pod)
+        return found
+
+    @cached_property
+    def bound_strangers(self) -> Sequence[Pod]:
+        """Pods on nodes that did not go through us, and are not being deleted."""
+        return [
+            pod
+            for pod in self.others
+            if pod.spec.node_name and not pod.metadata.deletion_timestamp and not self.is_ours(pod)
+        ]
+
+    @cached_property
+    def leaving(self) -> Sequence[Pod]:
+        """Pods on nodes that are being deleted."""
+        return [pod for pod in self.others if pod.spec.node_name and pod.metadata.deletion_timestamp]
+
+    @cached_property
     def unbound(self) -> frozenset[str]:
         """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
         return self._names(Sort.UNBOUND)

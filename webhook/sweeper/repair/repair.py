@@ -143,6 +143,10 @@ class Repair:
                 evictions += [Eviction(pod, "rolled-back", said, may_run=True) for pod in released]
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
+    def why_not_deleted(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
+        """Why these pods of one gang are not to go, see Allowance.why_not."""
+        return self._allowance.why_not(pods, ordered)
+
     def note(self, evicted: Iterable[Eviction]) -> None:
         """These pods have been deleted."""
         evicted = list(evicted)

@@ -1,0 +1,230 @@
+"""Whom a plan's victims are at each moment: from what stands in the plan and what is there, in memory."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.kube.budgets import PodDisruptionBudget
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.preempting import Preempting, Victims
+from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
+
+SETTINGS = Settings()
+
+
+def member(job: str, index: int, node: str = "", *, namespace: str = "ns", **spec: Any) -> Pod:
+    """A pod of a Job, of priority 1 unless another is given: on a node, or gated."""
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job,
+        "uid": f"{namespace}-{job}",
+        "controller": True,
+    }
+    metadata = {
+        "namespace": namespace,
+        "uid": f"{namespace}-{job}-{index}",
+        "labels": {marks.JOB_NAME_LABEL: job, "batch.kubernetes.io/controller-uid": f"{namespace}-{job}"},
+        "ownerReferences": [owner],
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        **spec.pop("metadata", {}),
+    }
+    return gpu_pod(f"{job}-{index}", node=node, metadata=metadata, **{"priority": 1, **spec})
+
+
+def plan(name: str, pods: dict[str, str], namespace: str = "ns", **spec: Any) -> tuple[str, Placement]:
+    """A Placement: uid -> node."""
+    entries = [{"name": uid, "uid": uid, "node": node} for uid, node in pods.items()]
+    body = {
+        "metadata": {"name": name, "namespace": namespace, "uid": name},
+        "spec": {"gang": f"Job/{name}", "pods": entries, **spec},
+    }
+    return f"{namespace}/{name}", msgspec.convert(body, Placement)
+
+
+class Scene:
+    """Two nodes of a GPU each, full of the Job low, and the Job high that is planned for one."""
+
+    def __init__(self, **victims: Any) -> None:
+        self.cluster = Nodes(3)
+        self.low = [member("low", 0, "n0"), member("low", 1, "n1")]
+        self.high = member("high", 0, priority=100)
+        self.cluster.pods = [*self.low, self.high]
+        self.budgets = Budgets()
+        self.clock = Clock()
+        self.victims = Victims(SETTINGS, self.clock)
+        self.plan_for(pods=["ns-low-0", "ns-low-1"], whole=True)
+
+    def plan_for(self, **group: Any) -> None:
+        self.cluster.placements = dict(
+            (
+                plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"}),
+                plan("high", {"ns-high-0": "n0"}, preempts=True, victims=[group]),
+            )
+        )
+
+    def look(self) -> Preempting:
+        placing = Placing(self.cluster, SETTINGS)
+        view = placing.view()
+        return self.victims.look(view, placing.snapshotter.snapshot(view), self.budgets)
+
+
+def going(found: Preempting) -> list[str]:
+    return [order.pod.metadata.name for order in found.evictions.values()]
+
+
+def test_a_victim_goes_whole_those_that_are_in_the_way_last_and_the_plan_waits_for_it() -> None:
+    found = Scene().look()
+    assert going(found) == ["low-1", "low-0"]
+    assert found.held == {"ns-high-0"}
+    assert found.told == {"ns/high": "pods of lower priority are evicted for it: Job/low (2 pods)"}
+    (reason,) = {order.reason for order in found.evictions.values()}
+    assert reason == "evicted with its gang Job/low, 2 pods on nodes, for gang Job/high of priority 100"
+
+
+def test_what_is_left_of_a_gang_that_was_begun_goes_too() -> None:
+    scene = Scene()
+    scene.cluster.pods.remove(scene.low[1])
+    assert going(scene.look()) == ["low-0"]
+
+
+def test_the_plan_is_released_once_nobody_is_in_its_way() -> None:
+    scene = Scene()
+    scene.cluster.pods = [scene.high]
+    found = scene.look()
+    assert (going(found), found.held) == ([], set())
+
+
+def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
+    scene = Scene()
+    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    scene.cluster.pods = [member("low", n, f"n{n}", metadata=leaving) for n in (0, 1)] + [scene.high]
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+
+
+def test_nobody_goes_for_a_gang_that_went_away() -> None:
+    scene = Scene()
+    scene.cluster.pods.remove(scene.high)
+    assert going(scene.look()) == []
+
+
+def test_nobody_goes_once_the_room_has_come_free() -> None:
+    scene = Scene()
+    (node,) = [each for name, each in scene.cluster.nodes.items() if name == "n0"]
+    status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}
+    scene.cluster.nodes["n0"] = msgspec.convert({"metadata": {"name": "n0"}, "status": status}, type(node))
+    found = scene.look()
+    assert (going(found), found.held) == ([], set())
+
+
+@pytest.mark.parametrize(
+    "high",
+    [
+        member("high", 0, priority=1),
+        member("high", 0, priority=100, preemptionPolicy="Never"),
+    ],
+    ids=["of the same priority", "that never preempts"],
+)
+def test_nobody_goes_for_a_pod(high: Pod) -> None:
+    scene = Scene()
+    scene.cluster.pods = [*scene.low, high]
+    found = scene.look()
+    assert (going(found), found.held) == ([], set())
+
+
+def test_a_plan_that_names_gangs_elsewhere_makes_none_of_them_go() -> None:
+    scene = Scene()
+    other = member("other", 0, "n2", namespace="theirs")
+    scene.cluster.pods.append(other)
+    scene.plan_for(pods=["ns-low-0", "ns-low-1", "theirs-other-0"], whole=True)
+    key, theirs = plan("other", {"theirs-other-0": "n2"}, "theirs")
+    scene.cluster.placements[key] = theirs
+    assert sorted(going(scene.look())) == ["low-0", "low-1"]
+    scene.plan_for(pods=["theirs-other-0"], whole=True)
+    scene.cluster.placements[key] = theirs
+    assert going(scene.look()) == []
+
+
+def test_pods_that_never_went_through_topogate_are_left_to_kube_scheduler() -> None:
+    scene = Scene()
+    del scene.cluster.placements["ns/low"]
+    found = scene.look()
+    assert (going(found), found.held) == ([], set())
+
+
+def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
+    scene = Scene()
+    low = [member("secret", n, f"n{n}", namespace="theirs") for n in (0, 1)]
+    scene.cluster.pods = [*low, scene.high]
+    uids = [pod.metadata.uid for pod in low]
+    scene.plan_for(pods=uids, whole=True)
+    key, theirs = plan("secret", dict(zip(uids, ("n0", "n1"), strict=True)), "theirs")
+    scene.cluster.placements[key] = theirs
+    found = scene.look()
+    assert len(found.evictions) == 2
+    assert all("high" not in order.reason for order in found.evictions.values())
+    assert all("secret" not in said and "theirs" not in said for said in found.told.values())
+
+
+def budget(allowed: int) -> Budgets:
+    body = {
+        "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
+        "spec": {"selector": {"matchLabels": {marks.JOB_NAME_LABEL: "low"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return Budgets([msgspec.convert(body, PodDisruptionBudget)])
+
+
+def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
+    scene = Scene()
+    scene.budgets = budget(1)
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert found.told["ns/high"].endswith("not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now")
+
+
+def test_a_gang_that_a_budget_lets_go_goes() -> None:
+    scene = Scene()
+    scene.budgets = budget(2)
+    assert len(going(scene.look())) == 2
+
+
+def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
+    scene = Scene()
+    scene.budgets = budget(0)
+    scene.look()
+    scene.clock.now += SETTINGS.bind_seconds
+    found = scene.look()
+    assert (going(found), found.held) == ([], set())
+
+
+def test_the_plan_names_whole_gangs_and_releases_nobody_at_once() -> None:
+    scene = Scene()
+    scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
+    scene.cluster.pods.append(gpu_pod("stranger", node="n2", priority=100))
+    placing = Placing(scene.cluster, SETTINGS)
+    placing.says = lambda _: OwnerSays(size=1)
+    (made,) = placing.one().plans
+    assert made.preempts
+    assert made.now == ()
+    assert [(sorted(group.pods), group.whole) for group in made.victims] == [(["ns-low-0", "ns-low-1"], True)]
+
+
+def test_a_second_gang_of_a_pass_uses_what_the_first_one_s_victims_leave() -> None:
+    scene = Scene()
+    scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
+    scene.cluster.pods.append(gpu_pod("stranger", node="n2", priority=100))
+    scene.cluster.pods.append(member("next", 0, priority=100))
+    placing = Placing(scene.cluster, SETTINGS)
+    placing.says = lambda _: OwnerSays(size=1)
+    first, second = placing.one().plans
+    assert {entry.node for entry in (*first.entries, *second.entries)} == {"n0", "n1"}
+    assert first.victims == second.victims

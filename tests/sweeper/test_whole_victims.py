@@ -1,0 +1,192 @@
+"""Gangs that go for more important ones: whole, through the eviction API, and to come again as gangs.
+
+On a real control plane; its nodes have 8 GPUs.
+"""
+
+import pytest
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.support import wait_for_pods
+from tests.sweeper.at_work import (
+    Pods,
+    create_job,
+    create_pod,
+    is_gated,
+    named,
+    run_all,
+    sweep,
+    template,
+)
+from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
+from webhook.kube.client import Api
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(broken_seconds=1)
+
+
+def fill(cluster: Cluster, namespace: str, *, annotations: dict[str, str] | None = None) -> None:
+    """A gang of low priority with a pod on each of two nodes."""
+    body = template(8, priorityClassName="low", annotations=annotations)
+    create_job(cluster.api(), namespace, "low", 2, body)
+    wait_for_pods(cluster, namespace, lambda pods: len(pods) == 2, "the pods of the low gang")
+    sweep(cluster, namespace, SETTINGS, lambda pods: run_all(pods, "low", 2), "the low gang to run")
+
+
+def bound(pods: Pods, prefix: str) -> Pods:
+    return [pod for pod in named(pods, prefix) if pod["spec"].get("nodeName")]
+
+
+def events(api: Api, namespace: str, reason: str) -> list[str]:
+    items = api.json("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+    return [each["message"] for each in items if each["reason"] == reason]
+
+
+def waits_whole(pods: Pods, prefix: str, count: int) -> bool:
+    """Whether all pods of a gang have been made again, and wait."""
+    own = named(pods, prefix)
+    return len(own) == count and all(map(is_gated, own))
+
+
+def test_a_job_in_the_way_of_one_pod_goes_whole_and_waits_as_a_gang(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    fill(two_nodes, namespace)
+    create_job(two_nodes.api(), namespace, "high", 1, template(8, priorityClassName="high"))
+    pods = sweep(
+        two_nodes,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "high", 1) and waits_whole(pods, "low", 2),
+        "the high gang to run, and the low one to wait",
+    )
+    assert {pod["metadata"]["name"] for pod in bound(pods, "low")} == set()
+    job = two_nodes.api().json("GET", f"/apis/batch/v1/namespaces/{namespace}/jobs/low")
+    assert "conditions" not in job["status"]
+
+
+def test_a_stateful_set_in_the_way_goes_whole_and_waits_as_a_gang(two_nodes: Cluster, namespace: str) -> None:
+    body = template(8, priorityClassName="low")
+    body["metadata"]["labels"] = {"app": "low"}
+    spec = {
+        "replicas": 2,
+        "serviceName": "low",
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "low"}},
+        "template": body,
+    }
+    api = two_nodes.api()
+    api.request(
+        "POST",
+        f"/apis/apps/v1/namespaces/{namespace}/statefulsets",
+        body={"metadata": {"name": "low"}, "spec": spec},
+    )
+    sweep(two_nodes, namespace, SETTINGS, lambda pods: run_all(pods, "low", 2), "the low gang to run")
+    create_job(api, namespace, "high", 1, template(8, priorityClassName="high"))
+    sweep(
+        two_nodes,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "high", 1) and waits_whole(pods, "low", 2),
+        "the high gang to run, and the low one to wait",
+    )
+
+
+def test_an_elastic_gang_loses_only_what_it_can_spare(two_nodes: Cluster, namespace: str) -> None:
+    fill(two_nodes, namespace, annotations={keys.GANG_MIN_SIZE_ANNOTATION: "1"})
+    create_job(two_nodes.api(), namespace, "high", 1, template(8, priorityClassName="high"))
+    pods = sweep(
+        two_nodes,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "high", 1) and len(named(pods, "low")) == 2,
+        "the high gang to run",
+    )
+    assert len(bound(pods, "low")) == 1
+
+
+def test_a_gang_is_left_alone_that_a_budget_keeps_where_another_suffices(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    api = two_nodes.api()
+    kept = template(8, priorityClassName="low")
+    kept["metadata"]["labels"] = {"app": "kept"}
+    create_job(api, namespace, "a-kept", 1, kept)
+    create_job(api, namespace, "b-free", 1, template(8, priorityClassName="low"))
+    sweep(
+        two_nodes,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "a-kept", 1) and run_all(pods, "b-free", 1),
+        "both to run",
+    )
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    api.request(
+        "POST",
+        f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+        body={"metadata": {"name": "keep"}, "spec": budget},
+    )
+    create_job(api, namespace, "high", 1, template(8, priorityClassName="high"))
+    pods = sweep(
+        two_nodes, namespace, SETTINGS, lambda pods: run_all(pods, "high", 1), "the high gang to run"
+    )
+    assert run_all(pods, "a-kept", 1)
+
+
+def test_what_kube_scheduler_leaves_of_a_gang_goes_as_well(two_nodes: Cluster, namespace: str) -> None:
+    fill(two_nodes, namespace)
+    create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))
+    sweep(
+        two_nodes,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "other", 1) and waits_whole(pods, "low", 2),
+        "what is left of the low gang to wait again",
+    )
+
+
+def test_what_is_left_of_a_gang_stays_where_that_is_switched_off(two_nodes: Cluster, namespace: str) -> None:
+    fill(two_nodes, namespace)
+    create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))
+    kept = Settings(evict_broken=False, broken_seconds=0)
+    sweep(
+        two_nodes,
+        namespace,
+        kept,
+        lambda pods: run_all(pods, "other", 1) and any(map(is_gated, named(pods, "low"))),
+        "the other pod to run",
+    )
+    seen = 0
+
+    def looked_again(pods: Pods) -> bool:
+        nonlocal seen
+        seen += 1
+        return seen > 5
+
+    pods = sweep(two_nodes, namespace, kept, looked_again, "some more passes")
+    assert len(bound(pods, "low")) == 1
+
+
+@pytest.mark.parametrize("moment", [BEFORE, AFTER])
+@pytest.mark.parametrize("write", ["POST pod low-1 #1", "POST pod low-0 #1"])
+def test_whichever_eviction_a_sweeper_dies_at_the_next_one_finishes_what_it_began(
+    two_nodes: Cluster, namespace: str, moment: str, write: str
+) -> None:
+    fill(two_nodes, namespace)
+    create_job(two_nodes.api(), namespace, "high", 1, template(8, priorityClassName="high"))
+    api = two_nodes.api()
+
+    def is_done() -> bool:
+        pods: Pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        return run_all(pods, "high", 1) and waits_whole(pods, "low", 2)
+
+    first = mortal(two_nodes, Death(moment, write))
+    assert not sweep_until(first, SETTINGS, is_done, 40)
+    assert sweep_until(mortal(two_nodes, None), SETTINGS, is_done, 40)
+
+
+def mortal(cluster: Cluster, death: Death | None) -> MortalApi:
+    api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
+    assert isinstance(api, MortalApi)
+    api.prepare(death)
+    return api

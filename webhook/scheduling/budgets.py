@@ -1,0 +1,48 @@
+"""Whether PodDisruptionBudgets let pods be evicted, all of them together. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from webhook.kube.budgets import PodDisruptionBudget
+from webhook.kube.objects import Pod
+from webhook.placement.eligibility import label_holds
+from webhook.scheduling.antiaffinity import requirements_of
+
+MOST: Final = 64
+"""Budgets of one namespace that are read: anybody may write some, and the API server heeds the others."""
+
+
+class Budgets:
+    """The budgets of one moment, and what has been taken of them since."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
+        self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+        self._taken: dict[str, int] = {}
+        for each in sorted(budgets, key=lambda budget: budget.metadata.name):
+            own = self._by_namespace.setdefault(each.metadata.namespace, [])
+            if len(own) < MOST:
+                own.append(each)
+
+    def why_not(self, pods: Sequence[Pod]) -> str:
+        """Which budget does not let all of these pods of one namespace go, as a sentence; "" if they may."""
+        for budget, count in self._counted(pods):
+            allowed = max(0, budget.status.disruptions_allowed - self._taken.get(budget.metadata.uid, 0))
+            if count > allowed:
+                return f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of its {count} pods go now"
+        return ""
+
+    def take(self, pods: Sequence[Pod]) -> None:
+        """These go: what is asked after them finds so much less."""
+        for budget, count in self._counted(pods):
+            uid = budget.metadata.uid
+            self._taken[uid] = self._taken.get(uid, 0) + count
+
+    def _counted(self, pods: Sequence[Pod]) -> Iterator[tuple[PodDisruptionBudget, int]]:
+        """The budgets that select some of the pods, and how many."""
+        for budget in self._by_namespace.get(pods[0].metadata.namespace, ()) if pods else ():
+            if budget.spec.selector is None:
+                continue
+            wanted = requirements_of(budget.spec.selector)
+            count = sum(all(label_holds(each, pod.metadata.labels) for each in wanted) for pod in pods)
+            if count:
+                yield budget, count

@@ -1,0 +1,233 @@
+"""Plans that wait for their victims: whom to evict now, and until when their pods are not released.
+
+All of it follows from the plan and from what is there, so that whoever leads goes on with what was begun. Who
+was chosen goes only as long as that helps: while the plan's pods wait, and its nodes are too full for them.
+Of a gang those on such nodes go last, so that one that was begun is seen to be. A plan is a Placement, which
+others may have written: nobody goes by it who is not of lower priority than the pods that wait, or is of
+another gang than the rest of its group.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement, VictimGroup
+from webhook.placement import Snapshot, Usage
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Verdict
+from webhook.sweeper.decide.victims import preempting
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.view import ENDING_SECONDS, View, name_of
+from webhook.sweeper.settings import Settings
+
+AGAIN_SECONDS: Final = 5.0
+"""How soon it is looked at again whether a budget lets a gang go."""
+
+_NAMED: Final = 3
+"""Victims that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Victims that are there still, of one gang. is_begun: some of them go already."""
+
+    gang: GangKey
+    pods: tuple[Pod, ...]
+    whole: bool
+    is_begun: bool
+
+    @property
+    def going(self) -> tuple[Pod, ...]:
+        """Those that are yet to be evicted."""
+        return tuple(pod for pod in self.pods if not pod.metadata.deletion_timestamp)
+
+
+@dataclass
+class Preempting:
+    """What plans that wait for victims come to in one pass.
+
+    held: uids of pods that are not released yet. told: by Placement, what its gang waits for.
+    """
+
+    held: set[str] = field(default_factory=set)
+    evictions: dict[str, Eviction] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+
+
+class Victims:
+    """Looks after plans with victims; what it remembers are times, and losing them only delays."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def look(self, view: View, snapshot: Snapshot, budgets: Budgets) -> Preempting:
+        """Whom to evict now for which plans, and which of their pods wait."""
+        found = Preempting()
+        since, self._since = self._since, {}
+        for placement, waiting in preempting(view):
+            nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
+            wanted = _wanted(waiting, view)
+            there = _groups(placement, waiting, nodes, view)
+            groups = _needed(there, _going(placement, view), nodes, wanted, snapshot)
+            kept = ""
+            for group in groups:
+                why = budgets.why_not(group.going) if group.going else ""
+                if why and not group.is_begun:
+                    kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
+                    continue
+                budgets.take(group.going)
+                for pod in sorted(group.going, key=lambda each: each.spec.node_name in nodes):
+                    reason = _why_it_goes(group, placement, waiting)
+                    cause = "preempted" if group.whole else "spared"
+                    order = Eviction(pod, cause, reason, may_run=True, for_others=True)
+                    found.evictions.setdefault(pod.metadata.uid, order)
+            if not groups:
+                continue
+            began = self._since[placement.key] = since.get(placement.key, self._clock())
+            patience = self._settings.bind_seconds if kept else ENDING_SECONDS
+            if self._clock() - began < patience:
+                # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
+                found.held |= {pod.metadata.uid for pod in waiting}
+                found.told[placement.key] = _waits(groups, placement.metadata.namespace, kept)
+        return found
+
+
+def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
+    """The evictions as orders, and what the gangs are told that wait for them."""
+    told = [(gang, said) for gang in gangs if (said := preempting.told.get(gang.key.placement_key))]
+    return Orders(
+        evictions=tuple(preempting.evictions.values()),
+        verdicts=tuple(Verdict(gang, said, Cause.VICTIMS) for gang, said in told),
+        due_seconds=AGAIN_SECONDS if preempting.held else NO_HURRY,
+    )
+
+
+_ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
+
+
+def _groups(placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view: View) -> list[Group]:
+    """The victims of a plan that are there still; not those that may not go for its pods."""
+    if any(pod.spec.preemption_policy == "Never" for pod in waiting):
+        return []
+    below = min(pod.spec.priority or 0 for pod in waiting)
+    found: dict[GangKey, Group] = {}
+    for group in placement.spec.victims:
+        there = [
+            pod
+            for uid in group.pods
+            if (pod := view.by_uid.get(uid)) is not None and _may_go(pod, below, view)
+        ]
+        here = [pod for pod in there if pod.spec.node_name in nodes]
+        gangs = {view.gang_of(pod) for pod in (here or there)}
+        if len(gangs) != 1:
+            continue
+        gang = gangs.pop()
+        own = tuple(pod for pod in there if view.gang_of(pod) == gang)
+        if here:
+            is_begun = group.whole and _is_begun(group, own, gang, view)
+            found.setdefault(gang, Group(gang, own, group.whole, is_begun))
+    return list(found.values())
+
+
+def _may_go(pod: Pod, below: int, view: View) -> bool:
+    if not pod.spec.node_name or not view.is_ours(pod) or name_of(pod) in view.lasting:
+        return False
+    return (pod.spec.priority or 0) < below
+
+
+def _is_begun(group: VictimGroup, own: Sequence[Pod], gang: GangKey, view: View) -> bool:
+    """Whether the gang has lost some of these pods: it was planned with them, and they go or are gone."""
+    if any(pod.metadata.deletion_timestamp for pod in own):
+        return True
+    placement = view.placements.get(gang.placement_key)
+    planned = {entry.uid for entry in placement.spec.pods} if placement is not None else set()
+    return any(uid in planned and uid not in view.by_uid for uid in group.pods)
+
+
+def _wanted(waiting: Iterable[Pod], view: View) -> dict[str, frozenset[str]]:
+    """By node, the resources that the plan's pods ask for there."""
+    found: dict[str, frozenset[str]] = {}
+    for pod in waiting:
+        try:
+            names = frozenset(name for name, _ in view.class_of(pod).requests)
+        except ValueError:
+            continue  # it is told where it is placed
+        node = view.planned[pod.metadata.uid].node
+        found[node] = found.get(node, frozenset()) | names
+    return found
+
+
+def _needed(
+    groups: Sequence[Group],
+    going: Set[str],
+    nodes: Set[str],
+    wanted: Mapping[str, frozenset[str]],
+    snapshot: Snapshot,
+) -> list[Group]:
+    """The groups whose going helps: those without whom the nodes would still be too full.
+
+    going: uids of others that go, or do so already.
+    """
+    gone = going | {pod.metadata.uid for group in groups for pod in group.pods}
+
+    def is_short(node: str, gone: Set[str]) -> bool:
+        state = snapshot.nodes[node]
+        return any(
+            state.free.get(name, 0) + _freed(state.usages, gone, name) < 0 for name in wanted.get(node, ())
+        )
+
+    found = []
+    for group in sorted(groups, key=lambda each: (-_priority(each), -len(each.pods), each.gang)):
+        own = {pod.metadata.uid for pod in group.pods}
+        here = sorted({pod.spec.node_name for pod in group.pods} & nodes)
+        goes_already = len(group.going) < len(group.pods)
+        if not goes_already and not any(is_short(node, gone - own) for node in here):
+            gone = gone - own
+            continue
+        found.append(group)
+    return found
+
+
+def _going(placement: Placement, view: View) -> set[str]:
+    """Pods that are being deleted, and victims that are left to kube-scheduler."""
+    listed = (view.by_uid.get(uid) for group in placement.spec.victims for uid in group.pods)
+    strangers = {pod.metadata.uid for pod in listed if pod is not None and not view.is_ours(pod)}
+    return strangers | {pod.metadata.uid for pod in view.leaving}
+
+
+def _freed(usages: Iterable[Usage], gone: Set[str], resource: str) -> int:
+    return sum(use.requests.get(resource, 0) for use in usages if use.uid in gone)
+
+
+def _priority(group: Group) -> int:
+    return max((pod.spec.priority or 0 for pod in group.pods), default=0)
+
+
+def _why_it_goes(group: Group, placement: Placement, waiting: Sequence[Pod]) -> str:
+    """What the victim is told; of another namespace's gang only how important it is."""
+    same = group.gang.namespace == placement.metadata.namespace
+    whom = f"gang {placement.spec.gang}" if same else "a gang of another namespace"
+    below = min(pod.spec.priority or 0 for pod in waiting)
+    name = f"{group.gang.kind}/{group.gang.name}"
+    if not group.whole:
+        return f"evicted for {whom} of priority {below}; its gang {name} goes on without it"
+    count = len(group.pods)
+    return f"evicted with its gang {name}, {count} pods on nodes, for {whom} of priority {below}"
+
+
+def _waits(groups: Sequence[Group], namespace: str, kept: str) -> str:
+    """What the gang that waits is told; gangs of other namespaces are not named."""
+    shown = [f"{_name(group, namespace)} ({len(group.pods)} pods)" for group in groups[:_NAMED]]
+    more = f" and {len(groups) - _NAMED} more gangs" if len(groups) > _NAMED else ""
+    said = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
+    return f"{said}; not yet: {kept}" if kept else said
+
+
+def _name(group: Group, namespace: str) -> str:
+    gang = group.gang
+    return f"{gang.kind}/{gang.name}" if gang.namespace == namespace else "a gang of another namespace"

@@ -1,0 +1,103 @@
+"""Gangs that others have preempted below their minimum: what is left of them goes, to come again as a whole.
+
+kube-scheduler preempts pod by pod. What is left of a gang holds GPUs and does nothing. That it was others
+shows in what is there: on the node that the gang's plan names for a pod that is gone stands a more important
+one. A gang that finds room for its new pods, or has enough without them, is left alone.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from webhook.kube.objects import Pod
+from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+_NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
+"""Why its new pods wait: there is no place for them beside the others."""
+
+
+class WhyNot(Protocol):
+    """Why pods of one gang are not to go, "" if they may; ordered: those that go already."""
+
+    def __call__(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str: ...
+
+
+class Broken:
+    """Remembers since when gangs have been broken; losing it only delays."""
+
+    def __init__(
+        self, settings: Settings, why_not: WhyNot, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._why_not = why_not
+        self._clock = clock
+        self._since: dict[GangKey, float] = {}
+
+    def look(
+        self, view: View, gangs: Sequence[PodGang], cause_of: Callable[[GangKey], Cause | None]
+    ) -> Orders:
+        """Evict what is left of gangs that have been broken for long enough. cause_of: why a gang waits."""
+        if not self._settings.evict_broken:
+            return Orders()
+        now, since = self._clock(), self._since
+        self._since = {}
+        evictions: list[Eviction] = []
+        warnings: list[Warn] = []
+        due = float("inf")
+        strongest: dict[str, int] | None = None
+        for gang in gangs:
+            left = _left(gang, view)
+            if not left or cause_of(gang.key) not in _NO_PLACE:
+                continue
+            strongest = _strongest(view) if strongest is None else strongest
+            lost = _lost_to_others(gang, left, view, strongest)
+            if not lost:
+                continue
+            began = self._since[gang.key] = since.get(gang.key, now)
+            if now - began < self._settings.broken_seconds:
+                due = min(due, began + self._settings.broken_seconds - now)
+                continue
+            if why := self._why_not(left, (each.pod for each in evictions)):
+                warnings.append(
+                    Warn(left[0], "NotEvicted", f"its gang has lost pods to more important ones; {why}")
+                )
+                continue
+            name = f"{gang.key.kind}/{gang.key.name}"
+            reason = (
+                f"evicted with what is left of its gang {name}, {len(left)} pods: {lost} were preempted, and "
+                "there is no room for them beside the others"
+            )
+            evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
+        return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due)
+
+
+def _left(gang: PodGang, view: View) -> list[Pod]:
+    """The pods of ours that a gang has left which ran as a whole, if they are too few; else []."""
+    placement = view.placements.get(gang.key.placement_key)
+    if placement is None or not placement.is_complete or not gang.gated:
+        return []
+    left = [pod for pod in gang.released if view.is_ours(pod)]
+    enough = gang.minimum or gang.size or placement.spec.size
+    return left if len(left) < enough else []
+
+
+def _strongest(view: View) -> dict[str, int]:
+    """By node, the highest priority of those that stand there or are about to."""
+    found: dict[str, int] = {}
+    for pod, node in view.standing():
+        found[node] = max(pod.spec.priority or 0, found.get(node, -(2**31)))
+    for pod in view.others:
+        if node := pod.status.nominated_node_name:
+            found[node] = max(pod.spec.priority or 0, found.get(node, -(2**31)))
+    return found
+
+
+def _lost_to_others(gang: PodGang, left: Sequence[Pod], view: View, strongest: Mapping[str, int]) -> int:
+    """How many pods of its plan are gone from nodes where a more important one stands now."""
+    own = max(pod.spec.priority or 0 for pod in left)
+    entries = view.placements[gang.key.placement_key].spec.pods
+    gone = [entry.node for entry in entries if entry.uid not in view.by_uid]
+    return sum(strongest.get(node, own) > own for node in gone)
