@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnGang:
     """A gang: pods of so many GPUs each, in a cell."""
 
     name: str
@@ -51,7 +51,7 @@ class Drawn:
 
 
 @dataclass
-class Counted:
+class LeftHalfDead:
     """What was left once the high gangs ran. moved: seconds until nothing moved any more, of each round."""
 
     preemptions: int = 0
@@ -63,21 +63,21 @@ class Counted:
     moved: list[float] = field(default_factory=list)
 
 
-def draw(cell: str, dice: random.Random) -> tuple[list[Drawn], Drawn]:
+def draw(cell: str, dice: random.Random) -> tuple[list[DrawnGang], DrawnGang]:
     """The gangs that fill a cell, and the one that comes then."""
     gpus = dice.choice((4, 8))
     slots = CELL_NODES * NODE_GPUS // gpus
-    low: list[Drawn] = []
+    low: list[DrawnGang] = []
     while slots:
         size = min(slots, dice.randint(1, 5))
         tier = dice.choice(("gpu-low-priority", "gpu-medium-priority"))
-        low.append(Drawn(f"{cell}-low-{len(low)}", cell, size, gpus, tier))
+        low.append(DrawnGang(f"{cell}-low-{len(low)}", cell, size, gpus, tier))
         slots -= size
-    high = Drawn(f"{cell}-high", cell, dice.randint(1, 3), dice.choice((gpus, 8)), "gpu-high-priority")
+    high = DrawnGang(f"{cell}-high", cell, dice.randint(1, 3), dice.choice((gpus, 8)), "gpu-high-priority")
     return low, high
 
 
-def job(gang: Drawn, *, gated: bool) -> Json:
+def job(gang: DrawnGang, *, gated: bool) -> Json:
     """The Job of a gang."""
     spec: Json = {
         "restartPolicy": "Never",
@@ -100,7 +100,7 @@ def job(gang: Drawn, *, gated: bool) -> Json:
     }
 
 
-class Bench:
+class PreemptionBench:
     """Rounds on one cluster."""
 
     def __init__(self, cluster: Cluster, cells: int) -> None:
@@ -122,7 +122,7 @@ class Bench:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(create, self.cells))
 
-    def round(self, seed: str, found: Counted, *, gated: bool) -> None:
+    def round(self, seed: str, found: LeftHalfDead, *, gated: bool) -> None:
         """Fill all cells, let the high gangs come, count, and clear."""
         dice = random.Random(seed)
         drawn = [draw(cell, dice) for cell in self.cells]
@@ -145,7 +145,7 @@ class Bench:
         found.gpus += len(self.cells) * CELL_NODES * NODE_GPUS
         self._clear()
 
-    def _create(self, gangs: list[Drawn], *, gated: bool) -> None:
+    def _create(self, gangs: list[DrawnGang], *, gated: bool) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda gang: self.api.request("POST", _JOBS, body=job(gang, gated=gated)), gangs))
 
@@ -187,7 +187,7 @@ class Bench:
         )
 
 
-def report(name: str, found: Counted) -> None:
+def report(name: str, found: LeftHalfDead) -> None:
     """Print one way's figures."""
     share = 100 * found.gpus_lost / found.gpus
     moved = sorted(found.moved)
@@ -206,9 +206,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     rounds = -(-options.preemptions // options.cells)
-    alone, ours = Counted(), Counted()
+    alone, ours = LeftHalfDead(), LeftHalfDead()
     with fresh_cluster() as cluster:
-        bench = Bench(cluster, options.cells)
+        bench = PreemptionBench(cluster, options.cells)
         bench.set_up()
         for number in range(rounds):
             bench.round(f"{options.seed} {number}", alone, gated=False)

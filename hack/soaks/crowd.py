@@ -39,8 +39,8 @@ class Crowd:
             return
         number = self._done["gangs"]
         self.end_staged()
-        kinds = ("job", "pods", "intel", "foreign", "elastic", "exclusive", "staged", "ruled")
-        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1, 2))[0]
+        kinds = ("job", "pods", "intel", "foreign", "elastic", "exclusive", "staged", "ruled", "urgent")
+        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1, 2, 2))[0]
         self._done[kind] += 1
         if kind == "foreign":
             pod = self._pod({GPUS: self._random.choice((1, 2, 4))}, self._random.uniform(2, 6))
@@ -55,6 +55,9 @@ class Crowd:
             self._job(f"intel-{number}", min(size, 4), limits)
         elif kind == "job":
             self._job(f"job-{number}", size, {GPUS: self._random.choice((1, 2, 4, 8))})
+        elif kind == "urgent":
+            spec = {"priorityClassName": "gpu-high-priority"}
+            self._job(f"urgent-{number}", min(size, 4), {GPUS: 8}, spec=spec)
         elif kind == "elastic":
             least = {keys.GANG_MIN_SIZE_ANNOTATION: str(self._random.randint(1, size))}
             self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)

@@ -16,6 +16,7 @@ its victims. True at every moment is:
 8. Each exclusive Job has a domain of its own (see domains.py).
 9. Gangs whose pods have rules on one another are placed by them (see spreads.py).
 10. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
+11. No gang stays half dead that was preempted (see halves.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -28,6 +29,7 @@ from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
 from hack.soaks.domains import Domains
+from hack.soaks.halves import Halves
 from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
 from hack.soaks.spreads import Spreads
@@ -67,6 +69,7 @@ class Ledger:
     losses: Losses = field(default_factory=Losses)
     domains: Domains = field(default_factory=Domains)
     spreads: Spreads = field(default_factory=Spreads)
+    halves: Halves = field(default_factory=Halves)
     held: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
@@ -114,6 +117,7 @@ class Ledger:
                 self.losses.pod(kind, pod)
                 self.domains.pod(pod, "" if gone else node)
                 self.spreads.pod(pod, gone=gone)
+                self.halves.pod(pod, gone=gone)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
@@ -137,6 +141,7 @@ class Ledger:
             self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
             self.domains.keep_only(uids)
             self.spreads.keep_only(uids)
+            self.halves.keep_only(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
     def look_at_held(self, *, anew: bool = False) -> None:
@@ -144,6 +149,11 @@ class Ledger:
         if self.held is not None:
             with self._lock:
                 (self.held.begin_anew if anew else self.held.look)()
+
+    def look_at_halves(self) -> None:
+        """Judge which gangs have been half dead for too long."""
+        with self._lock:
+            self.halves.look()
 
     def _where(self, pod: Json) -> str:
         """The node on which it counts, "" for none; what was deleted before it was bound will never be."""

@@ -52,6 +52,7 @@ SETTINGS: Final = {
     "reserve_hold_seconds": 6,
     "reserve_share": 0.5,
     "abandon_seconds": 20,
+    "broken_seconds": 3,
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
@@ -117,6 +118,7 @@ class Soak:
                 + self.held.faults
                 + self.ledger.domains.faults
                 + self.ledger.spreads.faults
+                + self.ledger.halves.faults
                 + self.ledger.losses.faults(audit)
                 + long_steps(self.sweepers)
                 + unfinished
@@ -172,6 +174,7 @@ class Soak:
             self._try("undo", self.trouble.end_what_is_due)
             self._try("create", self.crowd.create)
             self.ledger.look_at_held()
+            self.ledger.look_at_halves()
             if len(self.ledger.faults) > 20:
                 return
             time.sleep(0.1)
@@ -211,6 +214,7 @@ class Soak:
             if not left:
                 return []
             self.crowd.end_staged()
+            self.ledger.look_at_halves()
             for pod in left:
                 self._bury(pod)
             if time.monotonic() > deadline:
@@ -261,6 +265,8 @@ def main(argv: list[str] | None = None) -> int:
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
     say(soak.held.summary)
+    halves = ledger.halves
+    say(f"{len(halves.preempted)} pods preempted; no gang half dead for more than {halves.longest:.0f} s")
     say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
     return runs.verdict(faults, seed)

@@ -11,7 +11,7 @@ from webhook.kube.budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.preempting import Preempting, Victims
+from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -59,7 +59,7 @@ class Scene:
         self.cluster.pods = [*self.low, self.high]
         self.budgets = Budgets()
         self.clock = Clock()
-        self.victims = Victims(SETTINGS, self.clock)
+        self.victims = PlansWithVictims(SETTINGS, self.clock)
         self.plan_for(pods=["ns-low-0", "ns-low-1"], whole=True)
 
     def plan_for(self, **group: Any) -> None:

@@ -140,8 +140,8 @@ def test_what_kube_scheduler_leaves_of_a_gang_goes_as_well(two_nodes: Cluster, n
         two_nodes,
         namespace,
         SETTINGS,
-        lambda pods: run_all(pods, "other", 1) and waits_whole(pods, "low", 2),
-        "what is left of the low gang to wait again",
+        lambda pods: run_all(pods, "other", 1) and not bound(pods, "low"),
+        "what is left of the low gang to go",
     )
 
 
@@ -178,7 +178,7 @@ def test_whichever_eviction_a_sweeper_dies_at_the_next_one_finishes_what_it_bega
 
     def is_done() -> bool:
         pods: Pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-        return run_all(pods, "high", 1) and waits_whole(pods, "low", 2)
+        return run_all(pods, "high", 1) and not bound(pods, "low")
 
     first = mortal(two_nodes, Death(moment, write))
     assert not sweep_until(first, SETTINGS, is_done, 40)

@@ -30,7 +30,7 @@ class Unit:
     spare: int = 0
 
 
-class Ground:
+class UnitGround:
     """The cluster with all that may go. leaving: uids that go in any case. branches: steps that are left."""
 
     def __init__(self, gang: Gang, snapshot: Snapshot, units: Iterable[Unit], leaving: Set[str]) -> None:
@@ -62,7 +62,7 @@ def pods_of(units: Iterable[Unit]) -> frozenset[str]:
     return frozenset().union(*(unit.pods for unit in units))
 
 
-class Domain:
+class EmptiedDomain:
     """Nodes of which some set of units may be emptied. fewest: units that have to go at least."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Domain:
         names: Sequence[str],
         emptied: Snapshot,
         units: Sequence[Unit],
-        ground: Ground,
+        ground: UnitGround,
     ) -> None:
         """names: of its nodes. emptied: the cluster once all of these units have gone."""
         self.key = key
@@ -108,7 +108,7 @@ class Domain:
             missing, count = missing - gain, count + 1
         return count if missing <= 0 else 10**9
 
-    def sets(self, count: int, ground: Ground, most_pods: int | None) -> Iterator[Sequence[Unit]]:
+    def sets(self, count: int, ground: UnitGround, most_pods: int | None) -> Iterator[Sequence[Unit]]:
         """The sets of so many units that may suffice, those of few pods first; of less than most_pods."""
         units, last = self._units, len(self._units)
         best = [_best_of_rest(gains) for gains in self._by_kind]
@@ -152,7 +152,7 @@ def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
     return tuple(sum(row[number] for row in table) for number in range(len(columns)))
 
 
-def _spared(units: Iterable[Unit], gains: Mapping[str, int], ground: Ground) -> frozenset[str]:
+def _spared(units: Iterable[Unit], gains: Mapping[str, int], ground: UnitGround) -> frozenset[str]:
     """Of each unit the pods that it can spare on these nodes: those where the most room comes of it."""
     found: set[str] = set()
     for unit in units:

@@ -17,14 +17,14 @@ from webhook.placement.check import faults_on
 from webhook.placement.model import Assignment, Gang, NoFit, Options, Placed
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot, key_of
-from webhook.placement.units import Domain, Ground, Unit, pods_of
+from webhook.placement.units import EmptiedDomain, Unit, UnitGround, pods_of
 
 TRIES: Final = 400
 """Sets of gangs for which the placement core is asked whether they suffice."""
 
 
 @dataclass(frozen=True)
-class Going:
+class GoingUnit:
     """Who goes of one unit: all of it (is_broken), or some of what it can spare. pods: sorted uids."""
 
     unit: Unit
@@ -37,11 +37,11 @@ class Going:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WholeVictims:
     """Where the gang goes, once these have gone. going: by name, the unit of each once."""
 
     assignment: Assignment
-    going: tuple[Going, ...]
+    going: tuple[GoingUnit, ...]
 
 
 def choose(
@@ -51,19 +51,19 @@ def choose(
     units: Iterable[Unit],
     leaving: Set[str] = frozenset(),
     budget: Budget | None = None,
-) -> Choice | None:
+) -> WholeVictims | None:
     """The gang's place for which the fewest of the least important units are broken; None if there is none.
 
     leaving: uids of pods that go in any case, and cost nothing. None also if none was found within the budget
     (which is exhausted then), by default four times what one question may take.
     Raises PlacementError as place does.
     """
-    ground = Ground(gang, snapshot, units, leaving)
-    return _Search(ground, options, budget or Budget(4 * options.bound)).run()
+    ground = UnitGround(gang, snapshot, units, leaving)
+    return _UnitSearch(ground, options, budget or Budget(4 * options.bound)).run()
 
 
 @dataclass
-class _Best:
+class _BestUnits:
     """The best set that was found so far, of as many units as are tried now."""
 
     pods: int
@@ -72,17 +72,17 @@ class _Best:
     answer: Assignment
 
 
-class _Search:
+class _UnitSearch:
     """One question."""
 
-    def __init__(self, ground: Ground, options: Options, budget: Budget) -> None:
+    def __init__(self, ground: UnitGround, options: Options, budget: Budget) -> None:
         self._ground, self._options, self._budget = ground, options, budget
         self._units = ground.units
         self._tries = TRIES
 
     # --- the answer -----------------------------------------------------------------------------
 
-    def run(self) -> Choice | None:
+    def run(self) -> WholeVictims | None:
         """Decide it."""
         allowed = self._allowed()
         if allowed is None:
@@ -90,7 +90,7 @@ class _Search:
         self._units, everything = allowed
         parts = sorted(self._domains(), key=lambda part: (part.fewest, part.key))
         for count in range(len(self._units) + 1):
-            best: _Best | None = None
+            best: _BestUnits | None = None
             for part in parts:
                 if part.fewest <= count:
                     best = self._of_size(count, part, best)
@@ -117,7 +117,7 @@ class _Search:
                 found, high = (some, answer), middle
         return found
 
-    def _of_size(self, count: int, part: Domain, best: _Best | None) -> _Best | None:
+    def _of_size(self, count: int, part: EmptiedDomain, best: _BestUnits | None) -> _BestUnits | None:
         """The best of all sets of so many units that may make room in a domain, `best` if none is better."""
         is_better = True
         while is_better:
@@ -128,11 +128,11 @@ class _Search:
                 self._tries -= 1
                 answer = self._placed(pods_of(chosen) | part.spared)
                 if not isinstance(answer, NoFit):
-                    best, is_better = _Best(_count(chosen), tuple(chosen), part.spared, answer), True
+                    best, is_better = _BestUnits(_count(chosen), tuple(chosen), part.spared, answer), True
                     break
         return best
 
-    def _by_room(self, parts: Sequence[Domain]) -> Choice | None:
+    def _by_room(self, parts: Sequence[EmptiedDomain]) -> WholeVictims | None:
         """Units by the room that they make in a domain, the shortest beginning that suffices."""
         for part in parts[:4]:
             order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))
@@ -154,7 +154,7 @@ class _Search:
         ground = self._ground
         return place(ground.gang, ground.without(gone), self._options, self._budget, explained=False)
 
-    def _domains(self) -> list[Domain]:
+    def _domains(self) -> list[EmptiedDomain]:
         """Those among which the gang has to choose one, or the cluster, if all could be emptied."""
         ground = self._ground
         topology, required = ground.snapshot.topology, ground.gang.required_level
@@ -165,12 +165,14 @@ class _Search:
                 named.setdefault(key_of(state, len(topology.level_names))[:depth], []).append(name)
         emptied = ground.without(pods_of(self._units))
         self._budget.take(2 * len(ground.snapshot.nodes))
-        parts = (Domain(key, names, emptied, self._units, ground) for key, names in named.items())
+        parts = (EmptiedDomain(key, names, emptied, self._units, ground) for key, names in named.items())
         return [part for part in parts if part.fewest <= len(self._units)]
 
     # --- who is needed --------------------------------------------------------------------------
 
-    def _choice(self, answer: Assignment, chosen: Sequence[Unit], spared: Set[str] = frozenset()) -> Choice:
+    def _choice(
+        self, answer: Assignment, chosen: Sequence[Unit], spared: Set[str] = frozenset()
+    ) -> WholeVictims:
         """The answer with those alone without whose going it does not hold."""
         residents: dict[str, list[Placed]] = {}
         for placed in answer.placed:
@@ -195,8 +197,8 @@ class _Search:
         for uid in sorted(spared):
             if holds(gone - {uid}, [uid]):
                 gone = gone - {uid}
-        going = [Going(unit, tuple(sorted(own))) for unit in self._units if (own := unit.pods & gone)]
-        return Choice(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
+        going = [GoingUnit(unit, tuple(sorted(own))) for unit in self._units if (own := unit.pods & gone)]
+        return WholeVictims(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
 
 
 def _count(units: Iterable[Unit]) -> int:

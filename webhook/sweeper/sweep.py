@@ -41,7 +41,7 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
-from webhook.sweeper.decide.preempting import Preempting, Victims, waiting_for
+from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
@@ -94,7 +94,7 @@ class Sweeper:
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
         budgets = surroundings.cache.budgets
         self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, budgets=budgets)
-        self._victims = Victims(settings, clock)
+        self._victims = PlansWithVictims(settings, clock)
         self._broken = Broken(settings, self._repair.why_not_deleted, clock)
         self._applier = Applier(surroundings, self._snapshotter)
         self._reporter = Reporter(surroundings)

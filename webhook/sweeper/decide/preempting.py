@@ -27,12 +27,12 @@ AGAIN_SECONDS: Final = 5.0
 """How soon it is looked at again whether a budget lets a gang go."""
 
 _NAMED: Final = 3
-"""Victims that a sentence names."""
+"""PlansWithVictims that a sentence names."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Victims that are there still, of one gang. is_begun: some of them go already."""
+class StandingVictims:
+    """PlansWithVictims that are there still, of one gang. is_begun: some of them go already."""
 
     gang: GangKey
     pods: tuple[Pod, ...]
@@ -57,7 +57,7 @@ class Preempting:
     told: dict[str, str] = field(default_factory=dict)
 
 
-class Victims:
+class PlansWithVictims:
     """Looks after plans with victims; what it remembers are times, and losing them only delays."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -110,12 +110,14 @@ def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
 
 
-def _groups(placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view: View) -> list[Group]:
+def _groups(
+    placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view: View
+) -> list[StandingVictims]:
     """The victims of a plan that are there still; not those that may not go for its pods."""
     if any(pod.spec.preemption_policy == "Never" for pod in waiting):
         return []
     below = min(pod.spec.priority or 0 for pod in waiting)
-    found: dict[GangKey, Group] = {}
+    found: dict[GangKey, StandingVictims] = {}
     for group in placement.spec.victims:
         there = [
             pod
@@ -130,7 +132,7 @@ def _groups(placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view:
         own = tuple(pod for pod in there if view.gang_of(pod) == gang)
         if here:
             is_begun = group.whole and _is_begun(group, own, gang, view)
-            found.setdefault(gang, Group(gang, own, group.whole, is_begun))
+            found.setdefault(gang, StandingVictims(gang, own, group.whole, is_begun))
     return list(found.values())
 
 
@@ -163,12 +165,12 @@ def _wanted(waiting: Iterable[Pod], view: View) -> dict[str, frozenset[str]]:
 
 
 def _needed(
-    groups: Sequence[Group],
+    groups: Sequence[StandingVictims],
     going: Set[str],
     nodes: Set[str],
     wanted: Mapping[str, frozenset[str]],
     snapshot: Snapshot,
-) -> list[Group]:
+) -> list[StandingVictims]:
     """The groups whose going helps: those without whom the nodes would still be too full.
 
     going: uids of others that go, or do so already.
@@ -204,11 +206,11 @@ def _freed(usages: Iterable[Usage], gone: Set[str], resource: str) -> int:
     return sum(use.requests.get(resource, 0) for use in usages if use.uid in gone)
 
 
-def _priority(group: Group) -> int:
+def _priority(group: StandingVictims) -> int:
     return max((pod.spec.priority or 0 for pod in group.pods), default=0)
 
 
-def _why_it_goes(group: Group, placement: Placement, waiting: Sequence[Pod]) -> str:
+def _why_it_goes(group: StandingVictims, placement: Placement, waiting: Sequence[Pod]) -> str:
     """What the victim is told; of another namespace's gang only how important it is."""
     same = group.gang.namespace == placement.metadata.namespace
     whom = f"gang {placement.spec.gang}" if same else "a gang of another namespace"
@@ -220,7 +222,7 @@ def _why_it_goes(group: Group, placement: Placement, waiting: Sequence[Pod]) -> 
     return f"evicted with its gang {name}, {count} pods on nodes, for {whom} of priority {below}"
 
 
-def _waits(groups: Sequence[Group], namespace: str, kept: str) -> str:
+def _waits(groups: Sequence[StandingVictims], namespace: str, kept: str) -> str:
     """What the gang that waits is told; gangs of other namespaces are not named."""
     shown = [f"{_name(group, namespace)} ({len(group.pods)} pods)" for group in groups[:_NAMED]]
     more = f" and {len(groups) - _NAMED} more gangs" if len(groups) > _NAMED else ""
@@ -228,6 +230,6 @@ def _waits(groups: Sequence[Group], namespace: str, kept: str) -> str:
     return f"{said}; not yet: {kept}" if kept else said
 
 
-def _name(group: Group, namespace: str) -> str:
+def _name(group: StandingVictims, namespace: str) -> str:
     gang = group.gang
     return f"{gang.kind}/{gang.name}" if gang.namespace == namespace else "a gang of another namespace"

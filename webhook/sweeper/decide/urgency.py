@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment
-from webhook.placement.whole import Choice, choose
+from webhook.placement.whole import WholeVictims, choose
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.judged import in_order
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
-from webhook.sweeper.decide.victims import MOST_PODS, Candidates, candidates
+from webhook.sweeper.decide.victims import MOST_PODS, PossibleVictims, candidates
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.view import View, name_of
@@ -66,7 +66,7 @@ def preemption(
     return found if sooner is None or sooner.highest > found.highest else sooner
 
 
-def _of(found: Choice, assignment: Assignment, herd: Candidates, now: Round) -> Preemption | None:
+def _of(found: WholeVictims, assignment: Assignment, herd: PossibleVictims, now: Round) -> Preemption | None:
     victims = herd.groups(found, frozenset(assignment.nodes.values()), now.view)
     if sum(len(group.pods) for group in victims) > MOST_PODS:
         return None

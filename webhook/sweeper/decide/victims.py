@@ -11,7 +11,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement.units import Unit
-from webhook.placement.whole import Choice
+from webhook.placement.whole import WholeVictims
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View, name_of
@@ -21,14 +21,14 @@ MOST_PODS: Final = 5_000
 
 
 @dataclass(frozen=True)
-class Candidates:
+class PossibleVictims:
     """units: who may go. leaving: uids of pods that go in any case. promised: those that go for others."""
 
     units: tuple[Unit, ...]
     leaving: frozenset[str]
     promised: tuple[VictimGroup, ...] = ()
 
-    def groups(self, choice: Choice, nodes: Set[str], view: View) -> tuple[VictimGroup, ...]:
+    def groups(self, choice: WholeVictims, nodes: Set[str], view: View) -> tuple[VictimGroup, ...]:
         """Who goes, as a plan says it: those that are chosen, and those that go for others from its nodes."""
         chosen = tuple(VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in choice.going)
         pods = view.by_uid
@@ -46,7 +46,7 @@ def candidates(
     staying: Set[str],
     budgets: Budgets | None,
     promised: Iterable[VictimGroup] = (),
-) -> Candidates:
+) -> PossibleVictims:
     """Who may go for a gang of that priority.
 
     staying: names of pods that may not. budgets: that let a gang go, None where these do not count.
@@ -76,7 +76,7 @@ def candidates(
         for pod in view.bound_strangers
         if may_go(pod)
     ]
-    return Candidates(tuple(units), frozenset(leaving), tuple(going))
+    return PossibleVictims(tuple(units), frozenset(leaving), tuple(going))
 
 
 def spare(key: GangKey, count: int, placements: Mapping[str, Placement]) -> int:

@@ -54,7 +54,7 @@ class Broken:
                 continue
             strongest = _strongest(view) if strongest is None else strongest
             lost = _lost_to_others(gang, left, view, strongest)
-            if not lost:
+            if not lost and gang.key not in since:  # who took the place may be gone again
                 continue
             began = self._since[gang.key] = since.get(gang.key, now)
             if now - began < self._settings.broken_seconds:
@@ -67,8 +67,8 @@ class Broken:
                 continue
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (
-                f"evicted with what is left of its gang {name}, {len(left)} pods: {lost} were preempted, and "
-                "there is no room for them beside the others"
+                f"evicted with what is left of its gang {name}, {len(left)} pods: others were preempted, and "
+                "there is no room for them beside these"
             )
             evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due)

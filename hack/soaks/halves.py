@@ -1,0 +1,76 @@
+"""No gang stays half dead: what was preempted is whole again in time, or has gone from its nodes.
+
+That a pod was preempted its condition DisruptionTarget says. Judged are Jobs all of whose pods are needed.
+"""
+
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.workloads import marks
+
+HALF_SECONDS: Final = 60.0
+"""For so long a gang may be half dead, among killed leaders and restarts of the API server."""
+_REASONS: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
+
+Gang = tuple[str, str]
+"""Namespace and name of a Job."""
+
+
+@dataclass
+class Halves:
+    """Follows the pods; the ledger feeds it. faults: sentences. preempted: pods so far."""
+
+    clock: Callable[[], float] = time.monotonic
+    faults: list[str] = field(default_factory=list)
+    preempted: set[str] = field(default_factory=set)
+    longest: float = 0.0
+    _stands: dict[Gang, dict[str, bool]] = field(default_factory=dict)
+    _hit: set[Gang] = field(default_factory=set)
+    _since: dict[Gang, float] = field(default_factory=dict)
+
+    def pod(self, pod: dict[str, Any], *, gone: bool) -> None:
+        """A version of a pod."""
+        metadata = pod["metadata"]
+        name = (metadata.get("labels") or {}).get(marks.JOB_NAME_LABEL)
+        if not name or keys.GANG_MIN_SIZE_ANNOTATION in (metadata.get("annotations") or {}):
+            return
+        gang, uid = (metadata["namespace"], name), metadata["uid"]
+        conditions = pod.get("status", {}).get("conditions", [])
+        if any(each["type"] == "DisruptionTarget" and each.get("reason") in _REASONS for each in conditions):
+            self.preempted.add(uid)
+            self._hit.add(gang)
+        pods = self._stands.setdefault(gang, {})
+        pods.pop(uid, None)
+        if not gone and not metadata.get("deletionTimestamp"):
+            pods[uid] = bool(pod["spec"].get("nodeName"))
+        self._judge(gang)
+
+    def keep_only(self, uids: Set[str]) -> None:
+        """The others are gone: a watch was interrupted, and then all that is there was listed."""
+        for gang, pods in self._stands.items():
+            self._stands[gang] = {uid: stands for uid, stands in pods.items() if uid in uids}
+            self._judge(gang)
+
+    def _judge(self, gang: Gang) -> None:
+        pods = self._stands[gang].values()
+        if not any(pods) or all(pods):
+            if gang in self._since:
+                self.longest = max(self.longest, self.clock() - self._since.pop(gang))
+            if pods and all(pods):
+                self._hit.discard(gang)
+        elif gang in self._hit:
+            self._since.setdefault(gang, self.clock())
+
+    def look(self) -> None:
+        """Find those that have been half dead for too long."""
+        now = self.clock()
+        for gang, since in list(self._since.items()):
+            if now - since > HALF_SECONDS:
+                pods = list(self._stands[gang].values())
+                count = f"{sum(pods)} of {len(pods)} pods on nodes"
+                self.faults.append(f"{'/'.join(gang)} has been half dead for {now - since:.0f} s, {count}")
+                self._hit.discard(gang)
+                del self._since[gang]
