@@ -20,7 +20,8 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Ver
 from webhook.sweeper.decide.victims import preempting
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.view import ENDING_SECONDS, View, name_of
+from webhook.sweeper.observe.pods import ENDING_SECONDS, name_of
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 AGAIN_SECONDS: Final = 5.0

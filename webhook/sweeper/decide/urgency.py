@@ -14,7 +14,8 @@ from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.decide.victims import MOST_PODS, PossibleVictims, candidates
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
-from webhook.sweeper.observe.view import View, name_of
+from webhook.sweeper.observe.pods import name_of
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 

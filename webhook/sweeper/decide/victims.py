@@ -14,7 +14,8 @@ from webhook.placement.units import Unit
 from webhook.placement.whole import WholeVictims
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.view import View, name_of
+from webhook.sweeper.observe.pods import name_of
+from webhook.sweeper.observe.view import View
 
 MOST_PODS: Final = 5_000
 """Pods that go for one gang: they stand in its plan, which is one object."""
@@ -89,14 +90,12 @@ def spare(key: GangKey, count: int, placements: Mapping[str, Placement]) -> int:
 def preempting(view: View) -> Iterator[tuple[Placement, list[Pod]]]:
     """The plans that wait for victims and still hold, each with its pods that wait."""
     gated: dict[str, Pod] = {}
-    for _, placement in sorted(view.placements.items()):
-        spec = placement.spec
-        if not (spec.preempts and spec.victims):
-            continue
+    plans = (each for each in view.placements.values() if each.spec.preempts and each.spec.victims)
+    for placement in sorted(plans, key=lambda each: each.key):
         gated = gated or {pod.metadata.uid: pod for pod in view.gated}
         pods = [
             pod
-            for entry in spec.pods
+            for entry in placement.spec.pods
             if (pod := gated.get(entry.uid)) is not None
             and pod.metadata.namespace == placement.metadata.namespace
             and (planned := view.planned.get(entry.uid)) is not None

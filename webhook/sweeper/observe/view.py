@@ -178,8 +178,8 @@ class View:
     def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
         """The pods of each gang that went through us and are not being deleted; unbound ones among them."""
         found: dict[GangKey, list[Pod]] = {}
-        for pod in self.ours:
-            if not pod.metadata.deletion_timestamp:
+        for pod in self.index.of[Sort.OTHER].values():
+            if not pod.metadata.deletion_timestamp and self.is_ours(pod):
                 found.setdefault(self.gang_of(pod), []).append(pod)
         return found
 
@@ -188,14 +188,14 @@ class View:
         """Pods on nodes that did not go through us, and are not being deleted."""
         return [
             pod
-            for pod in self.others
+            for pod in self.index.of[Sort.OTHER].values()
             if pod.spec.node_name and not pod.metadata.deletion_timestamp and not self.is_ours(pod)
         ]
 
     @cached_property
     def leaving(self) -> Sequence[Pod]:
         """Pods on nodes that are being deleted."""
-        return [pod for pod in self.others if pod.spec.node_name and pod.metadata.deletion_timestamp]
+        return [pod for pod in self.index.of[Sort.ENDING].values() if pod.spec.node_name]
 
     @cached_property
     def unbound(self) -> frozenset[str]:

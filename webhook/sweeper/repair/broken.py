@@ -6,12 +6,13 @@ one. A gang that finds room for its new pods, or has enough without them, is lef
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -47,14 +48,12 @@ class Broken:
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
         due = float("inf")
-        strongest: dict[str, int] | None = None
         for gang in gangs:
             left = _left(gang, view)
             if not left or cause_of(gang.key) not in _NO_PLACE:
                 continue
-            strongest = _strongest(view) if strongest is None else strongest
-            lost = _lost_to_others(gang, left, view, strongest)
-            if not lost and gang.key not in since:  # who took the place may be gone again
+            # Who took the place may be gone again.
+            if gang.key not in since and not _is_lost_to_others(gang, left, view):
                 continue
             began = self._since[gang.key] = since.get(gang.key, now)
             if now - began < self._settings.broken_seconds:
@@ -84,20 +83,17 @@ def _left(gang: PodGang, view: View) -> list[Pod]:
     return left if len(left) < enough else []
 
 
-def _strongest(view: View) -> dict[str, int]:
-    """By node, the highest priority of those that stand there or are about to."""
-    found: dict[str, int] = {}
-    for pod, node in view.standing():
-        found[node] = max(pod.spec.priority or 0, found.get(node, -(2**31)))
-    for pod in view.others:
-        if node := pod.status.nominated_node_name:
-            found[node] = max(pod.spec.priority or 0, found.get(node, -(2**31)))
-    return found
-
-
-def _lost_to_others(gang: PodGang, left: Sequence[Pod], view: View, strongest: Mapping[str, int]) -> int:
-    """How many pods of its plan are gone from nodes where a more important one stands now."""
+def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
+    """Whether a pod of its plan is gone from a node where a more important one stands, or is about to."""
     own = max(pod.spec.priority or 0 for pod in left)
     entries = view.placements[gang.key.placement_key].spec.pods
-    gone = [entry.node for entry in entries if entry.uid not in view.by_uid]
-    return sum(strongest.get(node, own) > own for node in gone)
+    nodes = {entry.node for entry in entries if entry.uid not in view.by_uid} - {""}
+    if not nodes:
+        return False
+    there = [pod for node in nodes for pod in view.index.bound.get(node, ())]
+    coming = [
+        pod
+        for pod in view.index.of[Sort.UNBOUND].values()
+        if pod.status.nominated_node_name in nodes or view.occupied(pod) in nodes
+    ]
+    return any((pod.spec.priority or 0) > own for pod in (*there, *coming))
