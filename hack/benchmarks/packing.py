@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     seeds = range(args.instances)
     kinds = {
         f"{nodes} nodes, {kinds} kinds, {what}": [planted(nodes, kinds, slack, seed) for seed in seeds]
-        for nodes, kinds in ((6, 3), (10, 4), (20, 6), (50, 8))
+        for nodes, kinds in ((6, 3), (10, 4), (20, 6), (50, 8), (500, 3))
         for what, slack in (("full", 0), ("1 too few", -1))
     }
     kinds["12 nodes, 8 kinds, 1 spare"] = [planted(12, 8, 1, seed) for seed in seeds]

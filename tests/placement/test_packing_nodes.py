@@ -15,3 +15,8 @@ def test_pods_that_fill_up_to_twenty_nodes_are_packed(nodes: int, kinds: int, se
 @pytest.mark.parametrize("seed", range(4))
 def test_one_cpu_too_few_on_twenty_nodes_is_known(seed: int) -> None:
     assert ours(planted(20, 6, -1, seed)) is False
+
+
+@pytest.mark.parametrize(("slack", "fits"), [(0, True), (-1, False)], ids=["full", "one cpu too few"])
+def test_thousands_of_pods_that_fill_hundreds_of_nodes_are_decided(slack: int, fits: bool) -> None:
+    assert ours(planted(500, 3, slack, 0)) is fits

@@ -2,7 +2,7 @@
 
 Domains are tried from the smallest up, so a gang that fits in one domain of a low level stays there; inside a
 domain one class after the other is spread over the nodes, roomiest first or tightest first (first-fit
-decreasing). Where no rule finds a place, fitting and filling search for one wherever the gang may be.
+decreasing). Where no rule finds a place, filling searches for one wherever the gang may be.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.tree import Vertex, domains_at, domains_from, nodes_of
 from webhook.placement.unlike.filling import Filling
-from webhook.placement.unlike.fitting import Fitting
 
 
 def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -37,17 +36,13 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 
 def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solution:
-    """The same on some nodes, by the complete searches."""
-    for search in (
-        Filling(question, nodes, budget.part(budget.left // 2)),
-        Fitting(question, nodes, budget.part(budget.left)),
-    ):
-        try:
-            found = search.solve()
-        except OutOfSteps:
-            continue
-        return Solution(found, found is None and search.exact)
-    return Solution(None, False)
+    """The same on some nodes, by the complete search."""
+    search = Filling(question, nodes, budget)
+    try:
+        found = search.solve()
+    except OutOfSteps:
+        return Solution(None, False)
+    return Solution(found, found is None and search.exact)
 
 
 def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:

@@ -1,36 +1,86 @@
-"""Whether unlike pods fit on given nodes: node after node is filled, which suits places that are nearly full.
+"""Whether unlike pods fit on given nodes at all: node after node is filled.
 
-Complete like fitting, within its budget. Nodes come in a fixed order, the smallest first, and each
-takes a set of pods to which no other that is left could be added: such a set loses nothing, since pods that a
-solution puts on later nodes may be moved (bin completion; Korf, 2002, "A New Algorithm for Optimal Bin
-Fitting"). Sets that leave so much free that the later nodes cannot hold the rest are left out, the fullest
-sets come first, and what was left at a node without success is remembered. One look is at one set.
+The question is vector bin packing, NP-hard, so the search has a budget; within it the answer is certain
+either way. Nodes come in a fixed order, the smallest first, and each takes a set of pods to which no other
+that is left could be added: such a set loses nothing, since pods that a solution puts on later nodes may be
+moved (bin completion; Korf, 2002, "A New Algorithm for Optimal Bin Packing"). Sets that leave so much free
+that the later nodes cannot hold the rest are left out, the fullest sets come first, and what was left at a
+node without success is remembered. One look is at one set.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Vertex
-from webhook.placement.unlike.node_kinds import DEEPEST, NodeKind, NodePacking
 
 _LOOK = 4
 """Steps that a look at one set stands for."""
 
+_CLASSES = 400
+"""Classes beyond which nothing is tried: each is one call inside the other."""
 
-class Filling(NodePacking):
-    """The pods of one question, packed into given nodes."""
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Nodes that are alike to the gang's classes: room for each class alone, what is free, one of them, and
+    the names of all.
+    """
+
+    number: int
+    rooms: Counts
+    free: Counts
+    node: NodeState
+    names: list[str]
+
+
+class Filling:
+    """The pods of one question, packed into given nodes.
+
+    needs: of each class the amounts of the resources that the gang asks for; scale: the largest free amount
+    of each on any node. exact: whether each question about cards was decided; one that was not counts as not
+    fitting, and no answer is certain then.
+    """
 
     def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
-        super().__init__(question, nodes, budget)
-        found = sorted(self.kinds, key=lambda kind: (self.share(kind.free), kind.number))
+        """nodes: vertices of single nodes. budget: of the steps that may be taken."""
+        self.classes = question.classes
+        self.counts = question.counts
+        self.budget = budget
+        self.exact = True
+        resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
+        requests = [dict(pod.requests) for pod in question.classes]
+        self.needs: list[Counts] = [tuple(each.get(r, 0) for r in resources) for each in requests]
+        self.carded = any(pod.wants_cards for pod in question.classes)
+        self.kinds = self._kinds(nodes, resources)
+        self.scale = [max(1, *(kind.free[r] for kind in self.kinds)) for r in range(len(resources))]
+        found = sorted(self.kinds, key=lambda kind: (self._share(kind.free), kind.number))
         self.nodes = [(kind, name) for kind in found for name in kind.names]
-        sizes = [self.share(need) for need in self.needs]
+        sizes = [self._share(need) for need in self.needs]
         self.order = sorted(range(len(sizes)), key=lambda number: (-sizes[number], number))
         self.sizes = sizes
         self.after = self._after()
         self.rooms_after = self._rooms_after()
         self.dead: set[tuple[int, Counts]] = set()
+
+    def _kinds(self, nodes: Sequence[Vertex], resources: Sequence[str]) -> list[NodeKind]:
+        """The nodes by kind; where cards matter, no two nodes with cards are alike."""
+        kinds: dict[object, NodeKind] = {}
+        for vertex in nodes:
+            state = vertex.state
+            assert state is not None
+            free = tuple(state.free.get(resource, 0) for resource in resources)
+            alike = (vertex.rooms, free, id(state) if self.carded and state.cards else 0)
+            kind = kinds.setdefault(alike, NodeKind(len(kinds), vertex.rooms, free, state, []))
+            kind.names.append(state.name)
+        return list(kinds.values())
+
+    def _share(self, amounts: Sequence[int]) -> float:
+        """How large amounts are in all, each against the largest node."""
+        return sum(amount / most for amount, most in zip(amounts, self.scale, strict=True))
 
     def _after(self) -> list[Counts]:
         """What the nodes from each one on have free."""
@@ -48,28 +98,33 @@ class Filling(NodePacking):
 
     def solve(self) -> dict[str, Counts] | None:
         """Node name -> pods of each class, or None when there is no way. Raises OutOfSteps."""
-        if len(self.nodes) > DEEPEST or len(self.counts) > DEEPEST:
+        if len(self.counts) > _CLASSES:
             raise OutOfSteps
         chosen: list[Counts] = []
-        if not self._fill(0, self.counts, chosen):
-            return None
+        left = [self.counts]
+        untried = [self._worth_trying(0, self.counts)]
+        while any(left[-1]):
+            taken = next(untried[-1], None)
+            if taken is None:
+                untried.pop()
+                self.dead.add((len(untried), left.pop()))
+                if not untried:
+                    return None
+                chosen.pop()
+                continue
+            chosen.append(taken)
+            left.append(tuple(map(int.__sub__, left[-1], taken)))
+            untried.append(self._worth_trying(len(chosen), left[-1]))
         return {
             name: taken for (_, name), taken in zip(self.nodes, chosen, strict=False) if any(taken)
         }  # nodes that nothing is left for are not in `chosen`
 
-    def _fill(self, number: int, rest: Counts, chosen: list[Counts]) -> bool:
-        if not any(rest):
-            return True
+    def _worth_trying(self, number: int, rest: Counts) -> Iterator[Counts]:
+        """What a node may take of the rest; nothing where the later nodes cannot take what is left then."""
         if number == len(self.nodes) or (number, rest) in self.dead:
-            return False
+            return
         if all(left <= room for left, room in zip(rest, self.rooms_after[number], strict=True)):
-            for taken in self._sets(number, rest):
-                chosen.append(taken)
-                if self._fill(number + 1, tuple(map(int.__sub__, rest, taken)), chosen):
-                    return True
-                chosen.pop()
-        self.dead.add((number, rest))
-        return False
+            yield from self._sets(number, rest)
 
     def _sets(self, number: int, rest: Counts) -> list[Counts]:
         """The sets worth trying on a node, the fullest first."""
@@ -122,4 +177,6 @@ class Filling(NodePacking):
 
     def _cards_fit(self, kind: NodeKind, order: Sequence[int], counts: Counts) -> bool:
         pods = [self.classes[n] for n, count in zip(order, counts, strict=False) for _ in range(count)]
-        return self.fits_together(pods, kind)
+        fits = capacity.fits_together(pods, kind.node, self.budget)
+        self.exact = self.exact and fits is not None
+        return bool(fits)
