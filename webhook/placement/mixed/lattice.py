@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from webhook.placement.budget import Budget
@@ -127,22 +128,24 @@ class Lattice:
         return self.rows[-1]
 
     def _merged(self, row: Array, offer: Offer) -> Array:
+        """The row once the item may hold something too: all its amounts at once, each a shifted row."""
         merged = row.copy()
         for odd, (rooms, counts) in offer.held.items():
             pairs = np.array(self.odd.sums[odd])
             before, after = pairs[:, 0], pairs[:, 1]
             ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
-            self.budget.spend(len(ends) * (OPERATION + len(pairs) * self.width // ELEMENTS))
-            for room, count in zip(rooms[ends].tolist(), counts[ends].tolist(), strict=True):
-                from_here = self.width - min(room, self.wanted)
-                target = merged[:, self.width - from_here :]
-                more = row[:, :from_here] + count
-                if len(pairs) == len(row):
-                    np.minimum(target, more, out=target)
-                else:
-                    target[after] = np.minimum(target[after], more[before])
-        merged = np.minimum(merged, self.unreachable)
-        return np.minimum.accumulate(merged[:, ::-1], axis=1)[:, ::-1]
+            self.budget.spend(OPERATION + len(ends) * (1 + len(pairs) * self.width // ELEMENTS))
+            held, costs = np.minimum(rooms[ends], self.wanted), counts[ends]
+            most = int(held[-1])
+            start = row[before]
+            padded = np.concatenate([np.repeat(start[:, :1], most, axis=1), start], axis=1)
+            shifted = sliding_window_view(padded, self.width, axis=1)
+            chunk = max(1, CHUNK // (len(pairs) * self.width))
+            for first in range(0, len(held), chunk):
+                part = slice(first, first + chunk)
+                reached = shifted[:, most - held[part]] + costs[part][:, None]
+                merged[after] = np.minimum(merged[after], reached.min(axis=1))
+        return np.minimum(merged, self.unreachable)
 
     # --- values -----------------------------------------------------------------------------------
 
