@@ -104,6 +104,23 @@ key of its next finer one, so that each domain of that one stands alone at it.
 LEVEL_NAMES: Final = ("block", "subblock", "host")
 """What people call the levels, coarsest first; the names that topology wishes use."""
 
+LEVEL_WORDS: Final = {
+    TOPOGRAPH_TIERS[0]: "tier-1 domain",
+    TOPOGRAPH_TIERS[1]: "tier-0 domain",
+    TOPOGRAPH_ACCELERATOR: "accelerator domain",
+    TOPOGRAPH_OLDER[0]: "spine",
+    TOPOGRAPH_OLDER[1]: "leaf group",
+    TOPOGRAPH_OLDER[2]: "accelerator domain",
+    COREWEAVE_FABRIC[0]: "fabric",
+    COREWEAVE_FABRIC[1]: "leaf group",
+    COREWEAVE_INFINIBAND[0]: "superpod",
+    COREWEAVE_INFINIBAND[1]: "leaf group",
+    COREWEAVE_NVLINK: "NVLink domain",
+    NVLINK_CLIQUE: "NVLink domain",
+    ZONE_LABEL: "zone",
+}
+"""What the users of a family call the domains of a label; where it is missing, the level's name."""
+
 # --- cards of a node (formats: Intel GPU device plugin's labeler, GPU Aware Scheduling) ----------
 
 INTEL_PREFIX: Final = "gpu.intel.com/"

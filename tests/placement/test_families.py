@@ -1,10 +1,12 @@
 """Nodes of different label families in one cluster, whose trees are not of one depth."""
 
+from dataclasses import replace
+
 import pytest
 
 from labeler.contract import keys
 from tests.placement.small import gang_of, placed, pod_class
-from webhook.placement import Gang, NodeInfo, NoFit, PlacementError, Snapshot, Topology, Usage, place
+from webhook.placement import Gang, NodeInfo, NoFit, PlacementError, Snapshot, Spread, Topology, Usage, place
 
 ZONE, CLIQUE, HOST = keys.ZONE_LABEL, keys.NVLINK_CLIQUE, keys.HOSTNAME_LABEL
 TIER_1, TIER_0 = keys.TOPOGRAPH_TIERS
@@ -109,3 +111,37 @@ def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
     for _ in range(2):
         large = gang_of(18, pod_class(4), required_level=CLIQUE)
         snapshot = snapshot.assume(placed(large, snapshot), large)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("r0-0", "r0-1"), "1 zone, 1 NVLink domain, 2 hosts, 2 nodes"),
+        (("plain-0", "plain-1"), "1 zone, 2 hosts, 2 nodes"),
+        (("r0-0", "plain-1"), "2 zones, 2 subblocks, 2 hosts, 2 nodes"),
+        (("r0-0", "bare"), "2 zones, 2 NVLink domains, 2 hosts, 2 nodes"),
+    ],
+)
+def test_where_a_gang_went_is_told_in_the_words_of_its_nodes_families(
+    names: tuple[str, ...], told: str
+) -> None:
+    bare = NodeInfo("bare", allocatable={"cpu": 1000, "pods": 110})
+    others = frozenset({each.name for each in pools()} | {"bare"}) - set(names)
+    asked = replace(gang_of(2), excluded_nodes=others)
+    assert placed(asked, Snapshot.build([*pools(), bare], [])).spread == told
+
+
+def test_a_gang_without_room_is_told_so_in_the_words_of_the_nearest_family() -> None:
+    racks = [each for each in pools() if not each.name.startswith("plain")]
+    none = place(gang_of(4, required_level="subblock"), Snapshot.build(racks, []))
+    assert isinstance(none, NoFit)
+    assert "in one NVLink domain: NVLink domain z/clique-0 has room for 3 of 4" in none.sentence
+    none = place(gang_of(8, spread=Spread("subblock", 3)), Snapshot.build(racks, []))
+    assert isinstance(none, NoFit)
+    assert "at most 3 in an NVLink domain" in none.sentence
+
+
+def test_an_operator_s_own_names_of_levels_are_kept() -> None:
+    topology = Topology(level_names=("pod", "rack", "host"))
+    found = placed(gang_of(3), Snapshot.build(pools(), [], topology))
+    assert found.spread == "1 pod, 1 rack, 3 hosts, 3 nodes"

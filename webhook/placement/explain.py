@@ -47,7 +47,7 @@ def no_fit(
     ordered = _by_times(causes)
     nearest = _nearest(question, snapshot, root, budget) if proven else None
     room = nearest.room if nearest else 0
-    body = _nearness(gang, question, root, nearest, proven)
+    body = _nearness(gang, question, snapshot, root, nearest, proven)
     if proven:
         body += _layers(question, snapshot, root) + _short_classes(gang, question, snapshot, budget)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
@@ -112,12 +112,12 @@ def _layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
     """For how many of the slices of each layer there is room: in slices of which layer it is short."""
     if not question.slices:
         return ""
-    names = (*snapshot.topology.level_names, "node")
+    names = snapshot.topology.names(key[0] for key in snapshot.blocks)
     domains = domains_at(root, question.required)
     held = max((_slices_in(domain, question.slices)[1] for domain in domains), default=())
     sizes = ", ".join(f"{size} per {names[level]}" for level, size in question.slices)
     parts = [
-        f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in a {names[level]}"
+        f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in {_a(names[level])}"
         for (level, size), there in zip(question.slices, held, strict=False)
     ]
     return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(held) else "")
@@ -190,19 +190,21 @@ def _nearest(question: Question, snapshot: Snapshot, root: Vertex, budget: Budge
         return None
     if best is None:
         return None
-    names = (*snapshot.topology.level_names, "node")
+    names = snapshot.topology.names(best[1].key[:1])
     name = names[level] if level >= 0 else ""
     return Nearest(name, best[1].key[1 : level + 2] if level >= 0 else (), best[0])
 
 
-def _nearness(gang: Gang, question: Question, root: Vertex, nearest: Nearest | None, proven: bool) -> str:
+def _nearness(
+    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, nearest: Nearest | None, proven: bool
+) -> str:
     """What came closest, in words."""
     wanted = len(gang.members)
     if not proven:
         steps = min(question.options.budget, question.options.bound)
         return f"none was found within {steps} search steps, which does not prove that there is none"
     if root.room and gang.spread is not None and nearest is not None and not nearest.room:
-        return f"no {gang.spread.level} with room may take one more"
+        return f"no {_word(gang.spread.level, snapshot)} with room may take one more"
     if not root.children or (nearest is not None and not nearest.room):
         return "no node has room for any of them"
     if nearest is None:
@@ -216,9 +218,9 @@ def _sentence(
     gang: Gang, question: Question, snapshot: Snapshot, body: str, causes: dict[str, int], proven: bool
 ) -> str:
     wanted = len(gang.members)
-    where = f" in one {gang.required_level}" if gang.required_level else ""
+    where = f" in one {_word(gang.required_level, snapshot)}" if gang.required_level else ""
     if gang.spread is not None and gang.spread.most is not None:
-        where += f", at most {gang.spread.most} in a {gang.spread.level}"
+        where += f", at most {gang.spread.most} in {_a(_word(gang.spread.level, snapshot))}"
         if question.spread is not None and question.spread.there:
             where += f" beside the {sum(question.spread.there.values())} that are placed"
     head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
@@ -232,6 +234,18 @@ def _sentence(
         if ruled
         else f"{head}{body}. None of {total} is excluded."
     )
+
+
+def _word(level: str, snapshot: Snapshot) -> str:
+    """What the users of the nodes' labels call a level that is wished for by its name."""
+    names = snapshot.topology.level_names
+    if level not in names:
+        return level
+    return snapshot.topology.names(key[0] for key in snapshot.blocks)[names.index(level)]
+
+
+def _a(word: str) -> str:
+    return f"{'an' if word.startswith(('a', 'NV')) else 'a'} {word}"
 
 
 def _count(number: int, what: str) -> str:

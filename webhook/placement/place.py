@@ -29,7 +29,7 @@ from webhook.placement.model import (
 )
 from webhook.placement.names import natural
 from webhook.placement.question import Impossible, Question, ask
-from webhook.placement.snapshot import Snapshot, key_of
+from webhook.placement.snapshot import Snapshot, families_of, key_of
 from webhook.placement.solution import Solution
 from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, Vertex, build
@@ -81,7 +81,8 @@ def place(
         placed = _assign(question, members, snapshot, solved, budget)
     except _CardsUndecided as what:
         return undecided(gang, snapshot, str(what))
-    best = Assignment(placed, objective, solved.proven, snapshot.topology.spread(objective.domains))
+    spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
+    best = Assignment(placed, objective, solved.proven, spread_over)
     return _near_neighbours(gang, question, snapshot, best, budget) or best
 
 

@@ -124,6 +124,12 @@ def place_of(state: NodeState, levels: int) -> Path:
     return state.path or ("", state.name, *("" for _ in range(levels - 1)))
 
 
+def families_of(snapshot: "Snapshot", names: Iterable[str]) -> set[str]:
+    """The label families that place these nodes; of those without a place none."""
+    paths = (snapshot.nodes[name].path for name in names)
+    return {path[0] for path in paths if path is not None}
+
+
 def key_of(state: NodeState, levels: int) -> Path:
     """A node's path and its name: the first level + 2 parts name its domain of a level, the node the last."""
     return (*place_of(state, levels), state.node.name)

@@ -1,6 +1,6 @@
 """The levels of the network: by which labels a node has its place, and what people call them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from labeler.contract import keys
@@ -46,11 +46,38 @@ class Topology:
         host = keys.LEVEL_NAMES[-1]
         return self.level_names.index(host) if host in self.level_names else len(self.level_names)
 
-    def spread(self, counts: Iterable[int]) -> str:
-        """How far a gang is spread, as "1 block, 16 nodes". counts: domains of each level, then nodes."""
-        names = (*self.level_names, "node")
+    def names(self, families: Iterable[str]) -> tuple[str, ...]:
+        """What people call the levels, and the node, where nodes are of these families (as in a path).
+
+        That is the word of a family for its label where all of them have the same one, else the level's name.
+        An operator's own names of levels are kept.
+        """
+        words = self._words(families)
+        return (*(word or name for word, name in zip(words, self.level_names, strict=True)), "node")
+
+    def _words(self, families: Iterable[str]) -> Sequence[str]:
+        """The same, with "" for a level that the families lack, and without the node."""
+        known = [self.families[int(number)] for number in set(families) if number.isdecimal()]
+        if not known or self.level_names != keys.LEVEL_NAMES:
+            return self.level_names
+        found = []
+        for level, name in enumerate(self.level_names):
+            words = {
+                "" if family[level] in family[level + 1 :] else keys.LEVEL_WORDS.get(family[level], name)
+                for family in known
+            }
+            found.append(words.pop() if len(words) == 1 else name)
+        return found
+
+    def spread(self, counts: Iterable[int], families: Iterable[str] = ()) -> str:
+        """How far a gang is spread, as "1 block, 16 nodes". counts: domains of each level, then nodes.
+
+        families: of its nodes, see names.
+        """
         return ", ".join(
-            f"{count} {name}{'' if count == 1 else 's'}" for name, count in zip(names, counts, strict=True)
+            f"{count} {name}{'' if count == 1 else 's'}"
+            for name, count in zip((*self._words(families), "node"), counts, strict=True)
+            if name
         )
 
     def level(self, name: str) -> int:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from webhook.placement import Assignment, Gang, NoFit, Snapshot
 from webhook.placement.model import Objective
+from webhook.placement.snapshot import families_of
 from webhook.scheduling.acceptance import Acceptance
 
 
@@ -25,7 +26,7 @@ def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Ass
     domains = (*(len({path[: level + 2] for path in paths.values()}) for level in levels), len(names))
     objective = Objective(domains, 0, (0,) * len(domains), 0)
     order = tuple(placed[member.name] for member in gang.members)
-    return Assignment(order, objective, False, topology.spread(domains))
+    return Assignment(order, objective, False, topology.spread(domains, families_of(snapshot, names)))
 
 
 def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:

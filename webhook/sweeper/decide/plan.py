@@ -100,8 +100,11 @@ def spread(nodes: Iterable[str], labels: Mapping[str, Mapping[str, str]], topolo
     """
     names = set(nodes)
     levels = range(len(topology.level_names))
-    paths = [topology.path(labels.get(name, {})) or (name,) * (len(levels) + 1) for name in names]
-    return topology.spread([*(len({path[: level + 2] for path in paths}) for level in levels), len(names)])
+    places = {name: topology.path(labels.get(name, {})) for name in names}
+    families = {path[0] for path in places.values() if path is not None}
+    paths = [path or (name,) * (len(levels) + 1) for name, path in places.items()]
+    domains = [*(len({path[: level + 2] for path in paths}) for level in levels), len(names)]
+    return topology.spread(domains, families)
 
 
 def plan_metadata(gang: PodGang) -> dict[str, Any]:
