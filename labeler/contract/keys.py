@@ -49,6 +49,15 @@ GATE_PREFIX: Final = "gke.io/topology-aware-auto-"
 GATE_NAME: Final = "topogate"
 GATE: Final = GATE_PREFIX + GATE_NAME
 
+# --- requests for nodes ---------------------------------------------------------------------------
+
+SCALE_UP_LABEL: Final = "topogate.io/scale-up"
+"""On a ProvisioningRequest and its PodTemplates: the name of the request."""
+SCALE_UP_SHAPE_LABEL: Final = "topogate.io/scale-up-shape"
+"""A digest of what is asked for: of another, the gang asks for something else."""
+SCALE_UP_ATTEMPT_LABEL: Final = "topogate.io/scale-up-attempt"
+"""The how-manieth request for the same it is, by which the pause before the next one grows."""
+
 # --- topology: label families, coarsest level first ----------------------------------------------
 
 PRERELEASE_TOPOLOGY: Final = (

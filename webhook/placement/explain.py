@@ -17,9 +17,8 @@ from webhook.placement.unlike.frontier import FrontierSearch
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
     """A gang that its own wishes make impossible."""
-    return NoFit(
-        f"Gang {gang.name} cannot be placed: {reason}.", len(gang.members), 0, len(snapshot.nodes), {}
-    )
+    sentence = f"Gang {gang.name} cannot be placed: {reason}."
+    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, hopeless=True)
 
 
 def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:

@@ -247,7 +247,8 @@ class Nearest:
 class NoFit:
     """Why a gang has no place. causes: cause -> nodes that it rules out, each node once.
 
-    proven: no place exists; otherwise the search ended at its budget.
+    proven: no place exists; otherwise the search ended at its budget. hopeless: the gang's own wishes rule
+    out any place, whatever nodes there are.
     """
 
     sentence: str
@@ -257,3 +258,4 @@ class NoFit:
     causes: Mapping[str, int]
     nearest: Nearest | None = None
     proven: bool = True
+    hopeless: bool = False

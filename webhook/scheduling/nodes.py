@@ -22,6 +22,11 @@ from webhook.placement.model import Card, NodeInfo
 
 _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
 
+LEAVING_TAINTS: Final = frozenset(
+    {"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"}
+)
+"""By which autoscalers mark a node that they are about to remove."""
+
 Labels = Mapping[str, str]
 Offers = Mapping[int, CardOffer] | None
 """What an allocator tells of the cards, by their numbers; None without one."""
@@ -39,6 +44,8 @@ def node_of(node: objects.Node) -> NodeInfo:
         cards = _cards(node.metadata.labels, told, allocatable)
     except (ContractError, QuantityError) as error:
         problem = f"unreadable node ({error})"
+    if is_leaving(node):
+        problem = "about to be removed"
     if node.metadata.deletion_timestamp is not None:
         problem = "being deleted"
     return NodeInfo(
@@ -52,6 +59,11 @@ def node_of(node: objects.Node) -> NodeInfo:
         problem=problem,
         unplanned=_unplanned(told),
     )
+
+
+def is_leaving(node: objects.Node) -> bool:
+    """Whether an autoscaler is about to remove the node, also from under pods that tolerate every taint."""
+    return any(taint.key in LEAVING_TAINTS for taint in node.spec.taints)
 
 
 def left_out(node: objects.Node) -> list[str]:

@@ -17,6 +17,7 @@ from webhook.kube.lease import Elector
 from webhook.placement import Mode, Options
 from webhook.policy.store import OptionalPolicy, watch_files
 from webhook.sweeper.process import run
+from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings, SettingsError, load
 
 LEASE: Final = "topogate-sweeper"
@@ -67,7 +68,22 @@ def _settings(options: argparse.Namespace) -> Settings:
         if options.mode
         else None,
     }
+    if options.scale_up is not None:
+        chosen["scale_up"] = _scale_up(chosen.get("scale_up", ScaleUp()), options)
     return Settings(**chosen | {name: value for name, value in flags.items() if value is not None})
+
+
+def _scale_up(chosen: ScaleUp, options: argparse.Namespace) -> ScaleUp:
+    """How nodes are asked for: the file's choices, with the flags' over them. Raises SettingsError."""
+    flags = {
+        "provisioning_class": options.scale_up,
+        "requests": options.scale_up_requests,
+        "pods": options.scale_up_pods,
+    }
+    try:
+        return replace(chosen, **{name: value for name, value in flags.items() if value is not None})
+    except ValueError as error:
+        raise SettingsError(f"--scale-up: {error}") from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -102,6 +118,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
     add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")
     add("--mode", choices=[str(mode) for mode in Mode], help="how gangs are laid out (best-fit)")
+    add(
+        "--scale-up",
+        metavar="CLASS",
+        help="ask an autoscaler for nodes by ProvisioningRequests of this class (component scale-up)",
+    )
+    add(
+        "--scale-up-requests", type=int, metavar="N", help="requests that a namespace may have at a time (10)"
+    )
+    add("--scale-up-pods", type=int, metavar="N", help="pods in all requests of a namespace (1000)")
     add("--leader-election", action=argparse.BooleanOptionalAction, default=True, help="one of several leads")
     add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
     add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")

@@ -17,6 +17,7 @@ PHASES: Final = (
     "place",
     "broken",
     "rollback",
+    "scale",
     "apply",
     "report",
     "measure",
@@ -157,6 +158,18 @@ class Metrics:
         )
         for outcome in ("placed", "waiting"):
             self.undecided.labels(outcome)
+        self.scale_up_requests = Gauge(
+            "topogate_scale_up_requests",
+            "Requests for nodes by how far they are; none where nodes are not asked for.",
+            ["state"],
+            registry=registry,
+        )
+        self.scale_ups = Counter(
+            "topogate_scale_ups_total",
+            "Requests for nodes that were made (asked), and what an autoscaler has said of them since.",
+            ["outcome"],
+            registry=registry,
+        )
 
     def _add_gpus(self) -> None:
         registry = self.registry
@@ -197,7 +210,7 @@ class Metrics:
     def forget_cluster(self) -> None:
         """Show nothing of a cluster that this process does not follow any more."""
         told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
-        for gauge in (*told, self.gpus, self.largest, self.domains, self.reserved):
+        for gauge in (*told, self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests):
             gauge.clear()
         self.oldest.value = self.unplaced.value = None
 

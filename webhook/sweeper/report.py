@@ -55,6 +55,8 @@ class Reporter:
         self._deadline = 0.0
         self._missed = ""
         self._is_away = False
+        self.notes: Mapping[GangKey, str] = {}
+        """What else is told of gangs that wait, after the reason."""
 
     # --- during a pass --------------------------------------------------------------------------
 
@@ -75,7 +77,9 @@ class Reporter:
         reason = shortened(printable("; ".join([reason, *gang.problems])), REASON_BYTES)
         if self._reasons.get(gang.key) != reason:
             logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
-            self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
+            # While nodes come one by one, the sentence changes with each: that they come has been told.
+            if gang.key not in self.notes or gang.key not in self._reasons:
+                self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
         self._reasons[gang.key] = reason
         self._causes[gang.key] = cause
         self._settling.discard(gang.key)
@@ -94,6 +98,11 @@ class Reporter:
         self._announcer.say(
             gang.gated[0], "GangPlaced", printable("; ".join([note, *gang.problems])), warning=False
         )
+
+    @property
+    def causes(self) -> Mapping[GangKey, Cause]:
+        """Why gangs wait, in one word, as was said last."""
+        return self._causes
 
     def reason_of(self, gang: PodGang) -> str:
         """Why a gang waits, as was said last."""
@@ -180,7 +189,7 @@ class Reporter:
         status = PlacementStatus(
             placements.WAITING,
             len(gang.pods),
-            reason=self._reasons[gang.key],
+            reason=self._noted(gang.key),
             **self._holding(gang.key.placement_key),
         )
         if placement is not None:
@@ -234,9 +243,14 @@ class Reporter:
             plan.spread(where, view.labels_of(where), self._settings.topology),
             placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
-            self._reasons.get(gang.key, "") if gang else _lacking(placement, count),
+            self._noted(gang.key) if gang else _lacking(placement, count),
         )
         return status, where
+
+    def _noted(self, key: GangKey) -> str:
+        """The reason, and what else is told."""
+        parts = (self._reasons.get(key, ""), self.notes.get(key, ""))
+        return shortened(printable("; ".join(filter(None, parts))), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:
         """What is held for the gang of a Placement, as fields of its status."""

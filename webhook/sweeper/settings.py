@@ -12,6 +12,7 @@ from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import MODEL_LABELS, Counting
+from webhook.sweeper.scaling import ScaleUp, scale_up_of
 from webhook.workloads import marks
 
 
@@ -69,7 +70,7 @@ class Settings:
     gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
     neither their annotations nor a controller that is known says so (app.kubernetes.io/instance, name).
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
-    a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options.
+    a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options. scale_up: see ScaleUp.
     """
 
     gate_prefix: str = keys.GATE_PREFIX
@@ -97,6 +98,7 @@ class Settings:
     gang_labels: tuple[str, ...] = ()
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
+    scale_up: ScaleUp = field(default_factory=ScaleUp)
 
     @property
     def counting(self) -> Counting:
@@ -110,7 +112,7 @@ _LABEL_KEY: Final = re.compile(
     r"(?:(?=[^/]{1,253}/)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 )
 
-_NESTED = ("topology", "options")
+_NESTED = ("topology", "options", "scale_up")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -131,12 +133,14 @@ def load(path: Path) -> dict[str, Any]:
             found["topology"] = _topology(path, value)
         elif name == "gang_labels":
             found[name] = _gang_labels(path, value)
+        elif name == "scale_up":
+            found[name] = _scale_up(path, value)
         elif name in _OPTIONS:
             options[name] = _OPTIONS[name](path, value)
         elif name in kinds:
             found[name] = _value(path, name, value)
         else:
-            known = ", ".join(sorted([*kinds, *_OPTIONS, "levels"]))
+            known = ", ".join(sorted([*kinds, *_OPTIONS, "levels", "scale_up"]))
             raise SettingsError(f"{path}: {name} is no setting; there are {known}")
     return found | ({"options": Options(**options)} if options else {})
 
@@ -179,6 +183,14 @@ def _gang_labels(path: Path, value: Any) -> tuple[str, ...]:
         if each in marks.ALL or each.startswith("topogate.io/"):
             raise SettingsError(f"{path}: gang_labels: {each} is read already, with a meaning of its own")
     return tuple(dict.fromkeys(value))
+
+
+def _scale_up(path: Path, value: Any) -> ScaleUp:
+    """scale_up: a mapping of the fields of ScaleUp."""
+    try:
+        return scale_up_of(value)
+    except ValueError as error:
+        raise SettingsError(f"{path}: scale_up: {error}") from error
 
 
 def _mode(path: Path, value: Any) -> Mode:

@@ -53,6 +53,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.broken import Broken
 from webhook.sweeper.repair.repair import Repair
 from webhook.sweeper.report import Reporter
+from webhook.sweeper.scaleup.asker import Asker
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
@@ -96,13 +97,15 @@ class Sweeper:
         self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, budgets=budgets)
         self._victims = PlansWithVictims(settings, clock)
         self._broken = Broken(settings, self._repair.why_not_deleted, clock)
-        self._applier = Applier(surroundings, self._snapshotter)
+        self._asker = Asker(surroundings)
+        self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
 
     def close(self) -> None:
         """End the threads."""
         self._applier.close()
+        self._asker.close()
 
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
@@ -126,6 +129,7 @@ class Sweeper:
         )
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 
+        scaled = self._ask_for_nodes(seen.view, gangs)
         reported = False
         with self._guarded("report"):
             reported = self._reporter.report(seen.view, gangs, self._repair.evicted, self._placer.held)
@@ -133,9 +137,8 @@ class Sweeper:
             self._figures.note(
                 seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)
             )
-        due = min(
-            each.due_seconds for each in (finished, repaired, preempted, steered, placed, broken, went_back)
-        )
+        steps = (finished, repaired, preempted, steered, placed, broken, went_back)
+        due = min(scaled, *(each.due_seconds for each in steps))
         return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
@@ -181,6 +184,14 @@ class Sweeper:
 
     def _roll_back(self, gangs: list[PodGang], seen: _Seen) -> Orders:
         return self._repair.roll_back(seen.view, gangs, self._placer.place_anew)
+
+    def _ask_for_nodes(self, view: View, gangs: list[PodGang]) -> float:
+        """Ask an autoscaler for nodes for gangs that found no room; returns when that is due again."""
+        with self._guarded("scale"):
+            due = self._asker.step(view, gangs, self._reporter.causes)
+            self._reporter.notes = self._asker.notes
+            return due
+        return SOON_SECONDS
 
     # --- apply ----------------------------------------------------------------------------------
 

@@ -126,6 +126,10 @@ SHUNNED_LABELS: Final = (
 """By which the affinity that those controllers' webhooks write finds whom to keep out of such a domain: also
 pods of Jobs and groups that want none themselves."""
 
+CONSUMED_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+"""On a pod, for autoscalers: by which ProvisioningRequest its node was asked for, and the class of that."""
+
 ALL: Final = frozenset(
     {
         JOB_INDEX_FAILURES_ANNOTATION,

@@ -6,7 +6,7 @@ what is not written has not happened.
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -46,8 +46,16 @@ logger = logging.getLogger(__name__)
 class Applier:
     """Writes plans, releases pods and deletes them."""
 
-    def __init__(self, surroundings: Pass, snapshotter: Snapshotter) -> None:
-        """snapshotter: looks again where the cluster has changed since a plan was made."""
+    def __init__(
+        self,
+        surroundings: Pass,
+        snapshotter: Snapshotter,
+        provided: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
+    ) -> None:
+        """snapshotter: looks again where the cluster has changed since a plan was made. provided: what to
+        write on pods for whose gang nodes were provided, by its Placement.
+        """
+        self._provided = provided
         self._pass = surroundings
         self._snapshotter = snapshotter
         self._releaser = Releaser(
@@ -207,7 +215,7 @@ class Applier:
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
         done: list[Done] = []
-        for release in self._releaser.release(pairs):
+        for release in self._releaser.release(pairs, self._consumed(pods.values())):
             self._pass.metrics.releases.labels(release.outcome).inc()
             if release.outcome is Outcome.RELEASED:
                 done.append(Done(released=(release.planned,)))
@@ -216,6 +224,13 @@ class Applier:
                 gang = key_of(pod, self._pass.settings.gang_labels)
                 done.append(_not_released(pod, gang, release))
         return Done.together(done)
+
+    def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
+        """By uid, what to write on pods for which an autoscaler has provided nodes."""
+        provided = self._provided()
+        labels = self._pass.settings.gang_labels
+        found = {pod.metadata.uid: key_of(pod, labels).placement_key for pod in pods if provided}
+        return {uid: provided[name] for uid, name in found.items() if name in provided}
 
 
 def _not_released(pod: Pod, gang: GangKey, release: Release) -> Done:

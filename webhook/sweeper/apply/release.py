@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -69,28 +69,39 @@ class Releaser:
         self._prefix = prefix
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
 
-    def release(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
+    def release(
+        self,
+        pairs: Iterable[tuple[Pod, PlannedPod]],
+        consumed: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
+        consumed: by uid, further annotations of pods for which an autoscaler has provided nodes.
         """
+        also = consumed or {}
         by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
         for pod, planned in pairs:
             in_turn = goes_in_turn(pod.spec)
             line = (pod.metadata.namespace, "") if in_turn else ("", planned.node)
             by_node.setdefault(line, []).append((pod, planned))
         deadline = time.monotonic() + _TOGETHER_SECONDS
-        results = self._pool.map(lambda own: self._release_in_order(own, deadline), by_node.values())
+        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), by_node.values())
         return [release for releases in results for release in releases]
 
     def close(self) -> None:
         """Wait for the releases under way and end the threads."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _release_in_order(self, pairs: list[tuple[Pod, PlannedPod]], deadline: float) -> list[Release]:
-        return [self._release(pod, planned, deadline) for pod, planned in pairs]
+    def _release_in_order(
+        self,
+        pairs: list[tuple[Pod, PlannedPod]],
+        deadline: float,
+        also: Mapping[str, Mapping[str, str]],
+    ) -> list[Release]:
+        return [self._release(pod, planned, deadline, also.get(planned.uid, {})) for pod, planned in pairs]
 
-    def _release(self, pod: Pod, planned: PlannedPod, deadline: float) -> Release:
+    def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
         detail = ""
         for attempt in range(_ATTEMPTS):
@@ -103,7 +114,7 @@ class Releaser:
                 cards = {
                     key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS
                 }
-                body = patches.release_patch(pod, planned.node, cards, self._prefix)
+                body = patches.release_patch(pod, planned.node, {**cards, **also}, self._prefix)
                 self._api.request("PATCH", path, body=body, content_type=JSON_PATCH)
                 return Release(planned, Outcome.RELEASED)
             except patches.UnpinnableError as error:

@@ -30,6 +30,7 @@ from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round, Said, joined
+from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.decide.urgency import (
     held_by_others,
     lowest_priority,
@@ -78,6 +79,7 @@ class Placer:
         self.kept_nodes = KeptNodes(settings, clock, rest=rest)
         self._replacing = Replacing()
         self._holders = Holders(self.reservations, self.kept_nodes, self._replacing)
+        self._now_ns = now_ns
         self._drafts = Drafts(settings, avoided, self._holders, now_ns)
         self._memory: dict[GangKey, Memory] = {}
         self._next: GangKey | None = None
@@ -108,6 +110,7 @@ class Placer:
         self.reservations.keep_only(rank.keys(), self.kept_nodes.nodes)
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
         now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
+        self._leave_unlabelled(now)
         due = []
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
@@ -120,6 +123,16 @@ class Placer:
             self._beat()
         self._unpin(now)
         return Orders(plans=tuple(now.plans), verdicts=tuple(now.verdicts), due_seconds=now.due_seconds)
+
+    def _leave_unlabelled(self, now: Round) -> None:
+        """Nodes that have come for somebody, and do not say yet where they stand, are given to nobody."""
+        choices = self._settings.scale_up
+        if choices.is_on:
+            found = unlabelled(
+                now.view.nodes, choices.label_seconds, self._settings.topology, self._now_ns() / 1e9
+            )
+            now.unlabelled = frozenset(found)
+            now.later(min(found.values(), default=now.due_seconds))
 
     def _in_time(
         self, due: Sequence[tuple[PodGang, list[Pod]]], now: Round
@@ -221,6 +234,7 @@ class Placer:
         refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding)
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)
+        kept_off |= now.unlabelled
         gang, avoid = first.gang, refusing | kept_off | first.closed
         memory = self._memory[gang.key]
         failure = Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
@@ -264,8 +278,12 @@ class Placer:
         if not has_enough(gang, waiting) and is_known:  # else it is not known what would help
             self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
-        sentence = joined(so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang))
-        if now.budget.exhausted or not answer.proven:
+        sentence = joined(
+            so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang), now.told_of_unlabelled
+        )
+        if answer.hopeless:
+            cause = Cause.WISH
+        elif now.budget.exhausted or not answer.proven:
             cause = Cause.UNDECIDED
         else:
             cause = Cause.HELD if holding else Cause.NO_ROOM

@@ -83,6 +83,7 @@ class Round:
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
     promised: who is to go for gangs that have a plan already.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
+    unlabelled: new nodes that wait for their topology labels.
     """
 
     ground: Ground
@@ -96,6 +97,13 @@ class Round:
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    unlabelled: frozenset[str] = frozenset()
+
+    @property
+    def told_of_unlabelled(self) -> str:
+        """A sentence on them, "" if there are none."""
+        count = len(self.unlabelled)
+        return f"new nodes that have no topology labels yet: {count}" if count else ""
 
     @property
     def view(self) -> View:

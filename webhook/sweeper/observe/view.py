@@ -15,6 +15,7 @@ from webhook.scheduling import conflicts, convert
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.scheduling.nodes import is_leaving
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
@@ -260,4 +261,5 @@ def is_ready(node: Node) -> bool:
 
 def is_usable(node: Node) -> bool:
     """Whether a plan may still be carried out on this node."""
-    return is_ready(node) and not node.spec.unschedulable and not node.metadata.deletion_timestamp
+    is_going = node.metadata.deletion_timestamp or is_leaving(node)
+    return is_ready(node) and not node.spec.unschedulable and not is_going

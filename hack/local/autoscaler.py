@@ -1,0 +1,191 @@
+"""A stand-in for an autoscaler that serves ProvisioningRequests: it registers simulated nodes, and says so.
+
+It counts GPUs and nothing else, where a real one asks kube-scheduler's own code. The definition holds the
+fields of autoscaling.x-k8s.io/v1 that matter here, in words of our own.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from hack.local.nodes import SimulatedNode
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.provisioning import GROUP_VERSION, REQUESTS
+
+BEST_EFFORT: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+GPU: Final = "nvidia.com/gpu"
+_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_FIXED: Final = [{"rule": "self == oldSelf", "message": "cannot be changed"}]
+_TEXT: Final = {"type": "string"}
+
+
+def define(api: Api) -> str:
+    """Make the API server take ProvisioningRequests; returns the path of the definition."""
+    pod_set = {
+        "type": "object",
+        "required": ["count", "podTemplateRef"],
+        "properties": {
+            "count": {"type": "integer", "format": "int32", "minimum": 1},
+            "podTemplateRef": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {**_TEXT, "maxLength": 253}},
+            },
+        },
+    }
+    spec = {
+        "type": "object",
+        "required": ["podSets", "provisioningClassName"],
+        "properties": {
+            "podSets": {
+                "type": "array",
+                "items": pod_set,
+                "minItems": 1,
+                "maxItems": 32,
+                "x-kubernetes-validations": _FIXED,
+            },
+            "provisioningClassName": {**_TEXT, "maxLength": 253, "x-kubernetes-validations": _FIXED},
+            "parameters": {"type": "object", "additionalProperties": {**_TEXT, "maxLength": 255}},
+        },
+    }
+    condition = {
+        "type": "object",
+        "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+        "properties": dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), _TEXT),
+    }
+    status = {
+        "type": "object",
+        "properties": {
+            "conditions": {
+                "type": "array",
+                "items": condition,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            }
+        },
+    }
+    name = "provisioningrequests.autoscaling.x-k8s.io"
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "required": ["spec"],
+                "properties": {"spec": spec, "status": status},
+            }
+        },
+    }
+    names = {
+        "kind": "ProvisioningRequest",
+        "plural": "provisioningrequests",
+        "singular": "provisioningrequest",
+    }
+    body = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        # Groups under x-k8s.io are the community's; this is how one says that it knows.
+        "metadata": {
+            "name": name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in"},
+        },
+        "spec": {
+            "group": "autoscaling.x-k8s.io",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
+    api.request("POST", _DEFINITIONS, body=body)
+    return f"{_DEFINITIONS}/{name}"
+
+
+class StandIn:
+    """Serves requests with the nodes of a pool, in their order."""
+
+    def __init__(self, api: Api, pool: Iterable[SimulatedNode], *, label_seconds: float = 0.0) -> None:
+        """label_seconds: so long a new node has no topology labels."""
+        self._api = api
+        self.pool = list(pool)
+        self._label_seconds = label_seconds
+        self._unlabelled: list[tuple[float, SimulatedNode]] = []
+        self.refuses = ""
+        """What it says of every request, "" while it serves them."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="autoscaler", daemon=True)
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serve no more."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def __enter__(self) -> "StandIn":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.05):
+            with contextlib.suppress(ApiError):
+                self.step()
+
+    def step(self) -> None:
+        """Label what is due, and answer every request that has neither nodes nor failed. Raises ApiError."""
+        for since, node in list(self._unlabelled):
+            if time.monotonic() - since >= self._label_seconds:
+                body = {"metadata": {"labels": node.topology_labels}}
+                self._api.request("PATCH", f"/api/v1/nodes/{node.name}", body=body, content_type=MERGE_PATCH)
+                self._unlabelled.remove((since, node))
+        for request in self._api.json("GET", REQUESTS)["items"]:
+            conditions = request.get("status", {}).get("conditions", [])
+            if not any(each["status"] == "True" for each in conditions):
+                self._answer(request)
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        metadata = request["metadata"]
+        if self.refuses:
+            self.say(metadata, "Failed", "True", self.refuses)
+            return
+        wanted = sum(each["count"] * self._gpus(metadata, each) for each in request["spec"]["podSets"])
+        chosen: list[SimulatedNode] = []
+        for node in self.pool:
+            if sum(each.gpus for each in chosen) < wanted:
+                chosen.append(node)
+        if sum(each.gpus for each in chosen) < wanted:
+            self.say(metadata, "Provisioned", "False", f"the pool has no {wanted} GPUs left")
+            return
+        for node in chosen:
+            self._api.request("POST", "/api/v1/nodes", body=node.manifest())
+            self._unlabelled.append((time.monotonic(), node))
+            self.pool.remove(node)
+        self.say(metadata, "Provisioned", "True", f"{len(chosen)} nodes come")
+
+    def _gpus(self, metadata: dict[str, Any], pod_set: dict[str, Any]) -> int:
+        name = pod_set["podTemplateRef"]["name"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates/{name}"
+        containers = self._api.json("GET", path)["template"]["spec"]["containers"]
+        return sum(int(each.get("resources", {}).get("requests", {}).get(GPU, 0)) for each in containers)
+
+    def say(self, metadata: dict[str, Any], kind: str, status: str, message: str) -> None:
+        """Write one condition beside those that are there. Raises ApiError."""
+        path = f"/apis/{GROUP_VERSION}/namespaces/{metadata['namespace']}/provisioningrequests/"
+        path += metadata["name"]
+        there = self._api.json("GET", path).get("status", {}).get("conditions", [])
+        if any((each["type"], each["status"], each["message"]) == (kind, status, message) for each in there):
+            return
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        own = {"type": kind, "status": status, "reason": "StandIn", "message": message}
+        conditions = [*(each for each in there if each["type"] != kind), {**own, "lastTransitionTime": at}]
+        body = {"status": {"conditions": conditions}}
+        self._api.request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)

@@ -1,0 +1,168 @@
+"""What becomes of requests: which are made, withdrawn and made again, and what gangs are told."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import gather_all, job_pod
+from webhook.kube.objects import Metadata
+from webhook.kube.placements import Placement
+from webhook.kube.provisioning import ProvisioningRequest
+from webhook.sweeper.scaleup.steps import MOST_WRITES, Progress, Steps, pause_seconds, standing_of, steps
+from webhook.sweeper.scaleup.wants import Want, want_of
+from webhook.sweeper.scaling import ScaleUp
+
+CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+CHOICES = ScaleUp(CLASS, requests=3, pods=10, retry_seconds=60.0)
+Conditions = Mapping[str, str]
+NONE: Conditions = {}
+BEGAN = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+
+
+def want(job: str = "train", namespace: str = "ns", pods: int = 2) -> Want:
+    (gang,) = gather_all(*(job_pod(index, job, namespace) for index in range(pods)))
+    name = f"job-{job}"
+    owner = Placement(metadata=Metadata(name=name, namespace=namespace, uid=f"{namespace}-{job}"))
+    return want_of(gang, gang.gated, owner)
+
+
+def request(
+    of: Want, attempt: int = 1, shape: str = "", conditions: Conditions = NONE
+) -> ProvisioningRequest:
+    """A request as the API server would have it. conditions: type -> status."""
+    body: dict[str, Any] = {
+        "metadata": {
+            "name": f"{of.owner.metadata.name}-{attempt}",
+            "namespace": of.owner.metadata.namespace,
+            "uid": f"request-{attempt}",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                keys.SCALE_UP_SHAPE_LABEL: shape or of.shape,
+                keys.SCALE_UP_ATTEMPT_LABEL: str(attempt),
+            },
+            "ownerReferences": [{"kind": "Placement", "uid": of.owner.metadata.uid}],
+        },
+        "spec": {"provisioningClassName": CLASS, "podSets": [{"count": of.pods}]},
+        "status": {
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "message": "as it is",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+                for kind, status in conditions.items()
+            ]
+        },
+    }
+    return msgspec.convert(body, ProvisioningRequest)
+
+
+def asked(made: Steps) -> list[tuple[str, int]]:
+    return [(ask.want.gang.key.name, ask.attempt) for ask in made.asks]
+
+
+def test_a_gang_without_a_request_asks() -> None:
+    assert asked(steps([want()], set(), [], CHOICES, BEGAN)) == [("train", 1)]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ({}, Progress.ASKED),
+        ({"Accepted": "True"}, Progress.ASKED),
+        ({"Accepted": "True", "Provisioned": "False"}, Progress.DELAYED),
+        ({"Provisioned": "True"}, Progress.PROVIDED),
+        ({"Provisioned": "True", "BookingExpired": "True"}, Progress.EXPIRED),
+        ({"Provisioned": "True", "BookingExpired": "True", "CapacityRevoked": "True"}, Progress.REVOKED),
+        ({"Provisioned": "False", "Failed": "True"}, Progress.FAILED),
+    ],
+)
+def test_how_far_a_request_is_its_conditions_say(conditions: dict[str, str], state: Progress) -> None:
+    assert standing_of(request(want(), conditions=conditions)).state is state
+
+
+@pytest.mark.parametrize("conditions", [{}, {"Provisioned": "False"}, {"Provisioned": "True"}])
+def test_a_request_under_way_is_left_alone_and_told(conditions: dict[str, str]) -> None:
+    wish = want()
+    made = steps([wish], set(), [request(wish, conditions=conditions)], CHOICES, BEGAN)
+    assert (made.asks, made.withdrawn) == ([], [])
+    assert "ProvisioningRequest job-train-1" in made.told[wish.gang.key]
+
+
+def test_of_a_request_that_nobody_answers_that_is_told() -> None:
+    wish = want()
+    made = steps([wish], set(), [request(wish)], CHOICES, BEGAN + 121)
+    assert made.told[wish.gang.key].endswith("no autoscaler has said anything of it yet")
+
+
+@pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
+def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) -> None:
+    wish = want()
+    for attempt, pause in ((1, 60), (2, 120), (3, 240)):
+        there = [request(wish, attempt, conditions={end: "True"})]
+        early = steps([wish], set(), there, CHOICES, BEGAN + pause - 1)
+        assert (early.asks, early.due_seconds) == ([], 1)
+        assert "asked again at 00:0" in early.told[wish.gang.key]
+        assert asked(steps([wish], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
+
+
+def test_the_pause_grows_to_an_hour_whatever_attempt_is_written_there() -> None:
+    assert pause_seconds(999, CHOICES) == 3600
+
+
+def test_once_another_attempt_is_there_the_one_before_is_withdrawn() -> None:
+    wish = want()
+    there = [request(wish, 1, conditions={"Failed": "True"}), request(wish, 2)]
+    made = steps([wish], set(), there, CHOICES, BEGAN + 100)
+    assert (made.asks, [each.metadata.name for each in made.withdrawn]) == ([], ["job-train-1"])
+
+
+def test_a_gang_that_asks_for_something_else_withdraws_first_and_then_asks() -> None:
+    wish = want()
+    made = steps([wish], set(), [request(wish, shape="another")], CHOICES, BEGAN)
+    assert (asked(made), len(made.withdrawn)) == ([], 1)
+
+
+def test_what_nobody_wants_is_withdrawn_unless_its_gang_is_on_its_way_to_the_nodes() -> None:
+    there = [request(want(), conditions={"Provisioned": "True"})]
+    assert len(steps([], set(), there, CHOICES, BEGAN).withdrawn) == 1
+    assert steps([], {"ns-train"}, there, CHOICES, BEGAN).withdrawn == []
+
+
+def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() -> None:
+    wishes = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]
+    made = steps(wishes, set(), [], CHOICES, BEGAN)
+    assert asked(made) == [("j0", 1), ("x", 1), ("j1", 1), ("j2", 1)]
+    assert "3 requests for nodes, as many as it may" in made.told[wishes[4].gang.key]
+
+
+def test_a_namespace_asks_for_so_many_pods_in_all() -> None:
+    wishes = [want("a", pods=6), want("b", pods=6), want("c", pods=11), want("d", pods=4)]
+    made = steps(wishes, set(), [], CHOICES, BEGAN)
+    assert asked(made) == [("a", 1), ("d", 1)]
+    assert "nodes for 6 pods already, of the 10" in made.told[wishes[1].gang.key]
+    assert "it has 11 pods" in made.told[wishes[2].gang.key]
+
+
+def test_of_ten_thousand_gangs_of_one_tenant_the_bound_is_asked_for_and_another_s_is_not_behind_them() -> (
+    None
+):
+    one = want("j", "hostile", 1)
+    many = [
+        replace(one, gang=replace(one.gang, key=replace(one.gang.key, name=f"j{number}")))
+        for number in range(10_000)
+    ]
+    made = steps([*many, want("x", "other")], set(), [], CHOICES, BEGAN)
+    assert len(made.asks) == CHOICES.requests + 1
+    assert ("x", 1) in asked(made)
+
+
+def test_writes_of_one_pass_are_bounded() -> None:
+    wishes = [want("j", f"ns{number}", 1) for number in range(3 * MOST_WRITES)]
+    made = steps(wishes, set(), [], CHOICES, BEGAN)
+    assert (len(made.asks), made.due_seconds) == (MOST_WRITES, 0.0)

@@ -1,0 +1,49 @@
+"""A new node is given to nobody until it says where it stands, or is old enough."""
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.kube.objects import Node
+from webhook.placement import Topology
+from webhook.sweeper.decide.unlabelled import unlabelled
+from webhook.sweeper.scaling import ScaleUp
+from webhook.sweeper.settings import Settings
+
+BEGAN = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+PLACE = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "h0"), strict=True))
+
+
+def node(labels: dict[str, str], created: str = "2026-01-01T00:00:00Z") -> Node:
+    metadata = {"name": "n0", "labels": labels, "creationTimestamp": created}
+    status = {"allocatable": {"nvidia.com/gpu": "1", "pods": "110"}}
+    return msgspec.convert({"metadata": metadata, "status": status}, Node)
+
+
+@pytest.mark.parametrize(
+    ("labels", "age", "left"),
+    [({}, 10, 50), ({}, 60, None), (PLACE, 10, None), (dict([*PLACE.items()][:1]), 59, 1)],
+)
+def test_it_waits_for_a_complete_set_of_labels_and_no_longer_than_it_may(
+    labels: dict[str, str], age: float, left: float | None
+) -> None:
+    found = unlabelled({"n0": node(labels)}, 60.0, Topology(), BEGAN + age)
+    assert found == ({} if left is None else {"n0": left})
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_on: bool) -> None:
+    cluster = Nodes(1, gpu_pod("p"))
+    cluster.nodes["n0"] = node({}, "2999-01-01T00:00:00Z")
+    choices = ScaleUp("class" if is_on else "")
+    placing = Placing(cluster, Settings(settle_seconds=0, scale_up=choices))
+    placing.one()
+    orders = placing.one()
+    if is_on:
+        assert places(orders) == {}
+        assert "new nodes that have no topology labels yet: 1" in orders.verdicts[0].reason
+        cluster.nodes["n0"] = node(PLACE, "2999-01-01T00:00:00Z")
+        assert places(placing.one()) == {"p": "n0"}
+    else:
+        assert places(orders) == {"p": "n0"}

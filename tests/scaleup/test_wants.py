@@ -1,0 +1,100 @@
+"""What a gang asks for: its kinds of pods, as kube-scheduler sees them, and how many of each."""
+
+from typing import Any
+
+from tests.sweeper.cluster import GPU, Nodes, gpu_pod
+from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.scaleup.wants import Want, members, want_of
+from webhook.sweeper.settings import Settings
+
+OWNER = Placement(metadata=Metadata(name="job-train-0", namespace="ns", uid="owner"))
+
+
+def wanted(*pods: Pod) -> Want:
+    (gang,) = gather_all(*pods)
+    view = Snapshotter(Nodes(0, *pods), Settings()).view()
+    return want_of(gang, members(gang, view), OWNER)
+
+
+def of_gang(name: str, gpus: int = 1, labels: dict[str, str] | None = None, **spec: Any) -> Pod:
+    annotations = {"topogate.io/gang": "g", **spec.pop("annotations", {})}
+    metadata = {"annotations": annotations, "labels": labels or {}}
+    return gpu_pod(name, gpus=gpus, metadata=metadata, **spec)
+
+
+def test_pods_that_are_alike_are_one_kind_with_the_labels_that_they_share() -> None:
+    want = wanted(
+        of_gang("a", labels={"app": "x", "index": "0"}), of_gang("b", labels={"app": "x", "index": "1"})
+    )
+    (kind,) = want.kinds
+    assert (kind.count, kind.template["metadata"]["labels"]) == (2, {"app": "x"})
+
+
+def test_unlike_pods_are_kinds_of_their_own() -> None:
+    want = wanted(of_gang("a", 8), of_gang("b", 1), of_gang("c", 1))
+    counts = {
+        kind.template["spec"]["containers"][0]["resources"]["requests"][GPU]: kind.count
+        for kind in want.kinds
+    }
+    assert counts == {"8": 1, "1": 2}
+    assert want.pods == 3
+
+
+def test_the_template_has_what_kube_scheduler_goes_by_and_no_gate() -> None:
+    selects_all: dict[str, Any] = {}
+    spread = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selects_all,
+    }
+    want = wanted(
+        of_gang(
+            "a",
+            nodeSelector={"pool": "a"},
+            priority=7,
+            priorityClassName="high",
+            tolerations=[{"operator": "Exists"}],
+            topologySpreadConstraints=[spread],
+        )
+    )
+    spec = want.kinds[0].template["spec"]
+    assert "schedulingGates" not in spec
+    assert spec["nodeSelector"] == {"pool": "a"}
+    assert (spec["priority"], spec["priorityClassName"]) == (7, "high")
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    # A selector of nothing in particular selects everything: left out, it would select nothing.
+    assert spec["topologySpreadConstraints"] == [spread]
+
+
+def test_a_host_port_is_a_port_as_the_api_server_wants_it() -> None:
+    pod = decode(
+        pod_json(
+            containers=[{"name": "c", "ports": [{"hostPort": 80, "containerPort": 8080, "protocol": "TCP"}]}]
+        )
+    )
+    (port,) = wanted(pod).kinds[0].template["spec"]["containers"][0]["ports"]
+    assert port == {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
+
+
+def test_an_elastic_gang_asks_for_its_minimum_alone() -> None:
+    enough = {"topogate.io/gang-min-size": "2", "topogate.io/gang-size": "4"}
+    assert wanted(*(of_gang(name, annotations=enough) for name in "abcd")).pods == 2
+
+
+def test_the_shape_is_the_same_for_the_same_pods_made_again_and_another_for_others() -> None:
+    first = wanted(job_pod(0, uid="u1"), job_pod(1, uid="u2"))
+    again = wanted(job_pod(0, uid="u3"), job_pod(1, uid="u4"))
+    assert first.shape == again.shape != wanted(job_pod(0, uid="u1")).shape
+
+
+def test_names_differ_by_gang_shape_and_attempt_and_are_values_of_labels() -> None:
+    long = Placement(metadata=Metadata(name="job-" + "x" * 200, namespace="ns", uid="other"))
+    (gang,) = gather_all(job_pod(0))
+    wants = [wanted(job_pod(0)), want_of(gang, gang.gated, long), wanted(job_pod(0), job_pod(1))]
+    names = {want.name(attempt, "class") for want in wants for attempt in (1, 2)}
+    assert len(names) == 6
+    assert max(map(len, names)) <= 63

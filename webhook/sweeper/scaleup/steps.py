@@ -1,0 +1,282 @@
+"""What is to become of the requests for nodes that are there, and which are to be made. Pure.
+
+    a gang wants nodes, and has          step
+    -----------------------------------  ------------------------------------------------------------
+    no request                           ask, within what its namespace may ask for
+    one for what it was before           withdraw that one; ask once it is gone
+    one that is under way, or provided   nothing, and tell how far it is
+    one that failed or has expired       ask again after a growing pause, then withdraw the old one
+
+The number of the attempt is in the request itself, and the pause follows from it: a leader without memory
+goes on where another stopped.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.placements import KIND
+from webhook.kube.provisioning import ProvisioningRequest, RequestCondition
+from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.scaleup.wants import MOST_KINDS, Want
+from webhook.sweeper.scaling import ScaleUp
+from webhook.text import printable
+
+LONGEST_PAUSE_SECONDS: Final = 3600.0
+SILENT_SECONDS: Final = 120.0
+"""After this long without a word of an autoscaler it is told that none has answered."""
+MOST_WRITES: Final = 16
+"""Requests that are made, and withdrawn, in one pass: the others have their turn in the next ones."""
+_QUOTED: Final = 300
+"""Characters of an autoscaler's message that are told."""
+
+
+class Progress(StrEnum):
+    """How far a request is."""
+
+    ASKED = "asked"
+    DELAYED = "delayed"
+    """There are no nodes now; the autoscaler tries again by itself."""
+    PROVIDED = "provided"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    """The nodes were booked for a time that is over."""
+    REVOKED = "revoked"
+
+
+FINISHED: Final = frozenset({Progress.FAILED, Progress.EXPIRED, Progress.REVOKED})
+"""Nothing more comes of a request in one of these."""
+
+_ENDS: Final = (
+    ("CapacityRevoked", Progress.REVOKED),
+    ("Failed", Progress.FAILED),
+    ("BookingExpired", Progress.EXPIRED),
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a request is, since when (seconds since 1970), and what its autoscaler says of that."""
+
+    state: Progress
+    since: float
+    message: str = ""
+    is_heard: bool = True
+
+
+def standing_of(request: ProvisioningRequest) -> Standing:
+    """How far a request is, by its conditions."""
+    conditions = {each.type: each for each in request.status.conditions}
+    for kind, state in _ENDS:
+        if kind in conditions and conditions[kind].status == "True":
+            return _standing(state, conditions[kind])
+    provisioned = conditions.get("Provisioned")
+    if provisioned is not None and provisioned.status in ("True", "False"):
+        return _standing(Progress.PROVIDED if provisioned.status == "True" else Progress.DELAYED, provisioned)
+    return Standing(
+        Progress.ASKED,
+        seconds_of(request.metadata.creation_timestamp),
+        is_heard=bool(request.status.conditions),
+    )
+
+
+def _standing(state: Progress, condition: RequestCondition) -> Standing:
+    said = printable(condition.message or condition.reason).rstrip(".")[:_QUOTED]
+    return Standing(state, seconds_of(condition.last_transition_time), said)
+
+
+def seconds_of(text: str | None) -> float:
+    """A time in RFC 3339 as seconds since 1970, 0 for what is none."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class NodeAsk:
+    """A request to make."""
+
+    want: Want
+    attempt: int
+
+
+@dataclass
+class Steps:
+    """What is to be done, and what gangs are told. due_seconds: when something is due whatever is heard."""
+
+    asks: list[NodeAsk] = field(default_factory=list)
+    withdrawn: list[ProvisioningRequest] = field(default_factory=list)
+    told: dict[GangKey, str] = field(default_factory=dict)
+    standings: dict[GangKey, Standing] = field(default_factory=dict)
+    due_seconds: float = float("inf")
+
+    def later(self, seconds: float) -> None:
+        """Something is due then."""
+        self.due_seconds = min(self.due_seconds, max(0.0, seconds))
+
+
+def owner_uid(request: ProvisioningRequest) -> str:
+    """The uid of the Placement for whose gang it was made, "" if it names none."""
+    owners = (each for each in request.metadata.owner_references if each.kind == KIND)
+    return next((each.uid for each in owners), "")
+
+
+def attempt_of(request: ProvisioningRequest) -> int:
+    """The how-manieth request for the same it is; its label can be anybody's."""
+    text = request.metadata.labels.get(keys.SCALE_UP_ATTEMPT_LABEL, "")
+    return min(int(text), 1000) if text.isdecimal() and len(text) < 5 else 1
+
+
+def pause_seconds(attempt: int, choices: ScaleUp) -> float:
+    """How long after the end of an attempt the next one is made."""
+    return float(min(LONGEST_PAUSE_SECONDS, choices.retry_seconds * 2 ** min(attempt - 1, 20)))
+
+
+def steps(
+    wants: Sequence[Want],
+    kept: Set[str],
+    requests: Collection[ProvisioningRequest],
+    choices: ScaleUp,
+    now: float,
+) -> Steps:
+    """What is to be done now (seconds since 1970).
+
+    wants: the most urgent first. kept: uids of the Placements of gangs whose requests stay although they want
+    none now. requests: all that we have made, but for those that are being deleted.
+    """
+    made = Steps()
+    by_owner: dict[str, list[ProvisioningRequest]] = {}
+    for request in requests:
+        by_owner.setdefault(owner_uid(request), []).append(request)
+    counts: Counter[str] = Counter(each.metadata.namespace for each in requests)
+    pods: Counter[str] = Counter()
+    for each in requests:
+        pods[each.metadata.namespace] += each.pods
+    wanted = {want.owner.metadata.uid for want in wants}
+    for uid, own in by_owner.items():
+        if uid not in wanted:
+            over = [each for each in own if uid not in kept or standing_of(each).state in FINISHED]
+            made.withdrawn += over
+    for want in _in_turn(wants):
+        own = by_owner.get(want.owner.metadata.uid, [])
+        _step(want, own, counts, pods, made, choices, now)
+    if len(made.withdrawn) > MOST_WRITES or len(made.asks) > MOST_WRITES:
+        made.later(0.0)
+    made.withdrawn, made.asks = made.withdrawn[:MOST_WRITES], made.asks[:MOST_WRITES]
+    return made
+
+
+def _in_turn(wants: Iterable[Want]) -> list[Want]:
+    """The first of each namespace, then the second of each, and so on."""
+    number: Counter[str] = Counter()
+    turns: list[tuple[int, int, Want]] = []
+    for rank, want in enumerate(wants):
+        namespace = want.gang.key.namespace
+        turns.append((number[namespace], rank, want))
+        number[namespace] += 1
+    return [want for _, _, want in sorted(turns, key=lambda turn: turn[:2])]
+
+
+def _step(
+    want: Want,
+    own: list[ProvisioningRequest],
+    counts: Counter[str],
+    pods: Counter[str],
+    made: Steps,
+    choices: ScaleUp,
+    now: float,
+) -> None:
+    key = want.gang.key
+    same = [each for each in own if _is_for(each, want, choices)]
+    stale = [each for each in own if each not in same]
+    if stale:
+        made.withdrawn += stale
+        if not same:
+            made.told[key] = "nodes are asked for anew, as it asks for something else than before"
+            return
+    if same:
+        *older, newest = sorted(same, key=lambda each: (attempt_of(each), each.metadata.name))
+        made.withdrawn += older
+        _follow(want, newest, made, choices, now)
+        return
+    if refusal := _bound(want, counts[key.namespace], pods[key.namespace], choices):
+        made.told[key] = refusal
+        return
+    counts[key.namespace] += 1
+    pods[key.namespace] += want.pods
+    made.asks.append(NodeAsk(want, 1))
+
+
+def _is_for(request: ProvisioningRequest, want: Want, choices: ScaleUp) -> bool:
+    is_same = request.metadata.labels.get(keys.SCALE_UP_SHAPE_LABEL) == want.shape
+    return is_same and request.spec.provisioning_class_name == choices.provisioning_class
+
+
+def _bound(want: Want, count: int, pods: int, choices: ScaleUp) -> str:
+    """Why a gang may not ask, "" if it may."""
+    if len(want.kinds) > MOST_KINDS:
+        found = f"its pods are of {len(want.kinds)} kinds, and a request has {MOST_KINDS} at most"
+        return f"no nodes are asked for: {found}"
+    if want.pods > choices.pods:
+        found = f"it has {want.pods} pods, and a namespace may ask for {choices.pods} in all"
+        return f"no nodes are asked for: {found}"
+    if count >= choices.requests:
+        found = f"its namespace has {count} requests for nodes, as many as it may"
+        return f"no nodes are asked for yet: {found}"
+    if pods + want.pods > choices.pods:
+        found = (
+            f"its namespace asks for nodes for {pods} pods already, of the {choices.pods} for which it may"
+        )
+        return f"no nodes are asked for yet: {found}"
+    return ""
+
+
+def _follow(want: Want, request: ProvisioningRequest, made: Steps, choices: ScaleUp, now: float) -> None:
+    """Tell how far a request is; ask again in its place when it is time."""
+    standing, key = standing_of(request), want.gang.key
+    made.standings[key] = standing
+    if standing.state not in FINISHED:
+        made.told[key] = _TOLD[standing.state](request.metadata.name, standing)
+        if not standing.is_heard:
+            silent = now - standing.since
+            if silent >= SILENT_SECONDS:
+                made.told[key] += "; no autoscaler has said anything of it yet"
+            else:
+                made.later(SILENT_SECONDS - silent)
+        return
+    attempt = attempt_of(request)
+    again = standing.since + pause_seconds(attempt, choices)
+    if now >= again:
+        made.asks.append(NodeAsk(want, attempt + 1))
+        return
+    at = datetime.fromtimestamp(again, UTC)
+    told = _TOLD[standing.state](request.metadata.name, standing)
+    made.told[key] = f"{told}; asked again at {at:%H:%M:%S} UTC"
+    made.later(again - now)
+
+
+_TOLD: Final[dict[Progress, Callable[[str, Standing], str]]] = {
+    Progress.ASKED: lambda name, _: f"nodes are asked for by ProvisioningRequest {name}",
+    Progress.DELAYED: lambda name, said: (
+        f"the autoscaler has no nodes for it yet, and tries again by itself (ProvisioningRequest {name}: "
+        f"{said.message})"
+    ),
+    Progress.PROVIDED: lambda name, said: (
+        "the autoscaler says that there are, or come, nodes for it "
+        f"(ProvisioningRequest {name}: {said.message})"
+    ),
+    Progress.FAILED: lambda name, said: (
+        f"the autoscaler refuses nodes (ProvisioningRequest {name}: {said.message})"
+    ),
+    Progress.EXPIRED: lambda name, _: (
+        f"the time is over for which nodes were booked for it (ProvisioningRequest {name})"
+    ),
+    Progress.REVOKED: lambda name, said: (
+        f"the autoscaler has taken its nodes back (ProvisioningRequest {name}: {said.message})"
+    ),
+}

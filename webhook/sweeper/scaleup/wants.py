@@ -1,0 +1,140 @@
+"""What a gang that waits for room wants of an autoscaler: how many pods of which kinds. Pure.
+
+A kind is all that kube-scheduler goes by and nothing else of its pods: no image, command, environment or
+ServiceAccount, as who may read PodTemplates need not be who may read pods.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.decide.elastic import has_enough, needed
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+from webhook.workloads.shape import asks_for_devices
+
+MOST_KINDS: Final = 32
+"""Sets of pods that one request may have."""
+
+_NAME_LENGTH: Final = 50
+"""Of a request's name before its digest: whole it is the value of a label, which has 63 characters."""
+
+_IMAGE: Final = "not-run"
+"""An image has to be named; nobody runs a PodTemplate of ours."""
+
+_NOT_ASKED: Final = (
+    "nodeName",
+    "schedulingGates",
+    "schedulingGroup",
+    "activeDeadlineSeconds",
+    "terminationGracePeriodSeconds",
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PodKind:
+    """So many pods that are alike to kube-scheduler. template: as in a PodTemplate."""
+
+    count: int
+    template: Json
+
+
+@dataclass(frozen=True)
+class Want:
+    """What is to be asked for a gang. owner: its Placement. shape: a digest of the kinds."""
+
+    gang: PodGang
+    owner: Placement
+    kinds: tuple[PodKind, ...]
+    shape: str
+
+    @property
+    def pods(self) -> int:
+        """For how many pods."""
+        return sum(kind.count for kind in self.kinds)
+
+    def name(self, attempt: int, salt: str) -> str:
+        """The name of a request for it, of its own for each shape, attempt and salt."""
+        text = "\0".join((self.owner.metadata.uid, self.shape, str(attempt), salt))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{self.owner.metadata.name[:_NAME_LENGTH].rstrip('-')}-{digest}"
+
+    def labels(self, name: str, attempt: int) -> dict[str, str]:
+        """Of the request of this name, and of its PodTemplates."""
+        return {
+            keys.SCALE_UP_LABEL: name,
+            keys.SCALE_UP_SHAPE_LABEL: self.shape,
+            keys.SCALE_UP_ATTEMPT_LABEL: str(attempt),
+        }
+
+
+def members(gang: PodGang, view: View) -> list[Pod]:
+    """The pods of a gang that have to find room together: those that wait, and those yet to be made.
+
+    Companions are left out: they go where there is room for them, or wherever kube-scheduler sends them.
+    """
+    waiting = [
+        pod
+        for pod in gang.gated
+        if pod.metadata.uid not in view.planned and pod.metadata.uid not in gang.companions
+    ]
+    if not waiting or has_enough(gang, waiting):
+        return []
+    later = [pod for pod in gang.later if asks_for_devices(pod.spec)]
+    return [*waiting[: needed(gang, waiting)], *later]
+
+
+def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
+    """What is to be asked for these pods of a gang."""
+    by_spec: dict[bytes, list[Pod]] = {}
+    for pod in pods:
+        by_spec.setdefault(msgspec.json.encode(_spec(pod), order="sorted"), []).append(pod)
+    kinds = [
+        PodKind(len(alike), {"metadata": {"labels": _common(alike)}, "spec": msgspec.json.decode(text)})
+        for text, alike in sorted(by_spec.items())
+    ]
+    text = msgspec.json.encode([(kind.count, kind.template) for kind in kinds], order="sorted")
+    return Want(gang, owner, tuple(kinds), hashlib.sha256(text).hexdigest()[:12])
+
+
+def _common(pods: Sequence[Pod]) -> dict[str, str]:
+    """The labels that all of them have: by others nobody can select the kind."""
+    shared = set(pods[0].metadata.labels.items())
+    for pod in pods[1:]:
+        shared &= pod.metadata.labels.items()
+    return dict(sorted(shared))
+
+
+def _spec(pod: Pod) -> Json:
+    """What kube-scheduler goes by, as in a PodTemplate: topogate reads nothing else of a pod's spec."""
+    spec = _pruned(msgspec.to_builtins(pod.spec))
+    for name in _NOT_ASKED:
+        spec.pop(name, None)
+    for name in ("containers", "initContainers"):
+        for container in spec.get(name, ()):
+            container["image"] = _IMAGE
+            for port in container.get("ports", ()):
+                port["containerPort"] = port["hostPort"]
+    return dict(spec)
+
+
+def _pruned(value: Any, name: str = "") -> Any:
+    """Without what says nothing. An empty selector says something: it selects everything."""
+    if isinstance(value, dict):
+        whole = {key: _pruned(each, key) for key, each in value.items()}
+        return {
+            key: each
+            for key, each in whole.items()
+            if each not in (None, "", [], {}) or (key.endswith("Selector") and each == {})
+        }
+    if isinstance(value, list | tuple):
+        return [_pruned(each) for each in value]
+    return value
