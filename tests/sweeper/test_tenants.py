@@ -152,6 +152,9 @@ class TwoFailures:
     def index_limit(self, namespace: str, name: str, uid: str) -> None:
         return None
 
+    def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
+        return namespace == "tolerant"
+
 
 @pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("thief", True)])
 def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
@@ -164,6 +167,16 @@ def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
     allowance.note([other])
     assert (allowance.why_not(own) == "") is may_go
     assert len(by_owner([*own, other])) == (2 if may_go else 1)
+
+
+@pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("tolerant", True)])
+def test_what_a_job_does_not_count_as_failures_is_evicted_however_few_it_bears(
+    namespace: str, may_go: bool
+) -> None:
+    allowance = Allowance(Settings(), TwoFailures())
+    pods = [job_pod(index, namespace=namespace) for index in range(3)]
+    assert (allowance.why_not_evicted(pods) == "") is may_go
+    assert (allowance.why_jobs_end(pods) == "") is may_go
 
 
 def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Pod:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.workloads.builtin import job_failures_left
+from webhook.workloads.builtin import job_failures_left, job_ignores_evictions
 from webhook.workloads.kinds import WORKLOADS, Workload
 
 BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
@@ -244,3 +244,26 @@ def test_a_job_can_lose_as_many_pods_as_its_backoff_limit_leaves(
     spec: dict[str, Any], status: dict[str, Any], left: int
 ) -> None:
     assert job_failures_left(read(JOB, spec, status, {})) == left
+
+
+DISRUPTED = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+BY_CODE = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "ignores"),
+    [
+        ([], False),
+        ([{"action": "Ignore", **DISRUPTED}], True),
+        ([{"action": "Count", **DISRUPTED}], False),
+        ([{"action": "FailJob", **DISRUPTED}, {"action": "Ignore", **DISRUPTED}], False),
+        ([BY_CODE, {"action": "Ignore", **DISRUPTED}], False),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "Other", "status": "True"}]}], False),
+    ],
+    ids=["none", "ignores", "counts", "fails first", "may fail by exit code first", "another condition"],
+)
+def test_a_job_says_by_its_rules_that_evictions_are_no_failures(
+    rules: list[dict[str, Any]], ignores: bool
+) -> None:
+    spec = {"podFailurePolicy": {"rules": rules}}
+    assert job_ignores_evictions(read(JOB, spec, {}, {})) is ignores

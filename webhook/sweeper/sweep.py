@@ -46,6 +46,7 @@ from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.victims import Keeps
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -93,10 +94,9 @@ class Sweeper:
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
-        budgets = surroundings.cache.budgets
-        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, budgets=budgets)
+        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps)
         self._victims = PlansWithVictims(settings, clock)
-        self._broken = Broken(settings, self._repair.why_not_deleted, clock)
+        self._broken = Broken(settings, self._repair.allowance.why_not_evicted, clock)
         self._asker = Asker(surroundings)
         self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
@@ -159,6 +159,11 @@ class Sweeper:
         return _Seen(view, snapshot, turns, usage_version)
 
     # --- decide ---------------------------------------------------------------------------------
+
+    def _keeps(self) -> Keeps:
+        """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
+        budgets, allowance = self._pass.cache.budgets(), self._repair.allowance
+        return lambda pods: budgets.why_not(pods) or allowance.why_jobs_end(pods)
 
     def _preempting(self, seen: _Seen) -> Preempting:
         with self._guarded("preempt"):

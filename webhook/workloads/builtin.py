@@ -2,7 +2,7 @@
 
 import re
 import sys
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,27 @@ class Owner(Struct, frozen=True):
     metadata: Metadata
 
 
+class FailureCondition(Struct, frozen=True):
+    """A condition of a failed pod by which a rule of its Job knows it."""
+
+    type: str = ""
+    status: str = ""
+
+
+class FailureRule(Struct, frozen=True):
+    """What a Job makes of pods that fail so; on_exit_codes is there where the rule goes by those."""
+
+    action: str = ""
+    on_exit_codes: dict[str, Any] | None = None
+    on_pod_conditions: list[FailureCondition] = msgspec.field(default_factory=list)
+
+
+class PodFailurePolicy(Struct, frozen=True):
+    """The rules of a Job, of which the first that holds counts."""
+
+    rules: list[FailureRule] = msgspec.field(default_factory=list)
+
+
 class JobSpec(Struct, frozen=True):
     """What a Job says of its pods."""
 
@@ -26,6 +47,7 @@ class JobSpec(Struct, frozen=True):
     completions: int | None = None
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -109,6 +131,20 @@ def job_failures_left(job: Job) -> int:
         # Where each index has a limit of its own there is none for the Job unless it is written down.
         limit = sys.maxsize if job.spec.backoff_limit_per_index is not None else _DEFAULT_BACKOFF_LIMIT
     return limit - (job.status.failed or 0)
+
+
+def job_ignores_evictions(job: Job) -> bool:
+    """Whether a pod that was evicted or preempted (its condition DisruptionTarget says so) is no failure.
+
+    A rule on exit codes that stands before counts as one that holds: what a pod ends with nobody knows.
+    """
+    policy = job.spec.pod_failure_policy
+    for rule in policy.rules if policy is not None else ():
+        if rule.on_exit_codes is not None:
+            return False
+        if any(each.type == "DisruptionTarget" and each.status != "False" for each in rule.on_pod_conditions):
+            return rule.action == "Ignore"
+    return False
 
 
 def at_once(spec: JobSpec, succeeded: int = 0) -> int:

@@ -13,7 +13,6 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, NoFit
-from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.asking import QUESTIONS, ask
 from webhook.sweeper.decide.avoided import Avoided
@@ -38,7 +37,7 @@ from webhook.sweeper.decide.urgency import (
     may_preempt,
     preemption,
 )
-from webhook.sweeper.decide.victims import preempting
+from webhook.sweeper.decide.victims import Keeps, nobody_kept, preempting
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
@@ -62,13 +61,13 @@ class Placer:
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
         beat: Callable[[], None] = lambda: None,
-        budgets: Callable[[], Budgets] = Budgets,
+        keeps: Callable[[], Keeps] = lambda: nobody_kept,
     ) -> None:
         """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
 
-        budgets: tells which gangs PodDisruptionBudgets keep from being evicted.
+        keeps: tells which gangs are rather not to go for others.
         """
-        self._budgets = budgets
+        self._keeps = keeps
         self._settings = settings
         self._avoided = avoided
         self._clock = clock
@@ -263,9 +262,7 @@ class Placer:
             memory.victims = ()
             return self._drafts.make(gang, asked, answer, companions, now)
         found = (
-            None
-            if has_enough(gang, waiting)
-            else preemption(gang, asked, now, self._settings, self._budgets())
+            None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
         )
         if found is not None:
             if memory.victims != found.names:  # told once, also while the plan cannot be written

@@ -7,11 +7,10 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment
 from webhook.placement.whole import WholeVictims, choose
-from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.judged import in_order
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.rounds import Round
-from webhook.sweeper.decide.victims import MOST_PODS, PossibleVictims, candidates
+from webhook.sweeper.decide.victims import MOST_PODS, Keeps, PossibleVictims, candidates, nobody_kept
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.pods import name_of
@@ -30,13 +29,14 @@ class Preemption:
 
 
 def preemption(
-    gang: PodGang, asked: GangQuestion, now: Round, settings: Settings, budgets: Budgets
+    gang: PodGang, asked: GangQuestion, now: Round, settings: Settings, keeps: Keeps
 ) -> Preemption | None:
     """Nodes where only gangs and pods of lower priority stand in the way, and which of these go.
 
-    Gangs that a PodDisruptionBudget keeps go where the others do not suffice: nor does kube-scheduler heed it
-    then. Of those that are as important they are taken that end in time; nobody more important, as
-    else a long grace period would put others in the place of its pod. Who is chosen so is chosen once.
+    Gangs that are kept (by a PodDisruptionBudget, or as their Job would fail for good) go where the others do
+    not suffice: nor does kube-scheduler spare them then. Of those that are as important they are taken that
+    end in time; nobody more important, as else a long grace period would put others in the place of its pod.
+    Who is chosen so is chosen once.
     """
     if not settings.preempt or not may_preempt(gang) or asked.parts:
         return None
@@ -49,18 +49,18 @@ def preemption(
     # before; gangs placed earlier in this pass are at least as important, but stand there without priority.
     staying: Set[str] = view.lasting | view.unbound | view.ending_late | now.assumed
 
-    def find(staying: Set[str], budgets: Budgets | None) -> Preemption | None:
-        herd = candidates(view, lowest, staying, budgets, promised)
+    def find(staying: Set[str], keeps: Keeps) -> Preemption | None:
+        herd = candidates(view, lowest, staying, keeps, promised)
         found = choose(asked.gang, now.snapshot, settings.options, herd.units, herd.leaving, now.budget)
         if found is None or asked.rules is None:
             return _of(found, found.assignment, herd, now) if found is not None else None
         kept = in_order(found.assignment, asked.rules)  # beside the victims: until they are gone they count
         return None if kept is None else _of(found, kept, herd, now)
 
-    heeded: Budgets | None = budgets
+    heeded = keeps
     found = find(staying, heeded)
     if found is None:
-        heeded, found = None, find(staying, None)
+        heeded, found = nobody_kept, find(staying, nobody_kept)
     if found is None or not _are_slow(found, view):
         return found
     sooner = find(staying | view.slow_to_end, heeded)

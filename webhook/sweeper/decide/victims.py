@@ -4,7 +4,7 @@ Of a gang that went through us all pods are bound, of lower priority, and none o
 or come again at once: else nothing of it may go. What it has above its minimum it can spare.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,13 +12,21 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement.units import Unit
 from webhook.placement.whole import WholeVictims
-from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
 
 MOST_PODS: Final = 5_000
 """Pods that go for one gang: they stand in its plan, which is one object."""
+
+
+Keeps = Callable[[Sequence[Pod]], str]
+"""Why a gang with these pods on nodes is rather not to go for others, "" if it may."""
+
+
+def nobody_kept(_pods: Sequence[Pod]) -> str:
+    """Every gang may go."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -45,12 +53,12 @@ def candidates(
     view: View,
     below: int,
     staying: Set[str],
-    budgets: Budgets | None,
+    keeps: Keeps,
     promised: Iterable[VictimGroup] = (),
 ) -> PossibleVictims:
     """Who may go for a gang of that priority.
 
-    staying: names of pods that may not. budgets: that let a gang go, None where these do not count.
+    staying: names of pods that may not. keeps: who is rather not to go.
     promised: groups that go for others.
     """
 
@@ -67,7 +75,7 @@ def candidates(
             leaving.update(group.pods)
     for key, pods_of_gang in view.bound_gangs.items():
         pods = [pod for pod in pods_of_gang if pod.metadata.uid not in leaving]
-        if not pods or not all(map(may_go, pods)) or (budgets is not None and budgets.why_not(pods)):
+        if not pods or not all(map(may_go, pods)) or keeps(pods):
             continue
         priority = max(pod.spec.priority or 0 for pod in pods)
         uids = frozenset(pod.metadata.uid for pod in pods)

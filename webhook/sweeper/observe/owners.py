@@ -16,7 +16,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
-from webhook.workloads.builtin import Job, Owner, job_failures_left
+from webhook.workloads.builtin import Job, Owner, job_failures_left, job_ignores_evictions
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.shape import Shape
 
@@ -131,6 +131,11 @@ class Owners:
         """How many more pods of a Job may fail before it does; None if the Job is not known."""
         job = self._job(namespace, name, uid)
         return None if job is None else job_failures_left(job)
+
+    def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether evicted pods are no failures of a Job."""
+        job = self._job(namespace, name, uid)
+        return job is not None and job_ignores_evictions(job)
 
     def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
         """How often one index of a Job may fail before it does for good; None where only the Job counts."""

@@ -22,6 +22,9 @@ class JobBudgets(Protocol):
     def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
         """How many more pods of a Job may fail before it does; None if the Job is not known."""
 
+    def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether evicted pods are no failures of a Job."""
+
     def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
         """How often one index of a Job may fail before it does for good; None where only the Job counts."""
 
@@ -46,6 +49,25 @@ class Allowance:
             return "repair is switched off"
         if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
+        return self._why_a_job_fails(pods, ordered)
+
+    def why_not_evicted(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
+        """Why these pods of one gang are not to be evicted, all of them together; "" if they may be."""
+        if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
+            return "no controller is known to make it again"
+        return self.why_jobs_end(pods, ordered)
+
+    def why_jobs_end(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
+        """Which Job would fail for good if all of these pods were evicted, and why; "" if none."""
+        return self._why_a_job_fails([pod for pod in pods if not self._is_ignored(pod)], ordered)
+
+    def _is_ignored(self, pod: Pod) -> bool:
+        owner = pod.metadata.controller
+        if owner is None or not _is_of_job(pod):
+            return True
+        return self._owners.ignores_evictions(pod.metadata.namespace, owner.name, owner.uid)
+
+    def _why_a_job_fails(self, pods: Sequence[Pod], ordered: Iterable[Pod]) -> str:
         coming = by_owner(ordered)
         jobs = {key: own for key, own in by_owner(pods).items() if _is_of_job(own[0])}
         return next(filter(None, (self._of_job(own, coming.get(key, ())) for key, own in jobs.items())), "")

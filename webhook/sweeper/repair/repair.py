@@ -42,7 +42,7 @@ class Repair:
         self._clock = clock
         self._needed = NeededRepairs(settings, clock)
         self._halves = HalfReleased(settings, clock)
-        self._allowance = Allowance(settings, owners, clock)
+        self.allowance = Allowance(settings, owners, clock)
         self._settings = settings
         self._evicted: set[PodId] = set()
         self._clock = clock
@@ -79,7 +79,7 @@ class Repair:
         evictions: list[Eviction] = []
         for pods in by_owner(repair.pod for repair in found.values()).values():
             together = [found[pod.metadata.uid] for pod in pods]
-            if not (why := self._allowance.why_not(pods)):
+            if not (why := self.allowance.why_not(pods)):
                 evictions += [Eviction(repair.pod, repair.cause, repair.reason) for repair in together]
             elif self._are_abandoned(together, view):
                 evictions += [_abandoned(repair) for repair in together]
@@ -136,26 +136,22 @@ class Repair:
             released = [pod for pod in part if identity(pod) not in self._evicted]
             if not released:
                 continue
-            if why := self._allowance.why_not(released, (each.pod for each in evictions)):
+            if why := self.allowance.why_not(released, (each.pod for each in evictions)):
                 warnings.append(Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}"))
             elif place := anew(gang, released):
                 said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
                 evictions += [Eviction(pod, "rolled-back", said, may_run=True) for pod in released]
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
-    def why_not_deleted(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
-        """Why these pods of one gang are not to go, see Allowance.why_not."""
-        return self._allowance.why_not(pods, ordered)
-
     def note(self, evicted: Iterable[Eviction]) -> None:
         """These pods have been deleted."""
         evicted = list(evicted)
         self._evicted |= {identity(each.pod) for each in evicted}
-        self._allowance.note(each.pod for each in evicted)
+        self.allowance.note(each.pod for each in evicted)
 
     def forget(self, gangs: Iterable[PodGang]) -> None:
         """Only the controllers of these gangs are there still."""
-        self._allowance.forget({maker for gang in gangs for maker in by_owner(gang.pods)})
+        self.allowance.forget({maker for gang in gangs for maker in by_owner(gang.pods)})
 
 
 def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
