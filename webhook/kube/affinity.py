@@ -24,10 +24,18 @@ class NodeSelector(Struct, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
+class PreferredNodes(Struct, frozen=True):
+    """Nodes that a pod would like to run on; a heavier wish counts more."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
 class NodeAffinity(Struct, frozen=True):
     """Which nodes a pod must (and would like to) run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredNodes] = []
 
 
 class LabelSelector(Struct, frozen=True):
@@ -49,10 +57,18 @@ class PodAffinityTerm(Struct, frozen=True):
     namespace_selector: LabelSelector | None = None
 
 
+class PreferredPods(Struct, frozen=True):
+    """Pods that a pod would like to be near to, or not; a heavier wish counts more."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
 class PodAffinity(Struct, frozen=True):
-    """Which pods a pod must be near to; as anti-affinity, which it must not be near to."""
+    """Which pods a pod must be near to, or would like to; as anti-affinity, which not."""
 
     required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = []
+    preferred_during_scheduling_ignored_during_execution: list[PreferredPods] = []
 
 
 class Affinity(Struct, frozen=True):

@@ -1,7 +1,8 @@
 """A cost as one integer made of fields, the most important highest; so costs add up and compare.
 
-The fields: domains used at each level, unevenness, leftover at each level, headroom penalty (see
-model.Objective). In mode keep-whole the holes stand among the domains, before those of the machines.
+The fields: domains used at each level, unevenness, leftover at each level, headroom penalty, and where pods
+have preferences what the nodes lack of these (see model.Objective). In mode keep-whole the holes stand among
+the domains, before those of the machines.
 """
 
 from webhook.placement.model import Objective
@@ -9,7 +10,10 @@ from webhook.placement.model import Objective
 COUNT_BITS = 32
 ROOM_BITS = 64
 SQUARE_BITS = 64
-SCORE_BITS = 40
+SCORE_BITS = 64
+MOST_UNLIKED = 900
+"""What a node lacks at most of what its pods would like; see preferences."""
+
 HOLE_BITS = 96
 """For the squares of rooms: of as many pods as capacity.UNBOUNDED, on 100,000 nodes."""
 
@@ -17,10 +21,13 @@ HOLE_BITS = 96
 class Costs:
     """Packs and unpacks the fields of a cost for a topology of `levels` label levels and the node below."""
 
-    def __init__(self, levels: int, machine: int | None = None) -> None:
+    def __init__(self, levels: int, machine: int | None = None, ties: int = 0) -> None:
         """levels: number of label levels, without the node. machine: in mode keep-whole the level from which
-        on domains are machines, else None.
+        on domains are machines, else None. ties: bits of the preferences, below those of the headroom.
         """
+        self.ties = ties
+        self.most_penalty = 100 if not ties else (100 << ties) + MOST_UNLIKED
+        """The largest penalty of a node: for its headroom and for what its pods would like."""
         self.depth = levels + 1
         self.machine = machine
         self.square = SCORE_BITS + ROOM_BITS * self.depth
@@ -49,6 +56,7 @@ class Costs:
             tuple(cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.domains),
             cost >> self.square & (1 << SQUARE_BITS) - 1,
             tuple(cost >> shift & (1 << ROOM_BITS) - 1 for shift in self.leftover),
-            cost & (1 << SCORE_BITS) - 1,
+            (cost & (1 << SCORE_BITS) - 1) >> self.ties,
             0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,
+            cost & (1 << self.ties) - 1,
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from webhook.placement.eligibility import Rules, Taint
+from webhook.placement.eligibility import Rules, Taint, Term
 
 Vector = tuple[tuple[str, int], ...]
 """Resource amounts as sorted pairs, so that they can be part of a key."""
@@ -75,12 +75,41 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """Pods in the domains of a label, as (value, how many, or what they are worth) where there are any.
+
+    max_skew: by how much domains may differ before it counts.
+    """
+
+    key: str
+    counts: tuple[tuple[str, int], ...] = ()
+    max_skew: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What pods would like of their node. terms: each with its weight; spread: the fewer pods, the better;
+    near: what the pods there are worth, below 0 for those to be far from. See preferences.
+    """
+
+    terms: tuple[tuple[int, Term], ...] = ()
+    spread: tuple[Crowd, ...] = ()
+    near: tuple[Crowd, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.terms or self.spread or self.near)
+
+
+@dataclass(frozen=True, slots=True)
 class PodClass:
     """Pods that are alike to placement: the same requests, rules and card wishes.
 
     cards has one wish for each of spec.containers, or is empty when none asks for a card. same_card: numbers
     of containers that share one card. beside: amounts that it need not find on its node, but takes of it for
-    those who come later. problem: why such a pod can never be placed; "" when it can.
+    those who come later. preferred: decides between placements that are equal else; pods that differ
+    in it are alike all the same, and the first one's counts. problem: why such a pod can never be placed; ""
+    when it can.
     """
 
     requests: Vector
@@ -93,6 +122,7 @@ class PodClass:
     linked: bool = False
     problem: str = ""
     beside: Vector = ()
+    preferred: Preferences = field(default_factory=Preferences, compare=False)
 
     @property
     def wants_cards(self) -> bool:
@@ -207,9 +237,9 @@ class Objective:
     (in pods of the gang's most frequent class, before placing) of the domains used. headroom_penalty:
     100 minus the headroom score (see headroom.Score), added over the nodes used. Domains that anchors use
     cost nothing. holes: the squares of the rooms of the nodes used in mode keep-whole, else 0; they compare
-    before the numbers of machines (hosts and nodes). Beside anchors with ranks, nearness to the neighbouring
-    ranks comes before the headroom penalty. Where a gang is spread evenly, the sum of the squares of what the
-    domains hold comes before all.
+    before the numbers of machines (hosts and nodes). preference_penalty: of the nodes used, see preferences;
+    it compares last. Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom
+    penalty. Where a gang is spread evenly, the sum of the squares of what the domains hold comes before all.
     """
 
     domains: tuple[int, ...]
@@ -217,6 +247,7 @@ class Objective:
     leftover: tuple[int, ...]
     headroom_penalty: int
     holes: int = 0
+    preference_penalty: int = 0
 
 
 @dataclass(frozen=True, slots=True)

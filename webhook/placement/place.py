@@ -108,11 +108,15 @@ def _near_neighbours(
             continue
         taken = {name: sum(pods) for name, pods in solved.counts.items()}
         objective = evaluate(question, snapshot, taken, question.costs())
-        if replace(objective, headroom_penalty=0) == replace(best.objective, headroom_penalty=0):
+        if _up_to_leftover(objective) == _up_to_leftover(best.objective):
             with contextlib.suppress(_CardsUndecided):
                 placed = _assign(confined, members, snapshot, solved, budget)
                 return Assignment(placed, objective, best.proven, best.spread)
     return None
+
+
+def _up_to_leftover(objective: Objective) -> Objective:
+    return replace(objective, headroom_penalty=0, preference_penalty=0)
 
 
 def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:

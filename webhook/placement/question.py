@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
-from webhook.placement.costs import Costs
+from webhook.placement.costs import MOST_UNLIKED, Costs
 from webhook.placement.model import Gang, Member, Mode, Options, PodClass
 from webhook.placement.names import natural
+from webhook.placement.preferences import Ranking, ranking
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 from webhook.placement.spreading import Spreading, spreading
 from webhook.placement.topology import PlacementError
@@ -41,13 +42,20 @@ class Question:
     spread: Spreading | None = None
     machine: int | None = None
     """In mode keep-whole the level from which on domains are machines, else None; see costs.Costs."""
+    ranking: Ranking | None = None
+    """What the pods of the most frequent class would rather have; None where all nodes are alike to them."""
 
     reference: ClassVar[int] = 0
     """Number of the class that rooms are measured in: the most frequent comes first."""
 
     def costs(self) -> Costs:
         """The fields of a cost."""
-        return Costs(self.levels, self.machine)
+        return Costs(self.levels, self.machine, self.ties)
+
+    @property
+    def ties(self) -> int:
+        """Bits for the preferences of all pods."""
+        return 0 if self.ranking is None else (MOST_UNLIKED * sum(self.counts)).bit_length()
 
     @property
     def labelled_only(self) -> bool:
@@ -126,6 +134,7 @@ def ask(
         unbound_slices=unbound,
         spread=spreading(gang, snapshot, required, len(keys)),
         machine=topology.machine if options.mode is Mode.KEEP_WHOLE and gang.spread is None else None,
+        ranking=ranking(keys[0][0], snapshot) if keys else None,
     )
     return question, [groups[key] for key in keys]
 

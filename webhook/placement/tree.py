@@ -120,7 +120,8 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
 
 def score_of(question: Question, snapshot: Snapshot) -> Score:
     """The headroom score for the gang."""
-    return Score(question.classes[question.reference], question.options, snapshot.largest)
+    kind = question.classes[question.reference]
+    return Score(kind, question.options, snapshot.largest, question.ranking, question.ties)
 
 
 def even_of(children: Sequence[Vertex]) -> tuple[int, int] | None:
@@ -151,6 +152,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
         and question.inside is None
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
         and not any(each.rules.kept_off for each in question.classes)  # they are of one moment
+        and (question.ranking is None or question.ranking.key is not None)
     )
     if not plain:
         return _Builder(question, block, costs, score, budget).tree()

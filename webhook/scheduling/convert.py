@@ -15,12 +15,16 @@ from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
-from webhook.placement.model import CardWish, PodClass, Usage, vector
+from webhook.placement.model import CardWish, PodClass, Preferences, Usage, vector
 from webhook.scheduling import gpu_wishes
 from webhook.scheduling.gpu_wishes import ContainerKind
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
 
+MOST_PREFERRED: Final = 32
+"""Terms of preferred node affinity of a pod that are heeded."""
+
 _FINISHED: Final = ("Succeeded", "Failed")
+_NO_PREFERENCES: Final = Preferences()
 
 
 # --- pods that want a place -----------------------------------------------------------------------
@@ -37,8 +41,9 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
     problem = _fault(pod)
     if problem:
         return PodClass((), rules, problem=problem)
+    preferred = _preferred(pod.spec)
     if not any(wish.count for wish in wishes):
-        return PodClass(requests, rules)
+        return PodClass(requests, rules, preferred=preferred)
     annotations = pod.metadata.annotations
     allowed = annotations.get(keys.GAS_ALLOW_ANNOTATION)
     return PodClass(
@@ -50,7 +55,17 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
         denied_cards=_names(annotations.get(keys.GAS_DENY_ANNOTATION, "")),
         single_numa=keys.GAS_SINGLE_NUMA_ANNOTATION in annotations,
         linked=keys.GAS_XELINK_ANNOTATION in annotations,
+        preferred=preferred,
     )
+
+
+def _preferred(spec: objects.PodSpec) -> Preferences:
+    """The nodes that a pod would like; it may carry a megabyte of such wishes, of which the first count."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None:
+        return _NO_PREFERENCES
+    wishes = affinity.preferred_during_scheduling_ignored_during_execution[:MOST_PREFERRED]
+    return Preferences(tuple((each.weight, node_term(each.preference)) for each in wishes))
 
 
 def _requests(spec: objects.PodSpec) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from webhook.kube import objects
 from webhook.placement.eligibility import Rules, Taint, reason_against
-from webhook.placement.model import PodClass
+from webhook.placement.model import Crowd, PodClass, Preferences
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels, terms_of
 from webhook.scheduling.carriers import Carriers, carriers_of
 from webhook.scheduling.convert import node_rules
@@ -100,6 +100,8 @@ class Neighbourhood:
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class without the nodes where no pod of its gang could help it in."""
         rules = self.rules_of(pod)
+        if not pod_class.problem and (rules.soft_spread or rules.liked):
+            pod_class = replace(pod_class, preferred=self._preferred(rules, pod_class.preferred))
         if pod_class.problem or (not rules and not self._carriers):
             return pod_class
         if rules.fault:
@@ -108,6 +110,18 @@ class Neighbourhood:
         return (
             replace(pod_class, rules=replace(pod_class.rules, kept_off=kept_off)) if kept_off else pod_class
         )
+
+    def _preferred(self, rules: PodRules, wishes: Preferences) -> Preferences:
+        """The same wishes with those about pods that stand."""
+        spread = tuple(
+            Crowd(each.key, _sorted(self.spread(each, _Everywhere)), each.max_skew)
+            for each in rules.soft_spread
+        )
+        near = tuple(
+            Crowd(near.key, _sorted(self.near(near.key, (near.pods,)), weight))
+            for weight, near in rules.liked
+        )
+        return replace(wishes, spread=spread, near=near)
 
     def _kept_off_of(self, pod: objects.Pod, rules: PodRules) -> tuple[tuple[str, frozenset[str]], ...]:
         keys = self._deciding.get(id(rules))
@@ -300,6 +314,10 @@ class _AllNodes(frozenset[str]):
 
 
 _Everywhere: Final = _AllNodes()
+
+
+def _sorted(counts: Mapping[str, int], weight: int = 1) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((value, weight * count) for value, count in counts.items()))
 
 
 def _found_by_all(pod: objects.Pod, terms: Iterable[AntiAffinityTerm]) -> bool:

@@ -4,6 +4,7 @@ Source of the rules: kube-scheduler's plugins InterPodAffinity and PodTopologySp
 is not here: see conflicts.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,15 +65,20 @@ class SpreadRule:
 
 @dataclass(frozen=True)
 class PodRules:
-    """The rules of one pod, equal for pods that are alike. fault: why it cannot be placed by them, or ""."""
+    """The rules of one pod, equal for pods that are alike. fault: why it cannot be placed by them, or "".
+
+    soft_spread, liked: what need not be kept; liked with weights, which are below 0 for pods to be far from.
+    """
 
     affinity: tuple[Near, ...] = ()
     apart: tuple[Near, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
     fault: str = ""
+    soft_spread: tuple[SpreadRule, ...] = ()
+    liked: tuple[tuple[int, Near], ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether there is any that must be kept."""
         return bool(self.affinity or self.apart or self.spread or self.fault)
 
     @cached_property
@@ -127,9 +133,32 @@ def rules_of(pod: objects.Pod, namespaces: NamespaceLabels | None = None) -> Pod
             tuple(_near(pod, near, namespaces)),
             _apart(pod, namespaces),
             tuple(_spread(pod, each) for each in hard),
+            soft_spread=tuple(_soft_spread(pod)),
+            liked=tuple(_liked(pod, namespaces)),
         )
     except _UnheededError as error:
         return PodRules(fault=str(error))
+
+
+def _soft_spread(pod: objects.Pod) -> Iterator[SpreadRule]:
+    """Of wishes alone no pod fails: those that ask for too much are left out."""
+    constraints = pod.spec.topology_spread_constraints[:MOST_RULES]
+    for each in constraints:
+        if each.when_unsatisfiable == "ScheduleAnyway":
+            with contextlib.suppress(_UnheededError):
+                yield _spread(pod, each)
+
+
+def _liked(pod: objects.Pod, namespaces: NamespaceLabels | None) -> Iterator[tuple[int, Near]]:
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return
+    for sign, terms in ((1, affinity.pod_affinity), (-1, affinity.pod_anti_affinity)):
+        wishes = terms.preferred_during_scheduling_ignored_during_execution if terms is not None else []
+        for each in wishes[:MOST_RULES]:
+            with contextlib.suppress(_UnheededError):
+                for near in _near(pod, [each.pod_affinity_term], namespaces):
+                    yield sign * each.weight, near
 
 
 class _UnheededError(Exception):

@@ -169,7 +169,7 @@ class CoveringDomain:
             fields.append((self.costs.leftover[level], ROOM_BITS, most.bit_length()))
         if self.whole:
             return PackedCost(fields), 0
-        penalty = (100 * min(self.census[-1][0], self.wanted + self.slack)).bit_length()
+        penalty = (self.costs.most_penalty * min(self.census[-1][0], self.wanted + self.slack)).bit_length()
         fields.append((0, SCORE_BITS, penalty))
         return PackedCost(fields), penalty if exact else 0
 

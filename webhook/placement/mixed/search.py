@@ -227,7 +227,7 @@ class _Search:
             (self.costs.leftover[level], ROOM_BITS, (fewest[level] * found[level][1]).bit_length())
             for level in levels
         ]
-        penalty = (100 * min(found[-1][0], sum(self.question.counts))).bit_length()
+        penalty = (self.costs.most_penalty * min(found[-1][0], sum(self.question.counts))).bit_length()
         return PackedCost([*fields, (0, SCORE_BITS, penalty)])
 
     def _screened(
