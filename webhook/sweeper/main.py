@@ -68,8 +68,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         if options.mode
         else None,
     }
-    if options.scale_up is not None:
-        chosen["scale_up"] = _scale_up(chosen.get("scale_up", ScaleUp()), options)
+    chosen["scale_up"] = _scale_up(chosen.get("scale_up", ScaleUp()), options)
     return Settings(**chosen | {name: value for name, value in flags.items() if value is not None})
 
 

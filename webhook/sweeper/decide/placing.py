@@ -166,7 +166,7 @@ class Placer:
             first = next(asks(gang, now.view, now.plans, self._settings.topology))
             # Where others hold nodes its new pods could not go, and would have ended for nothing.
             holding = self._holders.before(gang, (*gang.gated, *part), now.view, now.rank)
-            avoid = self._avoided.of(gang.key, gang.maker) | first.closed | held_off(holding)
+            avoid = self._avoided.of(gang.key, gang.maker) | first.closed | held_off(holding) | now.unlabelled
             options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
             answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, options, budget)
         except ValueError:

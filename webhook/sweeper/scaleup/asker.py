@@ -23,7 +23,15 @@ from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.scaleup.steps import MOST_WRITES, NodeAsk, Progress, Steps, standing_of, steps
+from webhook.sweeper.scaleup.steps import (
+    MOST_WRITES,
+    NodeAsk,
+    Progress,
+    Steps,
+    owner_uid,
+    standing_of,
+    steps,
+)
 from webhook.sweeper.scaleup.wants import Want, members, want_of
 from webhook.workloads import marks
 
@@ -35,6 +43,8 @@ UNREAD: Final = (
     "no nodes are asked for: the sweeper cannot read ProvisioningRequests and PodTemplates; are the "
     "autoscaler's CustomResourceDefinition and the component scale-up installed?"
 )
+
+BEHIND: Final = "no nodes are asked for yet: other gangs of its namespace come first"
 
 _ASKING: Final = frozenset({Cause.NO_ROOM, Cause.UNDECIDED})
 """Causes for which more nodes may help."""
@@ -81,6 +91,8 @@ class Asker:
         self._paused: dict[GangKey, tuple[float, str]] = {}
         self._made: dict[str, float] = {}
         self._removed: set[str] = set()
+        self._early: set[GangKey] = set()
+        self._behind: set[GangKey] = set()
         self._heard: dict[GangKey, Progress] = {}
         self.notes: Mapping[GangKey, str] = {}
 
@@ -112,7 +124,7 @@ class Asker:
         self._made = {name: until for name, until in self._made.items() if until > self._pass.clock()}
         self._count(requests)
         self._tell(asking, decided)
-        notes = dict(decided.told)
+        notes = {**dict.fromkeys(self._behind, BEHIND), **decided.told}
         for ask in decided.asks:
             notes[ask.want.gang.key] = self._ask(ask)
         done = [self._withdraw(each.metadata) for each in decided.withdrawn]
@@ -147,22 +159,35 @@ class Asker:
         causes: Mapping[GangKey, Cause],
         found: Mapping[str, Placement],
     ) -> tuple[list[Want], float]:
-        """What gangs want that have waited long enough, and when the next one has."""
+        """What gangs want that have waited long enough, and when the next one has.
+
+        Of gangs without a request no more are looked at than their namespace may have requests: one of many
+        thousand gangs must not hold up a pass.
+        """
         now, due = self._pass.clock(), float("inf")
         wants: list[Want] = []
         waiting = {gang.key for gang in gangs if causes.get(gang.key) in _ASKING}
         self._since = {key: self._since.get(key, now) for key in waiting}
         self._wants = {key: known for key, known in self._wants.items() if key in waiting}
         self._paused = {key: each for key, each in self._paused.items() if key in waiting and each[0] > now}
+        self._early, self._behind = set(), set()
+        asked_for = {owner_uid(each) for each in self._requests.items().values()}
+        first: Counter[str] = Counter()
         for gang in gangs:
             owner = found.get(gang.key.placement_key)
             if gang.key not in waiting or owner is None:
                 continue
             left = self._since[gang.key] + self._choices.after_seconds - now
             if left > 0:
+                self._early.add(gang.key)
                 due = min(due, left)
                 continue
             pods = members(gang, view)
+            if owner.metadata.uid not in asked_for and len(pods) <= self._choices.pods:
+                first[gang.key.namespace] += 1
+                if first[gang.key.namespace] > self._choices.requests:
+                    self._behind.add(gang.key)
+                    continue
             if pods:
                 wants.append(self._want(gang, pods, owner))
         return wants, due
@@ -182,7 +207,7 @@ class Asker:
         passing = {
             gang.key.placement_key
             for gang in gangs
-            if gang.key not in causes or causes[gang.key] in (_PASSING | _ASKING)
+            if gang.key not in causes or causes[gang.key] in _PASSING or gang.key in self._early
         }
         under_way = (placements.RELEASING, placements.RELEASED)
         return {

@@ -1,0 +1,126 @@
+"""Which gangs ask: those without room, bounded by namespace; in memory, without an API server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from hack.local.autoscaler import BEST_EFFORT
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, gpu_pod
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.scaleup.asker import BEHIND, UNREAD, UNREAD_SECONDS, Asker
+from webhook.sweeper.scaling import ScaleUp
+from webhook.sweeper.settings import Settings
+
+
+class Copy:
+    """Stands for an informer that has read everything."""
+
+    def __init__(self, *items: Any) -> None:
+        self.there = {each.metadata.name: each for each in items}
+        self.synced = True
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def items(self) -> Mapping[str, Any]:
+        return self.there
+
+
+class Writes:
+    """Stands for the API server: notes what is made and removed."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def request(self, method: str, path: str, **_: Any) -> bytes:
+        self.made.append(f"{method} {path.rpartition('/')[2]}")
+        return b"{}"
+
+
+class Scene:
+    """Gangs of one pod each, all of which wait, and an asker whose clock is the test's."""
+
+    def __init__(self, *pods: Pod, **choices: Any) -> None:
+        settings = Settings(scale_up=ScaleUp(BEST_EFFORT, **choices))
+        self.cluster, self.clock, self.api = Nodes(0, *pods), Clock(), Writes()
+        self.cluster.changed = _Changed()  # type: ignore[attr-defined]
+        surroundings = Pass(self.api, self.cluster, settings, clock=self.clock)  # type: ignore[arg-type]
+        self.asker = Asker(surroundings)
+        self.asker._requests = self.asker._templates = Copy()  # type: ignore[assignment]
+        self.view = Snapshotter(self.cluster, settings).view()
+        self.gangs = gather(self.view.gated, (), lambda _: OwnerSays())
+        for gang in self.gangs:
+            key = gang.key.placement_key
+            metadata = {"namespace": gang.key.namespace, "name": gang.key.placement_name, "uid": key}
+            self.cluster.placements[key] = msgspec.convert({"metadata": metadata}, Placement)
+
+    def step(self, cause: Cause = Cause.NO_ROOM) -> list[str]:
+        """What one step writes."""
+        self.api.made.clear()
+        self.asker.step(self.view, self.gangs, {gang.key: cause for gang in self.gangs})
+        return list(self.api.made)
+
+    def notes(self) -> Mapping[GangKey, str]:
+        return self.asker.notes
+
+
+class _Changed:
+    def set(self) -> None:
+        pass
+
+
+ASKED = ["POST podtemplates", "POST provisioningrequests"]
+
+
+def test_a_gang_asks_once_it_has_waited_and_not_twice() -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=5.0)
+    assert scene.step() == []
+    scene.clock.now += 5.0
+    assert scene.step() == ASKED
+    assert scene.step() == []
+
+
+@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.NO_ROOM, Cause.UNDECIDED}))
+def test_a_gang_that_waits_for_anything_but_room_asks_for_nothing(cause: Cause) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    scene.step(cause)
+    scene.clock.now += 60.0
+    assert scene.step(cause) == []
+
+
+def test_of_ten_thousand_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() -> None:
+    many = [gpu_pod(f"p{number}") for number in range(10_000)]
+    other = gpu_pod("x", metadata={"namespace": "other"})
+    scene = Scene(*many, other, after_seconds=0.0, requests=3)
+    assert scene.step() == [*ASKED] * 4
+    notes = scene.notes()
+    assert len(scene.asker._wants) == 4
+    assert sum(note == BEHIND for note in notes.values()) == 10_000 - 3
+    assert len(notes) == 10_001
+
+
+def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    scene.asker._requests.synced = False  # type: ignore[misc]
+    assert (scene.step(), dict(scene.notes())) == ([], {})
+    scene.clock.now += UNREAD_SECONDS
+    assert scene.step() == []
+    assert set(scene.notes().values()) == {UNREAD}
+
+
+def test_nothing_is_read_or_written_where_no_class_is_chosen() -> None:
+    scene = Scene(gpu_pod("p"))
+    scene.asker._choices = ScaleUp()
+    assert scene.step() == []
+    assert not scene.asker._is_started
