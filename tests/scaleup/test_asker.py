@@ -99,15 +99,15 @@ def test_a_gang_that_waits_for_anything_but_room_asks_for_nothing(cause: Cause) 
     assert scene.step(cause) == []
 
 
-def test_of_ten_thousand_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() -> None:
-    many = [gpu_pod(f"p{number}") for number in range(10_000)]
+def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() -> None:
+    many = [gpu_pod(f"p{number}") for number in range(2_000)]
     other = gpu_pod("x", metadata={"namespace": "other"})
     scene = Scene(*many, other, after_seconds=0.0, requests=3)
     assert scene.step() == [*ASKED] * 4
     notes = scene.notes()
     assert len(scene.asker._wants) == 4
-    assert sum(note == BEHIND for note in notes.values()) == 10_000 - 3
-    assert len(notes) == 10_001
+    assert sum(note == BEHIND for note in notes.values()) == 2_000 - 3
+    assert len(notes) == 2_001
 
 
 def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
