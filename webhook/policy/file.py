@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.policy.document import ABSENT, DocumentReader, PolicyError, read_yaml, shown
+from webhook.policy.fair import read_fair_order
 from webhook.policy.values import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
@@ -57,7 +58,7 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     return policy
 
 
-_OPTIONAL: Final = ("excludedNamespaces", "topologyLevels", "schedulerNames", "resourceClaims")
+_OPTIONAL: Final = ("excludedNamespaces", "topologyLevels", "schedulerNames", "resourceClaims", "fairOrder")
 
 
 def _policy(document: Any, reader: DocumentReader) -> Policy:
@@ -105,7 +106,20 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         topology_levels=levels,
         scheduler_names=schedulers,
         resource_claims=claims is True,
+        fair_order=read_fair_order(
+            root.get("fairOrder", ABSENT),
+            reader,
+            _QUALIFIED_NAME,
+            _finder(models),
+            [item.name for item in models],
+        ),
     )
+
+
+def _finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:
+    """The catalogue's name of a model, by name or alias however it is spelt."""
+    names = {normal_model_name(name): m.name for m in models for name in (m.name, *m.aliases)}
+    return lambda name: names.get(normal_model_name(name))
 
 
 def _gate(root: dict[str, Any], reader: DocumentReader) -> tuple[str, str]:
@@ -186,8 +200,7 @@ def _namespaces(
     value: Any, tiers: tuple[Tier, ...], models: tuple[GpuModel, ...], reader: DocumentReader
 ) -> dict[str, NamespaceRules]:
     tier_names = [tier.name for tier in tiers]
-    model_names = {normal_model_name(name): m.name for m in models for name in (m.name, *m.aliases)}
-    find: Callable[[str], str | None] = lambda name: model_names.get(normal_model_name(name))  # noqa: E731
+    find = _finder(models)
     rules: dict[str, NamespaceRules] = {}
     for namespace, item in reader.mapping(value, "namespaces", None).items():
         path = f"namespaces.{namespace}"

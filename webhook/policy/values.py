@@ -4,6 +4,7 @@ How the YAML file becomes one of these, and what is wrong with a file, is `file`
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
@@ -11,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from labeler.contract import keys
+from webhook.policy.fair import FairOrder
 
 ANY_NAMESPACE: Final = "*"
 DEFAULT_GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", keys.I915, keys.XE, "nvidia.com/mig-*")
@@ -77,6 +79,7 @@ class Policy:
     names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
     cluster's own and ours always. scheduler_names: the kube-schedulers that bind what is released; pods of
     others are left to those. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too.
+    fair_order: who comes first among gangs of one priority, None where that is the oldest.
     """
 
     gate: str = keys.GATE
@@ -89,6 +92,7 @@ class Policy:
     topology_levels: tuple[str, ...] = keys.LEVEL_NAMES
     scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
     resource_claims: bool = False
+    fair_order: FairOrder | None = None
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:
@@ -127,6 +131,11 @@ class Policy:
         if len(name) > LONGEST_MODEL_NAME:
             return None  # its beginning may be a model's name, but is not what was asked for
         return self._models.get(normal_model_name(name))
+
+    def model_of_node(self, labels: Mapping[str, str]) -> str:
+        """The catalogue's model whose labels a node carries, "" if there is none."""
+        fits = (each.name for each in self.gpu_models if each.labels.items() <= labels.items())
+        return next(fits, "")
 
     def nearest_model_names(self, name: str) -> list[str]:
         """Up to three names of the catalogue that the writer may have meant, nearest first."""

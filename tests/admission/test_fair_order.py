@@ -1,0 +1,95 @@
+"""fairOrder in the policy file: what it means, and every fault by its path."""
+
+import pytest
+
+from tests.admission.harness import shipped_policy
+from webhook.policy.document import PolicyError
+from webhook.policy.fair import HOUR, FairOrder
+from webhook.policy.file import parse_policy
+
+HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+MODELS = "gpuModels: [{name: RTX 4090, aliases: [GeForce], labels: {a.io/gpu: rtx}}]\n"
+
+
+def fair_order(section: str) -> FairOrder:
+    found = parse_policy(f"{HEAD}{MODELS}fairOrder: {section}").fair_order
+    assert found is not None
+    return found
+
+
+def test_it_is_off_by_default() -> None:
+    assert parse_policy(HEAD).fair_order is None
+    assert parse_policy(shipped_policy()).fair_order is None
+
+
+def test_switched_on_it_needs_no_thought() -> None:
+    assert fair_order("{}") == FairOrder(6 * HOUR, 12 * HOUR, "", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("90m", 1.5 * HOUR), ("1.5h", 1.5 * HOUR), ("2d", 48 * HOUR)]
+)
+def test_times_have_a_unit(text: str, seconds: float) -> None:
+    fair = fair_order(f"{{halfLife: {text}, maximumWait: {text}}}")
+    assert (fair.half_life_seconds, fair.maximum_wait_seconds) == (seconds, seconds)
+
+
+@pytest.mark.parametrize(
+    ("account", "weight"),
+    [("team-a", 3), ("team-b", 2), ("team-b-ci", 0.5), ("other", 1.5), ("unit=x", 4), ("unit=y1", 5)],
+)
+def test_an_exact_name_counts_before_patterns_and_of_those_the_longest(account: str, weight: float) -> None:
+    weights = '{"*": 1.5, "team-*": 2, "team-*-ci": 0.5, team-a: 3, "unit=x": 4, "unit=y*": 5}'
+    assert fair_order(f"{{accountLabel: unit, weights: {weights}}}").weight(account) == weight
+
+
+def test_a_namespace_without_an_entry_weighs_1() -> None:
+    assert fair_order("{weights: {a: 3}}").weight("b") == 1
+
+
+def test_namespaces_with_the_same_value_of_the_label_are_one_account() -> None:
+    fair = fair_order("{accountLabel: example.com/team}")
+    assert fair.account("a", {"example.com/team": "ml"}) == fair.account("b", {"example.com/team": "ml"})
+    assert fair.account("c", {}) == "c"
+    assert fair.account("ml", {}) != fair.account("a", {"example.com/team": "ml"})
+
+
+def test_costs_are_of_models_of_the_catalogue_however_they_are_spelt() -> None:
+    fair = fair_order("{modelCosts: {rtx4090: 0.5}}")
+    assert (fair.cost("RTX 4090"), fair.cost("H100")) == (0.5, 1)
+
+
+WRONG = {
+    "{halflife: 6h}": "fairOrder.halflife: unknown key; did you mean halfLife?",
+    "{halfLife: 6}": "fairOrder.halfLife: must be a time from 1s to 365d, as 90m, 6h or 2d, not 6",
+    "{halfLife: 0s}": "fairOrder.halfLife: must be a time",
+    "{halfLife: 400d}": "fairOrder.halfLife: must be a time",
+    "{halfLife: 6 hours}": "fairOrder.halfLife: must be a time",
+    "{halfLife: }": "fairOrder.halfLife: must be a time from 1s to 365d, as 90m, 6h or 2d, not None",
+    "{maximumWait: soon}": "fairOrder.maximumWait: must be a time",
+    "{weights: {a: 0}}": "fairOrder.weights[a]: must be a number from 0.001 to 1000, not 0",
+    "{weights: {a: -1}}": "fairOrder.weights[a]: must be a number",
+    "{weights: {a: .nan}}": "fairOrder.weights[a]: must be a number",
+    "{weights: {a: true}}": "fairOrder.weights[a]: must be a number",
+    "{weights: {a: '3'}}": "fairOrder.weights[a]: must be a number from 0.001 to 1000, not '3'",
+    "{weights: {Team_A: 3}}": "fairOrder.weights: 'Team_A' is no namespace name or pattern of such",
+    "{weights: {'team=a': 3}}": "fairOrder.weights: 'team=a' names a label, but there is no accountLabel",
+    "{accountLabel: unit, weights: {'team=a': 3}}": (
+        "fairOrder.weights: 'team=a' names another label than accountLabel, which is unit"
+    ),
+    "{accountLabel: 'a b'}": "fairOrder.accountLabel: 'a b' is no label key",
+    "{modelCosts: {H200: 3}}": "fairOrder.modelCosts: no GPU model 'H200'; known are RTX 4090",
+    "{modelCosts: {RTX 4090: 3, geforce: 4}}": (
+        "fairOrder.modelCosts: 'geforce' is the same model as another entry"
+    ),
+    "[]": "fairOrder: must be a mapping, not a list",
+    "": "fairOrder: must be a mapping, not nothing; leave the key out, or write {}",
+}
+
+
+@pytest.mark.parametrize("section", WRONG)
+def test_a_fault_is_named_by_its_path(section: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        fair_order(section)
+    assert len(caught.value.faults) == 1
+    assert caught.value.faults[0].startswith(WRONG[section])
