@@ -1,6 +1,6 @@
 """A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,6 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
-from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.rounds import Ground
@@ -40,6 +39,7 @@ class Nodes:
     def __init__(self, count: int, *pods: Pod, gpus: int = 1) -> None:
         self.pods = list(pods)
         self.placements: dict[str, Placement] = {}
+        self.labels: Mapping[str, Mapping[str, str]] | None = None
         status = {"allocatable": {GPU: str(gpus), "pods": "110"}}
         self.nodes = {
             f"n{number}": msgspec.convert(
@@ -57,8 +57,14 @@ class Nodes:
     def current_placements(self) -> dict[str, Placement]:
         return self.placements
 
-    def namespace_labels(self) -> None:
-        return None
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]] | None:
+        return self.labels
+
+    def label(self, node: str, labels: Mapping[str, str]) -> None:
+        """Give a node these labels."""
+        before = self.nodes[node]
+        metadata = msgspec.structs.replace(before.metadata, labels=dict(labels))
+        self.nodes[node] = msgspec.structs.replace(before, metadata=metadata)
 
     def storage(self, is_wanted: bool) -> None:
         return None
@@ -75,8 +81,7 @@ class Placing:
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
         self.avoided = Avoided(self.clock)
-        self.health = NodeHealth(settings, self.clock)
-        self.placer = Placer(settings, self.avoided, self.clock, health=self.health)
+        self.placer = Placer(settings, self.avoided, self.clock)
         self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0

@@ -13,8 +13,11 @@ from webhook.kube.objects import Node
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
+from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.reservations import Held, told
+from webhook.sweeper.decide.rounds import Ground
+from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.settings import Settings
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -277,3 +280,24 @@ def test_who_takes_long_to_end_is_preempted_after_its_like_and_chosen_once(
     ]
     found = places(Placing(Nodes(2, *there, gpu_pod("high", priority=9)), Settings()).one())
     assert found == ({"high": victim} if victim else {})
+
+
+def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: Asked) -> None:
+    pods = [gpu_pod(f"p{number}", gpus=20 + number) for number in range(9)]
+    case = Placing(Nodes(1, *pods), Settings(pass_seconds=4))
+
+    def a_second() -> None:
+        case.clock.now += 1
+
+    asked.advance = a_second
+    view = case.view()
+    for number in range(8):
+        case.version += 1
+        gangs = case.gangs()
+        order = gangs[number:] + gangs[:number] if number % 2 else gangs[::-1]
+        case.placer.remember(order, view)
+        turns = Turns(view, Expectations(case.clock))
+        case.placer.place(
+            order, Ground(view, case.snapshotter.snapshot(view), turns, frozenset(), case.version)
+        )
+    assert set(asked.names) == {f"p{number}" for number in range(9)}

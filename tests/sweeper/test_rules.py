@@ -148,7 +148,7 @@ def test_a_namespace_selector_of_affinity_is_judged_by_labels_or_not_at_all(name
     rule = near("podAffinity", "db", namespaceSelector={"matchLabels": {"team": "b"}})
     nodes = cluster("ab", *gang(1, **rule), resident("db", "n1"))
     if namespace_knows:
-        nodes.namespace_labels = lambda: {"ns": {"team": "b"}}  # type: ignore[method-assign,assignment]
+        nodes.labels = {"ns": {"team": "b"}}
     orders = Placing(nodes, SETTINGS).one()
     assert places(orders) == ({"train-0": "n1"} if namespace_knows else {})
     if not namespace_knows:

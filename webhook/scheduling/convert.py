@@ -34,7 +34,7 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
     """What the pod asks for and where it may run; what can never be met is its `problem`."""
     rules = node_rules(pod.spec)
     try:
-        requests = vector(_requests(pod.spec))
+        requests = vector(requests_of(pod.spec))
         wishes = _wishes(pod.spec)
     except QuantityError as error:
         return PodClass((), rules, problem=str(error))
@@ -68,7 +68,8 @@ def _preferred(spec: objects.PodSpec) -> Preferences:
     return Preferences(tuple((each.weight, node_term(each.preference)) for each in wishes))
 
 
-def _requests(spec: objects.PodSpec) -> dict[str, int]:
+def requests_of(spec: objects.PodSpec) -> dict[str, int]:
+    """What a pod asks for, whatever else is wrong with it. Raises QuantityError."""
     return pod_requests(
         [_amounts(container) for container in spec.containers],
         [_amounts(container) for container in spec.init_containers],
@@ -213,7 +214,7 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     name = f"{metadata.namespace}/{metadata.name}"
     unplanned = () if is_planned(texts) else _unplanned(pod.spec)
     priority = pod.spec.priority or 0
-    return Usage(_requests(pod.spec), cards, tiles, name, gang, priority, metadata.uid, unplanned)
+    return Usage(requests_of(pod.spec), cards, tiles, name, gang, priority, metadata.uid, unplanned)
 
 
 def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 PHASES: Final = (
     "observe",
     "snapshot",
-    "failures",
+    "order",
     "preempt",
     "finish",
     "repair",
@@ -110,7 +110,7 @@ class Metrics:
         self._dropped = 0
         self._add_gangs()
         self._add_gpus()
-        self._add_nodes()
+        self._add_fair()
         for phase in PHASES:
             self.passes.labels(phase)
 
@@ -173,26 +173,6 @@ class Metrics:
             registry=registry,
         )
 
-    def _add_nodes(self) -> None:
-        registry = self.registry
-        self.avoided = Gauge(
-            "topogate_avoided_nodes",
-            "Nodes that all gangs avoid since pods of several failed there, by GPU model.",
-            ["model"],
-            registry=registry,
-        )
-        self.avoided_info = Gauge(
-            "topogate_avoided_node_info",
-            "1 for each node that all gangs avoid; cause: of the last failure.",
-            ["node", "cause"],
-            registry=registry,
-        )
-        self.failures = Gauge(
-            "topogate_node_failures",
-            "Failures of gangs that are kept, at most 1000, whether they speak against their nodes or not.",
-            registry=registry,
-        )
-
     def _add_gpus(self) -> None:
         registry = self.registry
         self.gpus = Gauge(
@@ -224,6 +204,26 @@ class Metrics:
         )
         registry.register(self.unplaced)
 
+    def _add_fair(self) -> None:
+        registry = self.registry
+        self.fair_used = Gauge(
+            "topogate_fair_used_ratio",
+            "Of the decayed GPU time of all accounts that wait or run, the part of each; of the 32 largest.",
+            ["account"],
+            registry=registry,
+        )
+        self.fair_due = Gauge(
+            "topogate_fair_due_ratio",
+            "Of the weights of all accounts that wait or run, the part of each; of the same 32.",
+            ["account"],
+            registry=registry,
+        )
+        self.fair_written = Gauge(
+            "topogate_fair_use_written_timestamp_seconds",
+            "When this process wrote use down last, 0 if it has not.",
+            registry=registry,
+        )
+
     def count_dropped_events(self, total: int) -> None:
         """Bring the counter up to what the recorder has counted."""
         self.dropped_events.inc(max(0, total - self._dropped))
@@ -232,8 +232,7 @@ class Metrics:
     def forget_cluster(self) -> None:
         """Show nothing of a cluster that this process does not follow any more."""
         told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
-        shown = self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests
-        for gauge in (*told, *shown, self.avoided, self.avoided_info):
+        for gauge in (*told, self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests):
             gauge.clear()
         self.oldest.value = self.unplaced.value = None
 

@@ -47,6 +47,7 @@ class Reporter:
         self._reasons: dict[GangKey, str] = {}
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
+        self._turns: Mapping[str, str] = {}
         self._settling: set[GangKey] = set()
         self._still = Still()
         self._failed: dict[str, str] = {}
@@ -120,14 +121,16 @@ class Reporter:
         gangs: Sequence[PodGang],
         evicted: Set[PodId] = frozenset(),
         held: Mapping[str, Held] | None = None,
+        turns: Mapping[str, str] | None = None,
     ) -> bool:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
         evicted: released pods that we have deleted, which therefore have not had their turn. held: nodes that
-        are held, by the Placements ("namespace/name") of those for whom. Writes for as long as a pass may
-        last; returns whether all was written. The next pass begins where this one stops.
+        are held, by the Placements ("namespace/name") of those for whom; turns: likewise, sentences on whose
+        turn it is. Writes for as long as a pass may last; returns whether all was written. The next pass
+        begins where this one stops.
         """
-        self._held = held or {}
+        self._held, self._turns = held or {}, turns or {}
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
@@ -190,6 +193,7 @@ class Reporter:
             placements.WAITING,
             len(gang.pods),
             reason=self._noted(gang.key),
+            turn=self._turns.get(gang.key.placement_key, ""),
             **self._holding(gang.key.placement_key),
         )
         if placement is not None:

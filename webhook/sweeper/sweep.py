@@ -39,7 +39,6 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
-from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
@@ -48,7 +47,7 @@ from webhook.sweeper.decide.standing import standing, unfinished, without_overbo
 from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.decide.victims import Keeps
-from webhook.sweeper.failing import Failing
+from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -96,17 +95,14 @@ class Sweeper:
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
-        self._health = NodeHealth(settings, clock)
-        self._failing = Failing(surroundings, self._health)
-        self._placer = Placer(
-            settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health
-        )
+        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps)
         self._victims = PlansWithVictims(settings, clock)
         self._broken = Broken(settings, self._repair.allowance.why_not_evicted, clock)
         self._asker = Asker(surroundings)
         self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
+        self._fair = FairTurns(surroundings)
 
     def close(self) -> None:
         """End the threads."""
@@ -116,8 +112,6 @@ class Sweeper:
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         seen = self._observe()
-        with self._guarded("failures"):
-            self._failing.step(seen.view)
         preempting = self._preempting(seen)
         finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
@@ -125,6 +119,8 @@ class Sweeper:
         gangs = gather(seen.view.gated, seen.view.mates, self._pass.cache.asker(), seen.view.gang_of)
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
+        with self._guarded("order"):
+            gangs = self._fair.order(gangs, seen.view, self._reporter.causes, self._placer.kept_nodes.held)
         self._placer.remember(gangs, seen.view)
         self._repair.forget(gangs)
         preempted = self._step("preempt", seen.view, lambda: waiting_for(preempting, gangs))
@@ -140,11 +136,15 @@ class Sweeper:
         scaled = self._ask_for_nodes(seen.view, gangs)
         reported = False
         with self._guarded("report"):
-            reported = self._reporter.report(seen.view, gangs, self._repair.evicted, self._placer.held)
+            reported = self._reporter.report(
+                seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told
+            )
         with self._guarded("measure"):
             self._figures.note(
                 seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)
             )
+        with self._guarded("order"):
+            self._fair.keep()
         steps = (finished, repaired, preempted, steered, placed, broken, went_back)
         due = min(scaled, *(each.due_seconds for each in steps))
         return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
@@ -225,6 +225,7 @@ class Sweeper:
 
     def _remember(self, done: Done) -> None:
         self._expectations.add(done.released)
+        self._fair.hear(done)
         self._repair.note(done.evicted)
         for refusal in done.refused:
             if refusal.node:

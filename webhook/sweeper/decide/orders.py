@@ -11,7 +11,6 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 Pair = tuple[Pod, PlannedPod]
@@ -35,7 +34,6 @@ class NewPlan:
     whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
     was asked about its companions after that. domains: see PlacementSpec.
     placed: how many pods of the gang have a place with it, companions not counted. victims: who goes for it.
-    avoided: bad nodes that it does without, and why.
     """
 
     gang: PodGang
@@ -51,7 +49,6 @@ class NewPlan:
     domains: Mapping[str, str] = field(default_factory=dict)
     placed: int = 0
     victims: tuple[VictimGroup, ...] = ()
-    avoided: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pods(self) -> Mapping[str, Pod]:
@@ -74,8 +71,6 @@ class NewPlan:
         said = "; ".join(filter(None, (self._told_of_workers(), *self._told_of_companions())))
         if self.kept:
             said += f"; {len(self.kept)} nodes are kept for the {len(self.gang.later)} pods that come later"
-        if self.avoided:
-            said += f"; {told_of(self.avoided)}"
         return said
 
     def _told_of_workers(self) -> str:

@@ -21,18 +21,14 @@ from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.drafts import Drafts
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
-from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders, Pair
-from webhook.sweeper.decide.preferring import ask_preferring
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round, Said, joined
-from webhook.sweeper.decide.shunned import NONE
-from webhook.sweeper.decide.spares import spares
 from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.decide.urgency import (
     held_by_others,
@@ -42,7 +38,7 @@ from webhook.sweeper.decide.urgency import (
     preemption,
 )
 from webhook.sweeper.decide.victims import Keeps, nobody_kept, preempting
-from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.gangs import GangKey, PodGang, by_age
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -66,14 +62,12 @@ class Placer:
         now_ns: Callable[[], int] = time.time_ns,
         beat: Callable[[], None] = lambda: None,
         keeps: Callable[[], Keeps] = lambda: nobody_kept,
-        health: NodeHealth | None = None,
     ) -> None:
         """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
 
         keeps: tells which gangs are rather not to go for others.
         """
         self._keeps = keeps
-        self._health = health or NodeHealth(settings, clock)
         self._settings = settings
         self._avoided = avoided
         self._clock = clock
@@ -116,9 +110,6 @@ class Placer:
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
         now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
         self._leave_unlabelled(now)
-        bad = frozenset(self._health.verdicts.for_all)
-        per_block = self._settings.spare_nodes.per_block
-        now.spares = spares(ground.snapshot, self._settings.counting, per_block, bad)
         due = []
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
@@ -151,7 +142,8 @@ class Placer:
         while number < len(due) and (number == 0 or self._clock() - started < seconds / 2):
             yield due[number]
             number += 1
-        rest = due[number:]
+        # By age whoever's turn it is: that moves from pass to pass, and nobody must be passed over by that.
+        rest = sorted(due[number:], key=lambda each: by_age(each[0]))
         first = next((i for i, (gang, _) in enumerate(rest) if gang.key == self._next), 0)
         self._next = None
         for gang, waiting in (*rest[first:], *rest[:first]):
@@ -220,7 +212,6 @@ class Placer:
     def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> None:
         workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
         companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
-        now.shunned = NONE
         try:
             if workers or (gang.later and not now.view.placed_on(gang.workers)):
                 placed = self._find(gang, workers, companions, now)
@@ -240,9 +231,7 @@ class Placer:
     ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
         holding = self._holders.before(gang, waiting, now.view, now.rank)
-        is_back = bool(now.spares) and self._replacing.fills_up(gang, waiting, now.view)
-        shunned = now.shunned = self._health.of(gang, frozenset() if is_back else now.spares)
-        refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding) | shunned.hard
+        refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding)
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)
         kept_off |= now.unlabelled
@@ -256,14 +245,14 @@ class Placer:
             gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near
         )
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
-        kept_out = joined(told(holding, gang.key.namespace), shunned.told)
+        kept_out = told(holding, gang.key.namespace)
         alike = now.no_fit.get(shape)
         if alike is not None and (sentence := alike.told_of(gang.key)):
             now.waits(gang, joined(sentence, kept_out), alike.cause)
             memory.no_fit = failure
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
-        answer = self._on_kept_nodes(gang, asked, now) or ask_preferring(asked, now, self._settings.options)
+        answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
         while isinstance(answer, NoFit) and (other := next(questions, None)):  # an exclusive gang's domains
             asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
@@ -306,7 +295,7 @@ class Placer:
     ) -> tuple[GangQuestion, Assignment | NoFit]:
         view = now.view
         asked = question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
-        return asked, ask_preferring(asked, now, self._settings.options)
+        return asked, self._ask(asked, now)
 
     def _unpin(self, now: Round) -> None:
         """Release one gang for which all nodes with room are refused, if it then takes nobody's place.
@@ -329,3 +318,12 @@ class Placer:
         others = now.snapshot.nodes.keys() - set(placement.spec.kept)
         answer = ask(asked.without(others), now.snapshot, self._settings.options, now.budget)
         return None if isinstance(answer, NoFit) else answer
+
+    def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
+        """The best place; with cards, beside a pod that nobody can repair only where there is no other."""
+        options, blocked = self._settings.options, now.ground.blocked
+        if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
+            answer = ask(asked.without(blocked), now.snapshot, options, now.budget)
+            if not isinstance(answer, NoFit):
+                return answer
+        return ask(asked, now.snapshot, options, now.budget)

@@ -139,7 +139,12 @@ def gather(
             members[1].append(pod)
     owners = _bounded({key: ask_owner(key) for key in by_key})
     gangs = [gang_of(key, *members, owners[key]) for key, members in by_key.items()]
-    return sorted(gangs, key=lambda gang: (-gang.priority, gang.created, gang.key))
+    return sorted(gangs, key=by_age)
+
+
+def by_age(gang: PodGang) -> tuple[int, str, GangKey]:
+    """Sorts gangs by priority, then by age, then by name."""
+    return -gang.priority, gang.created, gang.key
 
 
 def _bounded(owners: dict[GangKey, OwnerSays]) -> dict[GangKey, OwnerSays]:

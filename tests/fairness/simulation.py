@@ -1,0 +1,145 @@
+"""A simulated cluster whose waiting gangs are ordered as the sweeper orders them; hours pass in no time.
+
+It has one pool of GPUs. Gangs are placed in order wherever they fit; one that does not and has waited long
+keeps GPUs from those behind it, up to half of all, as the sweeper's reservations do. Times are seconds.
+"""
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from webhook.fairness.book import Book
+from webhook.fairness.turns import Waiter
+from webhook.policy.fair import FairOrder
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+MODEL = "H100"
+RESERVE_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """account: of its namespace. seconds: how long it runs."""
+
+    name: str
+    account: str
+    gpus: int
+    seconds: float
+    created: float
+
+
+@dataclass
+class Cluster:
+    """GPUs, who has them, and who waits. started: by gang's name, when it got its GPUs."""
+
+    gpus: int
+    fair: FairOrder
+    book: Book = field(default_factory=Book)
+    now: float = 0.0
+    waiting: list[Gang] = field(default_factory=list)
+    running: list[tuple[float, str, Gang]] = field(default_factory=list)
+    started: dict[str, float] = field(default_factory=dict)
+    used: dict[str, float] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    idle: float = 0.0
+
+    @property
+    def free(self) -> int:
+        return self.gpus - sum(gang.gpus for _, _, gang in self.running)
+
+    def go_to(self, now: float) -> None:
+        """Let the running gangs use their GPUs until then."""
+        for _, _, gang in self.running:
+            spent = self.used.get(gang.account, 0.0) + gang.gpus * (now - self.now)
+            self.used[gang.account] = spent
+        if self.waiting:
+            self.idle += self.free * (now - self.now)
+        self.now = now
+
+    def end_those_that_are_over(self) -> None:
+        while self.running and self.running[0][0] <= self.now:
+            heapq.heappop(self.running)
+
+    def one_pass(self) -> None:
+        """Order those that wait, and place each that fits."""
+        self._look()
+        waiters = [
+            Waiter(
+                gang, 0, gang.account, f"{gang.created:020.3f}", gang.name, gang.gpus, gang.gpus,
+                gang.name in self.tried, self.now - gang.created,
+            )
+            for gang in self.waiting
+        ]  # fmt: skip
+        known = self.book.standings({gang.account for gang in self.waiting}, self.fair)
+        ordered, late = self.book.order(waiters, known, self.now, self.fair, self.free)
+        free, held = self.free, 0
+        self.tried = set()
+        for waiter in ordered:
+            gang = waiter.gang
+            if gang.gpus <= free - held:
+                free -= gang.gpus
+                heapq.heappush(self.running, (self.now + gang.seconds, gang.name, gang))
+                self.started[gang.name] = self.now
+                if waiter in late:
+                    self.book.served(gang.account, self.now)
+            else:
+                self.tried.add(gang.name)
+                if self.now - gang.created >= RESERVE_SECONDS:
+                    held = min(held + gang.gpus, self.gpus // 2)
+        self.waiting = [gang for gang in self.waiting if gang.name not in self.started]
+        self._look()
+
+    def _look(self) -> None:
+        rates: dict[str, dict[str, int]] = {}
+        for _, _, gang in self.running:
+            models = rates.setdefault(gang.account, {})
+            models[MODEL] = models.get(MODEL, 0) + gang.gpus
+        self.book.saw(self.now, rates, self.fair)
+
+    def run(self, until: float, arrivals: "Arrivals") -> None:
+        """Pass after pass, at each end of a gang and four times an hour. arrivals: new gangs by then."""
+        while self.now < until:
+            self.waiting += arrivals(self)
+            self.one_pass()
+            ends = self.running[0][0] if self.running else until
+            self.go_to(min(until, max(self.now + 1.0, min(ends, self.now + HOUR / 4))))
+            self.end_those_that_are_over()
+
+    def share(self, account: str, since: dict[str, float] | None = None) -> float:
+        """Of the GPU time that was used, all of it or since then."""
+        before = since or {}
+        spent = {each: used - before.get(each, 0.0) for each, used in self.used.items()}
+        return spent.get(account, 0.0) / sum(spent.values())
+
+    def decayed_share(self, account: str) -> float:
+        known = {each: sum(models.values()) for each, models in self.book.use.items()}
+        return known.get(account, 0.0) / sum(known.values())
+
+
+Arrivals = Callable[[Cluster], list[Gang]]
+"""New gangs by the time of the cluster."""
+
+
+def backlog(random: Random, accounts: dict[str, int], longest: float = 2 * HOUR) -> Arrivals:
+    """Each account always has so many gangs that wait, of random sizes and lengths."""
+    names = itertools.count()
+
+    def arrive(cluster: Cluster) -> list[Gang]:
+        there = Counter(gang.account for gang in cluster.waiting)
+        return [
+            Gang(
+                f"{account}-{next(names)}",
+                account,
+                random.choice((1, 1, 2, 4, 8, 8, 16, 32)),
+                random.uniform(60, longest),
+                cluster.now,
+            )
+            for account, depth in accounts.items()
+            for _ in range(depth - there[account])
+        ]
+
+    return arrive

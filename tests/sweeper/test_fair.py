@@ -1,0 +1,247 @@
+"""Fair order in passes: whose GPUs count, for whom, and what people and metrics are told."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, gpu_pod
+from webhook.fairness.record import KEY, NAME, encode
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Pod
+from webhook.policy.fair import FairOrder
+from webhook.policy.values import GpuModel, Policy
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.fair import MOST_ACCOUNTS, OTHER, FairTurns
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.settings import Settings
+
+NOW = 1_800_000_000.0
+CREATED = "2027-01-15T08:00:00Z"
+"""NOW as pods say it."""
+
+
+class Kept:
+    """The ConfigMap, as far as FairTurns asks for it."""
+
+    def __init__(self, text: str = "", error: int = 0) -> None:
+        self.text, self.error, self.reads = text, error, 0
+
+    def json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        assert method == "GET"
+        assert path.endswith(f"/configmaps/{NAME}")
+        self.reads += 1
+        if self.error:
+            raise ApiError(self.error, "Away", "it is away")
+        return {"metadata": {"resourceVersion": "1"}, "data": {KEY: self.text}}
+
+
+class Case:
+    """Passes of a FairTurns over a cluster in memory."""
+
+    def __init__(
+        self,
+        *pods: Pod,
+        fair: FairOrder | None = FairOrder(),  # noqa: B008 - frozen
+        kept: Kept | None = None,
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+        **policy: Any,
+    ) -> None:
+        self.clock, self.kept = Clock(), kept or Kept()
+        self.cluster = Nodes(4, *pods, gpus=8)
+        self.cluster.labels = labels
+        cache = cast(ClusterCache, self.cluster)
+        self.policy: Policy | None = Policy(fair_order=fair, **policy)
+        self.surroundings = Pass(
+            cast(Api, self.kept), cache, Settings(), clock=self.clock, policy=lambda: self.policy
+        )
+        self.turns = FairTurns(self.surroundings, lambda: NOW + self.clock())
+        self.causes: dict[GangKey, Cause] = {}
+        self.snapshotter = Snapshotter(self.cluster, Settings())
+
+    def order(self) -> list[str]:
+        """One pass: the names of the gangs in turn."""
+        view = self.snapshotter.view()
+        gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+        ordered = self.turns.order(gangs, view, self.causes, {})
+        self.found_no_room = {gang.key: Cause.NO_ROOM for gang in gangs}
+        return [gang.key.name for gang in ordered]
+
+    def told_order(self) -> list[str]:
+        """The same, of gangs that have found no room before."""
+        self.order()
+        self.causes = self.found_no_room
+        return self.order()
+
+    def metric(self, name: str, account: str) -> float | None:
+        return self.surroundings.metrics.registry.get_sample_value(name, {"account": account})
+
+
+def pod(name: str, namespace: str, **more: Any) -> Pod:
+    metadata = {"namespace": namespace, "uid": f"{namespace}-{name}", "creationTimestamp": CREATED}
+    return gpu_pod(name, metadata=metadata | more.pop("metadata", {}), **more)
+
+
+HOUR = 3600.0
+WAITING = pod("a1", "a"), pod("b1", "b")
+
+
+def runs(namespace: str, name: str = "runs", **more: Any) -> Pod:
+    return pod(name, namespace, node="n0", **more)
+
+
+def test_who_has_gpus_comes_behind_who_has_none() -> None:
+    assert Case(*WAITING).order() == ["a1", "b1"], "by name, as they are of one age"
+    assert Case(*WAITING, runs("a")).order() == ["b1", "a1"]
+
+
+def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None:
+    case = Case(*WAITING, runs("a"), fair=None)
+    assert case.order() == ["a1", "b1"]
+    case.policy = None
+    assert case.order() == ["a1", "b1"]
+    assert case.kept.reads == 0
+
+
+def test_use_counts_on_after_a_pod_has_gone_and_is_half_forgotten_after_a_half_life() -> None:
+    case = Case(*WAITING, runs("a"), runs("b", "later"), fair=FairOrder(half_life_seconds=HOUR))
+    case.order()
+    case.cluster.pods = [*WAITING, runs("b", "later")]
+    case.clock.now = 10.0
+    case.order()
+    case.cluster.pods = [*WAITING]
+    case.clock.now = 20.0
+    assert case.order() == ["a1", "b1"], "b has used more by 10 s"
+    case.cluster.pods = [*WAITING, runs("a")]
+    case.clock.now = 100.0
+    assert case.order() == ["b1", "a1"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}},
+        {"metadata": {"annotations": {"gas-allow": "card0", "topogate.io/inject": "false"}}},
+        {"phase": "Pending"},
+    ],
+    ids=["is being deleted", "says odd things of itself", "has only been bound"],
+)
+def test_a_pod_counts_from_its_place_to_its_end_whatever_it_says(more: dict[str, Any]) -> None:
+    assert Case(*WAITING, runs("a", **more)).order() == ["b1", "a1"]
+
+
+def test_a_pod_without_gpus_counts_nothing() -> None:
+    assert Case(*WAITING, runs("a", gpus=0)).order() == ["a1", "b1"]
+
+
+def test_namespaces_of_one_account_share_its_turn() -> None:
+    labels = {"a": {"team": "x"}, "a2": {"team": "x"}, "b": {}}
+    fair = FairOrder(account_label="team")
+    assert Case(*WAITING, runs("a2"), fair=fair, labels=labels).order() == ["b1", "a1"]
+    assert Case(*WAITING, runs("a2"), fair=fair).order() == ["a1", "b1"], "as long as labels are not known"
+
+
+def test_weights_and_costs_of_models_count() -> None:
+    two = runs("a", gpus=2), runs("b")
+    assert Case(*WAITING, *two).order() == ["b1", "a1"]
+    assert Case(*WAITING, *two, fair=FairOrder(weights={"a": 4.0})).order() == ["a1", "b1"]
+    fair = FairOrder(model_costs={"T4": 0.1})
+    models = (GpuModel("T4", {"gpu": "t4"}),)
+    case = Case(*WAITING, runs("a", gpus=2), pod("elsewhere", "b", node="n1"), fair=fair, gpu_models=models)
+    case.cluster.label("n0", {"gpu": "t4"})
+    assert case.order() == ["a1", "b1"]
+
+
+def test_the_next_leader_goes_on_from_what_was_written_down() -> None:
+    kept = Kept(encode({"a": {"": 1e6}}, NOW - HOUR, FairOrder()))
+    assert Case(*WAITING, runs("b"), kept=kept).order() == ["b1", "a1"]
+    assert Case(*WAITING, runs("b"), kept=Kept()).order() == ["a1", "b1"]
+
+
+def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
+    kept = Kept(encode({"b": {"": 8 * HOUR}}, NOW - 2 * HOUR, FairOrder()))
+    long: dict[str, Any] = {"metadata": {"creationTimestamp": "2027-01-15T05:00:00Z"}, "gpus": 8}
+    case = Case(*WAITING, runs("a", **long), kept=kept)
+    case.order()
+    case.cluster.pods = [*WAITING]
+    assert case.order() == ["b1", "a1"]
+
+
+@pytest.mark.parametrize("error", [0, 403, 404, 500])
+def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
+    case = Case(*WAITING, runs("a"), kept=Kept("{" if not error else "", error))
+    assert case.order() == ["b1", "a1"]
+    assert case.order() == ["b1", "a1"]
+    assert case.kept.reads == 1, "it is asked again a minute later"
+
+
+def test_a_clock_that_jumps_by_years_leaves_an_order_by_what_runs() -> None:
+    for written in (0.0, NOW + 1e9):
+        kept = Kept(encode({"b": {"": 100.0}}, written, FairOrder()))
+        assert Case(*WAITING, runs("a", gpus=8), kept=kept).order() == ["b1", "a1"]
+
+
+def test_switched_off_and_on_again_it_begins_from_what_is_written() -> None:
+    case = Case(*WAITING, runs("a"))
+    case.order()
+    on, case.policy = case.policy, Policy()
+    assert case.order() == ["a1", "b1"]
+    assert case.metric("topogate_fair_used_ratio", "a") is None
+    case.policy = on
+    assert case.order() == ["b1", "a1"]
+    assert case.kept.reads == 2
+
+
+def test_each_is_told_how_its_own_account_stands_and_nobody_who_the_others_are() -> None:
+    case = Case(*WAITING, runs("a"), fair=FairOrder(weights={"b": 3.0}))
+    case.order()
+    case.clock.now = HOUR
+    case.told_order()
+    told = dict(case.turns.told)
+    assert len(told) == 2
+    first, second = (next(text for text in told.values() if f"order: {name} " in text) for name in "ba")
+    assert (
+        first
+        == "fair order: b has used 0% of the GPU time of late, and is due 75% (weight 3); it comes first"
+    )
+    assert second == (
+        "fair order: a has used 100% of the GPU time of late, and is due 25% (weight 1); "
+        "those of others, that have used less for their weight, come first"
+    )
+
+
+def test_what_was_told_stands_for_a_while_so_that_it_is_not_written_in_each_pass() -> None:
+    case = Case(*WAITING, runs("a"))
+    case.told_order()
+    before = dict(case.turns.told)
+    case.clock.now = 30.0
+    case.order()
+    assert case.turns.told == before
+    case.clock.now = 100.0
+    case.order()
+    assert case.turns.told != before
+
+
+def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_is_told_so() -> None:
+    case = Case(*WAITING, runs("a", gpus=8))
+    case.told_order()
+    case.clock.now = 12 * HOUR
+    case.cluster.pods.append(pod("b2", "b", metadata={"creationTimestamp": "2027-01-15T07:00:00Z"}))
+    case.causes = {key: Cause.NO_ROOM for key in case.causes if key.name == "a1"}
+    assert case.order()[0] == "a1"
+    assert any("before all turns" in text for text in case.turns.told.values())
+
+
+def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> None:
+    crowd = [pod("w", f"n{number:03}") for number in range(100)]
+    case = Case(*crowd, runs("n099"))
+    case.order()
+    case.clock.now = 60.0
+    case.order()
+    assert case.metric("topogate_fair_used_ratio", "n099") == 1
+    assert case.metric("topogate_fair_due_ratio", "n099") == pytest.approx(0.01)
+    assert case.metric("topogate_fair_due_ratio", OTHER) == pytest.approx((100 - MOST_ACCOUNTS) / 100)

@@ -1,0 +1,149 @@
+"""Fair order on a real control plane: turns by use, kept in a ConfigMap that outlives every process."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import create_namespace
+from tests.sweeper.at_work import create_pod, sweep, template
+from tests.sweeper.clock import Clock
+from webhook.fairness.book import Book
+from webhook.fairness.record import KEY, decode, encode
+from webhook.kube.client import Api, ApiError
+from webhook.policy.fair import FairOrder
+from webhook.policy.values import Policy
+from webhook.sweeper.context import Pass
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.use_store import NAMESPACE, PATH, SECONDS, UseStore
+
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+FAIR = FairOrder()
+
+
+@pytest.fixture
+def kept(cluster: Cluster) -> Cluster:
+    """A cluster with the ConfigMap, as the manifests make it."""
+    api = cluster.api()
+    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
+    api.request("POST", CONFIG_MAPS, body={"metadata": {"name": "topogate-use"}})
+    return cluster
+
+
+def backlog(api: Api, namespace: str, count: int) -> None:
+    for number in range(count):
+        body = template(4, annotations={"local.topogate.io/run-for": "1s"})
+        create_pod(api, namespace, f"p{number}", body)
+
+
+def test_two_namespaces_of_weights_1_and_3_get_1_and_3_of_4_places(two_nodes: Cluster) -> None:
+    api = two_nodes.api()
+    one, three = create_namespace(two_nodes), create_namespace(two_nodes)
+    fair = FairOrder(half_life_seconds=8, weights={one: 1.0, three: 3.0})
+    backlog(api, one, 40)  # the older ones, which would all come first
+    backlog(api, three, 40)
+    begun: dict[str, int] = {}
+
+    def has_begun_in_both(pods: list[dict[str, Any]]) -> bool:
+        others = api.json("GET", f"/api/v1/namespaces/{three}/pods")["items"]
+        for name, some in ((one, pods), (three, others)):
+            begun[name] = sum(pod["status"]["phase"] != "Pending" for pod in some)
+        return sum(begun.values()) >= 44
+
+    sweep(two_nodes, one, Settings(), has_begun_in_both, "44 pods to run", 60, Policy(fair_order=fair))
+    assert 8 <= begun[one] <= 14, f"11 of 44 are its share; {begun}"
+
+    waiting = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{one}/placements")["items"]
+    turns = {each["status"]["turn"] for each in waiting if each["status"].get("turn")}
+    assert any(f"{one} has used" in turn and "(weight 1)" in turn for turn in turns)
+    assert not any(three in turn for turn in turns), "nobody is told who the others are"
+
+
+def a_store(cluster: Cluster, clock: Clock, leads: Callable[[], bool] = lambda: True) -> UseStore:
+    api = cluster.api()
+    return UseStore(
+        Pass(api, ClusterCache(api), Settings(), may_act=leads, clock=clock), lambda: 1e9 + clock()
+    )
+
+
+def text_of(cluster: Cluster) -> str:
+    return str((cluster.api().json("GET", PATH).get("data") or {}).get(KEY, ""))
+
+
+def book(gpu_seconds: float) -> Book:
+    return Book({"a": {"H100": gpu_seconds}}, at=0.0)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_the_next_leader_reads_what_the_last_one_wrote(kept: Cluster, clock: Clock) -> None:
+    first = a_store(kept, clock)
+    assert first.is_due
+    assert first.read() is None
+    first.write(book(5.0), FAIR)
+    assert not text_of(kept), "at most once a minute"
+    clock.now += SECONDS
+    first.write(book(7.0), FAIR)
+    record = a_store(kept, clock).read()
+    assert record is not None
+    assert (record.use, record.at) == ({"a": {"H100": 7.0}}, 1e9 + SECONDS)
+
+
+def test_what_an_operator_has_written_meanwhile_is_taken_over(kept: Cluster, clock: Clock) -> None:
+    store = a_store(kept, clock)
+    store.read()
+    forgiven = {"data": {KEY: encode({}, 1e9, FAIR)}}
+    kept.api().request("PATCH", PATH, body=forgiven, content_type="application/merge-patch+json")
+    clock.now += SECONDS
+    assert not store.is_due
+    store.write(book(7.0), FAIR)
+    assert json.loads(text_of(kept))["accounts"] == {}, "it is not overwritten"
+    assert store.is_due
+    record = store.read()
+    assert record is not None
+    assert record.use == {}
+    clock.now += SECONDS
+    store.write(book(3.0), FAIR)
+    assert decode(text_of(kept)).use == {"a": {"H100": 3.0}}
+
+
+def test_who_leads_no_more_writes_nothing(kept: Cluster, clock: Clock) -> None:
+    store = a_store(kept, clock, lambda: False)
+    store.read()
+    clock.now += SECONDS
+    store.write(book(7.0), FAIR)
+    assert not text_of(kept)
+
+
+def test_what_cannot_be_read_is_said_and_replaced(
+    kept: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = {"data": {KEY: "{"}}
+    kept.api().request("PATCH", PATH, body=broken, content_type="application/merge-patch+json")
+    store = a_store(kept, clock)
+    assert store.read() is None
+    assert "will be replaced" in caplog.text
+    clock.now += SECONDS
+    store.write(book(7.0), FAIR)
+    assert decode(text_of(kept)).use == {"a": {"H100": 7.0}}
+
+
+def test_without_its_configmap_the_order_goes_on_and_it_is_said_once(
+    cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = a_store(cluster, clock)
+    for _ in range(3):
+        assert store.is_due
+        assert store.read() is None
+        assert not store.is_due
+        clock.now += SECONDS
+        store.write(book(7.0), FAIR)
+    assert caplog.text.count("use_not_kept") == 1
+    with pytest.raises(ApiError):
+        text_of(cluster)
