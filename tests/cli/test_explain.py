@@ -9,11 +9,14 @@ import pytest
 from hack.local import nodes
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
+from webhook.fairness.record import Record
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
+from webhook.policy.fair import FairOrder
 from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -104,6 +107,40 @@ def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> 
         cluster(job_pods(2)), placements={"theirs/p": msgspec.convert(body, Placement)}
     )
     assert "Nodes that other gangs hold: 1 for theirs/Job/big until 2026-01-01T00:30:00Z." in said(there)
+
+
+def in_fair_order(record: Record | None) -> str:
+    """What is said of the gang of namespace ns while one of each other namespace waits as well."""
+    others = [
+        decode(pod_json(name, metadata={"namespace": name, "uid": name}, containers=[{"name": "c", **GPU}]))
+        for name in ("team-b", "team-c")
+    ]
+    there = cluster([*job_pods(2), *others])
+    return said(dataclasses.replace(there, read_use=lambda: record))
+
+
+def test_whose_turn_it_is_is_told_to_who_may_read_what_all_have_used() -> None:
+    fair = FairOrder(weights={"ns": 3.0, "team-b": 2.0})
+    used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}
+    text = in_fair_order(Record(0.0, used, {}, fair))
+    assert text.splitlines()[-1] == (
+        "Fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3), "
+        "19.3 GPUs on average; team-c (10% used, 17% due) and 1 more come first."
+    )
+    assert in_fair_order(Record(0.0, {"team-b": {"H100": 9.0}}, {}, fair)).endswith("; it comes first.")
+
+
+def test_who_may_not_read_that_is_told_what_the_sweeper_says_of_the_own_account() -> None:
+    turn = "fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3); it comes first"
+    status = {"state": "Waiting", "reason": "no room", "turn": turn}
+    body = {"metadata": {"namespace": "ns", "name": "p"}, "spec": {"gang": "Job/train"}, "status": status}
+    placement = msgspec.convert(body, Placement)
+    there = cluster(job_pods(2))
+    key = Snapshotter(there, Settings()).view().gang_of(there.pods[0]).placement_key
+    text = said(dataclasses.replace(there, placements={key: placement}))
+    assert f"Turn, by {turn}." in text
+    assert "team-" not in text
+    assert "Fair order:" not in in_fair_order(None)
 
 
 def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:

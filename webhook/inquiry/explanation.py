@@ -7,6 +7,7 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.turns import whole_turns
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
@@ -43,6 +44,7 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
     gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
     yield from explain_gated(pod, gang, view, snapshotter.snapshot(view), settings)
+    yield from whole_turns(cluster.use(), gang, gangs, cluster.namespace_labels())
 
 
 def explain_gated(
@@ -81,6 +83,8 @@ def explain_gated(
     placement = view.placements.get(gang.key.placement_key)
     if placement is not None and placement.status.reason:
         yield f"Last try: {placement.status.reason}"
+    if placement is not None and placement.status.turn:
+        yield f"Turn, by {placement.status.turn}."
     if holders := _holders(gang, view, named):
         yield f"Nodes that other gangs hold: {holders}."
     if pod.metadata.uid in view.planned:

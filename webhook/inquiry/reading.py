@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from webhook.devices.supply import Supply
+from webhook.fairness.record import KEY, Record, RecordError, decode
 from webhook.kube import devices, drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -22,9 +23,13 @@ from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, o
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
+from webhook.sweeper.use_store import PATH as USE
 
 PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0
+USE_SECONDS: Final = 600.0
+"""What was written down of use longer ago than this is of a fair order that is switched off."""
+
 T = TypeVar("T")
 
 
@@ -39,6 +44,7 @@ class ClusterReading:
     read_storage: Callable[[], Storage | None] = lambda: None
     read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
     read_supply: Callable[[], Supply | None] = lambda: None
+    read_use: Callable[[], Record | None] = lambda: None
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -51,6 +57,7 @@ class ClusterReading:
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
             functools.cache(lambda: _supply(api)),
+            functools.cache(lambda: _use(api)),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -72,6 +79,10 @@ class ClusterReading:
     def namespace_labels(self) -> NamespaceLabels | None:
         """Labels by namespace, None for whoever may not read them."""
         return self.read_namespaces()
+
+    def use(self) -> Record | None:
+        """What accounts have used, None for whoever may not read it, and where nobody writes it down."""
+        return self.read_use()
 
     def supply(self, is_wanted: bool) -> Supply | None:
         """Devices and claims on them, likewise."""
@@ -118,6 +129,14 @@ def _supply(api: Api) -> Supply | None:
             raise
         return None
     return found
+
+
+def _use(api: Api) -> Record | None:
+    try:
+        record = decode((api.json("GET", USE).get("data") or {}).get(KEY, ""))
+    except (ApiError, RecordError):
+        return None  # the rest of the explanation needs none of it
+    return record if time.time() - record.at < USE_SECONDS else None
 
 
 class _WithMetadata(Protocol):
