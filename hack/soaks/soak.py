@@ -3,9 +3,10 @@
 Jobs, elastic and exclusive ones and ones with rules on their pods among them, sets whose pods come in stages,
 bare pods that call themselves a gang, pods that share Intel cards and pods of others come and end; nodes
 are cordoned, fail, go and come back; pods are deleted; the API server restarts; of two sweepers the leader is
-killed; a tenant with the rights of `edit` writes whatever may hurt. Invariants are checked throughout (see
-ledger.py). In the end the disturbances stop, and then every gang must run to its end, beside what the hostile
-tenant has left. The seed decides what is done, not the exact moment at which the cluster sees it.
+killed; a tenant with the rights of `edit` writes whatever may hurt; gangs of one priority come by their age,
+or in a fair order. Invariants are checked throughout (see ledger.py). In the end the disturbances stop, and
+then every gang must run to its end, beside what the hostile tenant has left. The seed decides what is done,
+not the exact moment at which the cluster sees it.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from typing import Any, Final
 import yaml
 
 from hack.local import nodes
-from hack.local.build import say
+from hack.local.build import ROOT, say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
@@ -73,6 +74,13 @@ class Plan:
     restart_every: float = 60.0
     kill_every: float = 25.0
     end_seconds: float = 360.0
+
+    @property
+    def fair_order(self) -> dict[str, Any] | None:
+        """Of the policy, in two of three soaks: short, so that turns move and gangs are overdue."""
+        weights = {OURS: 2.0, "soak-*": 1.0}
+        drawn = random.Random(f"fair order {self.seed}").choice((None, {}, {"weights": weights}))
+        return None if drawn is None else {"halfLife": "30s", "maximumWait": "20s"} | drawn
 
 
 class Soak:
@@ -135,7 +143,7 @@ class Soak:
         """Install topogate with two sweepers and short times; register the nodes."""
         nodes.register(self.api, [system_node()], labelled=False)
         self.installation.apply()
-        self.sweepers += start_sweepers(self.installation, SETTINGS, 2)
+        self.sweepers += start_sweepers(self.installation, SETTINGS, 2, self.plan.fair_order)
         nodes.register(self.api, self.grid.values())
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
@@ -232,11 +240,26 @@ class Soak:
                 self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
 
 
-def start_sweepers(installation: Installation, settings: dict[str, Any], count: int = 1) -> list[Program]:
-    """Sweepers with settings of their own, under the identity of the installed one; the caller stops them."""
+def start_sweepers(
+    installation: Installation,
+    settings: dict[str, Any],
+    count: int = 1,
+    fair_order: dict[str, Any] | None = None,
+) -> list[Program]:
+    """Sweepers with settings of their own, under the identity of the installed one; the caller stops them.
+
+    fair_order: of their policy, which is the shipped one otherwise.
+    """
     file = installation.cluster.folder / "soak.yaml"
     file.write_text(yaml.safe_dump(settings))
-    return runs.start_replicas(installation, "sweeper", count, "--config", str(file))
+    arguments = ["--config", str(file)]
+    if fair_order is not None:
+        shipped = yaml.safe_load((ROOT / "manifests" / "base" / "policy.yaml").read_text())
+        policy = yaml.safe_load(shipped["data"]["policy.yaml"]) | {"fairOrder": fair_order}
+        own = installation.cluster.folder / "soak-policy.yaml"
+        own.write_text(yaml.safe_dump(policy))
+        arguments += ["--policy", str(own)]
+    return runs.start_replicas(installation, "sweeper", count, *arguments)
 
 
 def _why(pod: dict[str, Any], api: Api) -> str:
@@ -267,6 +290,7 @@ def main(argv: list[str] | None = None) -> int:
     say(soak.held.summary)
     halves = ledger.halves
     say(f"{len(halves.preempted)} pods preempted; no gang half dead for more than {halves.longest:.0f} s")
+    say(f"Order: {soak.plan.fair_order or 'by age'}")
     say(f"The hostile tenant did {hostile}; refused: {dict(soak.tenant.refused)}")
     say(f"{ledger.unjudged} of them, seen in a list after a restart. Done: {dict(sorted(soak.done.items()))}")
     return runs.verdict(faults, seed)
