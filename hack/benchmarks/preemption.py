@@ -11,12 +11,13 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.local import nodes
+from hack.local.access import ClusterError
 from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
@@ -31,7 +32,7 @@ CELL_NODES: Final = 4
 NODE_GPUS: Final = 8
 STILL_SECONDS: Final = 4.0
 """Nothing has moved for so long: then what is half dead stays so."""
-WAIT_SECONDS: Final = 120.0
+WAIT_SECONDS: Final = 400.0
 _NAMESPACE: Final = "bench-preemption"
 _JOBS: Final = f"/apis/batch/v1/namespaces/{_NAMESPACE}/jobs"
 _PODS: Final = f"/api/v1/namespaces/{_NAMESPACE}/pods"
@@ -129,7 +130,7 @@ class PreemptionBench:
         low = [gang for gangs, _ in drawn for gang in gangs]
         high = [gang for _, gang in drawn]
         self._create(low, gated=gated)
-        self._wait("the low gangs to run", lambda on: all(on[gang.name] == gang.pods for gang in low))
+        self._wait("the low gangs to run", lambda: self._all_run(low))
         before = {pod["metadata"]["uid"] for pod in self._bound()}
         began = time.monotonic()
         self._create(high, gated=gated)
@@ -159,8 +160,17 @@ class PreemptionBench:
         """By gang, how many of its pods have a node and stay."""
         return Counter(pod["metadata"]["labels"]["job-name"] for pod in self._bound())
 
-    def _wait(self, what: str, holds: Any) -> None:
-        self.cluster.wait_for(what, lambda: holds(self._on_nodes()), WAIT_SECONDS)
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
+        """As Cluster.wait_for, which asks more often than so many pods can be read."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"waited {WAIT_SECONDS:.0f} s in vain for {what}")
+            time.sleep(0.5)
+
+    def _all_run(self, gangs: list[DrawnGang]) -> bool:
+        on = self._on_nodes()
+        return all(on[gang.name] == gang.pods for gang in gangs)
 
     def _wait_still(self) -> None:
         """Until no pod has come, gone or moved for some time."""
@@ -178,13 +188,11 @@ class PreemptionBench:
                 last, since = seen, time.monotonic()
             elif time.monotonic() - since >= STILL_SECONDS:
                 return
-            time.sleep(0.25)
+            time.sleep(0.5)
 
     def _clear(self) -> None:
         self.api.request("DELETE", _JOBS, query={"propagationPolicy": "Background"})
-        self.cluster.wait_for(
-            "all pods to be gone", lambda: not self.api.json("GET", _PODS)["items"], WAIT_SECONDS
-        )
+        self._wait("all pods to be gone", lambda: not self.api.json("GET", _PODS)["items"])
 
 
 def report(name: str, found: LeftHalfDead) -> None:
@@ -202,7 +210,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/bench preemption; returns the exit status: 1 if topogate left a gang half dead."""
     parser = argparse.ArgumentParser(prog="hack/bench preemption", description=__doc__.split("\n")[0])
     parser.add_argument("--preemptions", type=int, default=500)
-    parser.add_argument("--cells", type=int, default=50, help="preemptions at once")
+    parser.add_argument("--cells", type=int, default=63, help="preemptions at once")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     rounds = -(-options.preemptions // options.cells)
@@ -212,15 +220,14 @@ def main(argv: list[str] | None = None) -> int:
         bench.set_up()
         for number in range(rounds):
             bench.round(f"{options.seed} {number}", alone, gated=False)
-            say(f"  without topogate, round {number + 1}: {replace(alone, moved=[])}")
-        sweepers = start_sweepers(Installation(cluster), {}, 1)
-        try:
-            for number in range(rounds):
+            sweepers = start_sweepers(Installation(cluster), {}, 1)
+            try:
                 bench.round(f"{options.seed} {number}", ours, gated=True)
-                say(f"  with topogate, round {number + 1}: {replace(ours, moved=[])}")
-        finally:
-            for program in sweepers:
-                program.stop()
+            finally:
+                for program in sweepers:
+                    program.stop()
+            for name, found in (("without topogate", alone), ("with it", ours)):
+                say(f"  round {number + 1}, {name}: {replace(found, moved=[])}")
     report("kube-scheduler alone", alone)
     report("with topogate", ours)
     return 1 if ours.half_dead else 0

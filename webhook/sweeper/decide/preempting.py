@@ -69,6 +69,8 @@ class PlansWithVictims:
     def look(self, view: View, snapshot: Snapshot, budgets: Budgets) -> Preempting:
         """Whom to evict now for which plans, and which of their pods wait."""
         found = Preempting()
+        if not self._settings.preempt:
+            return found
         since, self._since = self._since, {}
         for placement, waiting in preempting(view):
             nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
