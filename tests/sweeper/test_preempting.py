@@ -197,6 +197,26 @@ def test_a_gang_that_a_budget_lets_go_goes() -> None:
     assert len(going(scene.look())) == 2
 
 
+def test_a_gang_that_goes_for_two_others_is_asked_for_once() -> None:
+    scene = Scene()
+    scene.budgets = budget(2)
+    scene.cluster.pods.append(member("next", 0, priority=100))
+    victims = [{"pods": ["ns-low-0", "ns-low-1"], "whole": True}]
+    key, after = plan("next", {"ns-next-0": "n1"}, preempts=True, victims=victims)
+    scene.cluster.placements[key] = after
+    found = scene.look()
+    assert sorted(going(found)) == ["low-0", "low-1"]
+    assert found.held == {"ns-high-0", "ns-next-0"}
+    assert all("not yet" not in said for said in found.told.values())
+
+
+def test_nobody_goes_where_preemption_is_switched_off() -> None:
+    scene = Scene()
+    scene.victims = PlansWithVictims(Settings(preempt=False), scene.clock)
+    found = scene.look()
+    assert (going(found), found.held) == ([], set())
+
+
 def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
     scene = Scene()
     scene.budgets = budget(0)

@@ -79,16 +79,18 @@ class PlansWithVictims:
             groups = _needed(there, _going(placement, view), nodes, wanted, snapshot)
             kept = ""
             for group in groups:
-                why = budgets.why_not(group.going) if group.going else ""
+                # Those that go for another plan already are not asked for twice.
+                going = [pod for pod in group.going if pod.metadata.uid not in found.evictions]
+                why = budgets.why_not(going)
                 if why and not group.is_begun:
                     kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
                     continue
-                budgets.take(group.going)
-                for pod in sorted(group.going, key=lambda each: each.spec.node_name in nodes):
+                budgets.take(going)
+                for pod in sorted(going, key=lambda each: each.spec.node_name in nodes):
                     reason = _why_it_goes(group, placement, waiting)
                     cause = "preempted" if group.whole else "spared"
                     order = Eviction(pod, cause, reason, may_run=True, for_others=True)
-                    found.evictions.setdefault(pod.metadata.uid, order)
+                    found.evictions[pod.metadata.uid] = order
             if not groups:
                 continue
             began = self._since[placement.key] = since.get(placement.key, self._clock())
