@@ -54,7 +54,10 @@ class Story:
         if dice.random() < 0.2:
             spec["terminationGracePeriodSeconds"] = 900
         phase = dice.choice(("Pending", "Running")) if "nodeName" in spec else "Pending"
-        return decode({**pod_json(name, metadata=metadata, **spec), "status": {"phase": phase}})
+        status: dict[str, Any] = {"phase": phase}
+        if dice.random() < 0.2:
+            status["containerStatuses"] = [{"state": {"waiting": {"reason": "RunContainerError"}}}]
+        return decode({**pod_json(name, metadata=metadata, **spec), "status": status})
 
     def step(self, journal: Journal) -> None:
         """A pod comes, changes, goes, or is made again under its name."""
