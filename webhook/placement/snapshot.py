@@ -212,14 +212,17 @@ class Snapshot:
 
     def only(self, names: Set[str]) -> "Snapshot":
         """This snapshot of these nodes alone; blocks all of which are left keep what is known of them."""
-        nodes = {name: self.nodes[name] for name in names if name in self.nodes}
+        nodes: dict[str, NodeState] = {}
         blocks: dict[Path, Block] = {}
-        for key in {block_key(state) for state in nodes.values()}:
-            block = self.blocks[key]
-            left = [state for state in block.states if state.name in nodes]
+        for key, block in self.blocks.items():
+            left = {name: state for state in block.states if (name := state.node.name) in names}
+            if not left:
+                continue
+            nodes |= left
             is_whole = len(left) == len(block.states)
-            blocks[key] = block if is_whole else make_block(key, left, len(self.topology.level_names))
-        return Snapshot(self.topology, nodes, {key: blocks[key] for key in self.blocks if key in blocks})
+            made = block if is_whole else make_block(key, list(left.values()), len(self.topology.level_names))
+            blocks[key] = made
+        return Snapshot(self.topology, nodes, blocks)
 
     def with_usages(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
         """This snapshot with other pods on some nodes."""

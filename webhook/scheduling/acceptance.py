@@ -118,7 +118,8 @@ class Acceptance:
         alike: dict[str, object] = {}
         for name, node in nodes:
             if node not in alike:
-                values = tuple([self.there.value(node, key) for key in self._keys])
+                labels = self.there.labels[node]
+                values = tuple([labels.get(key) if key else node for key in self._keys])
                 alike[node] = values, tuple([node in each for each in self._included])
             kind = self.kind_of[name]
             group = groups.setdefault((kind, alike[node]), _AlikeMembers(kind))

@@ -4,7 +4,7 @@ All is worked out when it is first asked for, and kept for those that ask the sa
 the gangs of one template. Pods that are planned later in a pass are added, and what was counted follows.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -149,7 +149,7 @@ class Neighbourhood:
             *(("pod affinity", near.key) for near in rules.affinity),
             *(("topology spread", rule.key) for rule in rules.spread),
         ):
-            lacking = {name for name, labels in self.labels.items() if key not in labels}
+            lacking = self.labels.keys() - self._with_labels(frozenset((key,)))
             found.setdefault(f"{what} over {key}", set()).update(lacking)
         return found
 
@@ -162,11 +162,11 @@ class Neighbourhood:
     def by_value(self, key: str) -> Mapping[str, list[str]]:
         """The nodes of each domain."""
         if key not in self._by_value:
-            found: dict[str, list[str]] = {}
+            found: dict[str, list[str]] = defaultdict(list)
             for name, labels in self.labels.items():
                 if key in labels:
-                    found.setdefault(labels[key], []).append(name)
-            self._by_value[key] = found
+                    found[labels[key]].append(name)
+            self._by_value[key] = dict(found)
         return self._by_value[key]
 
     def values(self, nodes: frozenset[str], key: str) -> Iterable[str]:
@@ -194,25 +194,31 @@ class Neighbourhood:
             wanted = node_rules(pod.spec)
             if not rule.honours_affinity:
                 wanted = Rules(tolerations=wanted.tolerations)
-            found = set()
-            for name, labels in self.labels.items():
-                if not labels.keys() >= over:
-                    continue
-                if not (wanted.has_wishes or rule.honours_taints):
-                    found.add(name)
-                    continue
+            with_labels = self._with_labels(over)
+            is_picky = wanted.has_wishes or rule.honours_taints
+            found = set() if is_picky else with_labels
+            for name in with_labels if is_picky else ():
                 taints: tuple[Taint, ...] = ()
                 if rule.honours_taints:
                     own = self._nodes[name].spec.taints
                     taints = tuple(Taint(each.key, each.value, each.effect) for each in own)
                 asked = bool(taints) or wanted.has_wishes
                 if not asked or not reason_against(
-                    wanted, name, labels, taints, unschedulable=False, ready=True
+                    wanted, name, self.labels[name], taints, unschedulable=False, ready=True
                 ):
                     found.add(name)
             self._parts_kept.append(pod)  # see rules_of
             self._eligible[key] = frozenset(found)
         return self._eligible[key]
+
+    def _with_labels(self, keys: frozenset[str]) -> set[str]:
+        """The nodes that have all these labels."""
+        found = set(self.labels)
+        for key in keys:
+            by_value = self.by_value(key)
+            if sum(map(len, by_value.values())) < len(self.labels):
+                found &= {name for names in by_value.values() for name in names}
+        return found
 
     # --- counts -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Followed to the letter: kube-scheduler's plugins InterPodAffinity and PodTopologySpread.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -30,9 +31,7 @@ class Tally:
     def reset(self) -> None:
         """Nobody of the gang has a node."""
         self.counts = dict(self.base)
-        self._levels = {}
-        for count in self.counts.values():
-            self._levels[count] = self._levels.get(count, 0) + 1
+        self._levels = Counter(self.counts.values())
         self._lowest = min(self._levels, default=0)
 
     def add(self, value: str) -> None:

@@ -88,16 +88,19 @@ class LimitSearch:
             level = topology.level(key)
         except PlacementError:
             return None
-        values: dict[str, object] = {}
-        paths: dict[object, str] = {}
+        labels, lowest = self.there.labels, len(topology.level_names)
+        if level == lowest:  # each node is a domain
+            values = [value for name in self.snapshot.nodes if (value := labels[name].get(key)) is not None]
+            return key if len(set(values)) == len(values) else None
+        found: dict[str, object] = {}
         for name, state in self.snapshot.nodes.items():
-            value = self.there.value(name, key)
+            value = labels[name].get(key)
             if value is None:
                 continue
-            path = (state.path or ())[: level + 2] if level < len(topology.level_names) else name
-            if not path or values.setdefault(value, path) != path or paths.setdefault(path, value) != value:
+            path = (state.path or ())[: level + 2]
+            if not path or found.setdefault(value, path) != path:
                 return None
-        return key
+        return key if len(set(found.values())) == len(found) else None
 
     def place(self, gang: Gang, limits: list[Limit], snapshot: Snapshot) -> Assignment | None:
         """A place within these limits, None if none is found."""
@@ -173,7 +176,8 @@ class LimitSearch:
         """What the domains hold that have a node in the snapshot."""
         if len(snapshot.nodes) == len(self.snapshot.nodes):
             return dict(limit.held)
-        here = {self.there.value(name, limit.key) for name in snapshot.nodes}
+        labels = self.there.labels
+        here = {labels[name].get(limit.key) for name in snapshot.nodes}
         return {value: count for value, count in limit.held.items() if value in here}
 
     def _peers(self, key: str, held: Mapping[str, int], gang: Gang) -> Iterator[str]:
@@ -195,8 +199,9 @@ class LimitSearch:
         if len(held) > MOST_DOMAINS:
             return None
         members = by_rank(gang.members)
+        is_whole = len(snapshot.nodes) == len(self.there.labels)
         nodes = {
-            value: frozenset(name for name in names if name in snapshot.nodes)
+            value: frozenset(names if is_whole else snapshot.nodes.keys() & names)
             for value, names in self.there.by_value(limit.key).items()
             if value in held
         }
