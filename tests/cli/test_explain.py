@@ -15,7 +15,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerSays, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -230,3 +230,21 @@ def test_a_configured_gate_prefix_decides_which_pods_are_ours() -> None:
     pods = [decode(pod_json("p", schedulingGates=[{"name": "example.com/wait-a"}]))]
     mine = dataclasses.replace(Settings(), gate_prefix="example.com/wait-")
     assert "waits for topogate" in said(cluster(pods), "p", mine)
+
+
+def test_a_gang_that_waits_for_its_victims_is_told_who_goes_for_it() -> None:
+    (pod,) = job_pods(1)
+    node = GRID[0].name
+    body = {
+        "metadata": {"namespace": "ns", "name": "train"},
+        "spec": {
+            "pods": [{"name": "train-0", "uid": "u0", "node": node}],
+            "preempts": True,
+            "victims": [{"pods": [f"uid-busy-{node}"], "whole": True}],
+        },
+    }
+    of = cluster([pod, busy_pod(node)], parallelism=1)
+    plans = {key_of(pod).placement_key: msgspec.convert(body, Placement)}
+    text = said(dataclasses.replace(of, placements=plans))
+    assert f"It is planned on {node}, and waits until these have gone for it" in text
+    assert f"ns/Pod/busy-{node} (1 pods)" in text

@@ -110,6 +110,17 @@ def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     assert (going(found), found.held) == ([], {"ns-high-0"})
 
 
+def test_who_was_chosen_goes_though_others_would_be_cheaper_by_now() -> None:
+    scene = Scene()
+    scene.cluster.pods.append(member("cheap", 0, "n2"))
+    key, cheap = plan("cheap", {"ns-cheap-0": "n2"})
+    scene.cluster.placements[key] = cheap
+    assert going(scene.look()) == ["low-1", "low-0"]
+    placing = Placing(scene.cluster, SETTINGS)
+    placing.says = lambda _: OwnerSays(size=1)
+    assert placing.one().plans == ()
+
+
 def test_nobody_goes_for_a_gang_that_went_away() -> None:
     scene = Scene()
     scene.cluster.pods.remove(scene.high)
