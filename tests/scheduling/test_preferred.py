@@ -28,6 +28,18 @@ def read(asked: Pod) -> PodClass:
     return near.pod_class(asked, convert.pod_class_of(asked))
 
 
+def test_a_pod_that_is_given_its_node_counts_for_those_who_are_asked_about_next() -> None:
+    node = msgspec.convert({"metadata": {"name": "a", "labels": {ZONE: "a"}}}, Node)
+    soft = {"topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": SELECTOR}
+    asked = pod("p", topologySpreadConstraints=[soft])
+    near = Neighbourhood({"a": node}, [(pod("r0"), "a")], {}, [asked])
+    counts: list[Crowd] = []
+    for _ in range(2):
+        counts += near.pod_class(asked, convert.pod_class_of(asked)).preferred.spread
+        near.add(pod("r1"), "a")
+    assert [each.counts for each in counts] == [(("a", 1),), (("a", 2),)]
+
+
 def test_preferred_node_affinity_is_read_with_its_weights() -> None:
     wish = {"key": "disk", "operator": "In", "values": ["ssd"]}
     preferred = [{"weight": 7, "preference": {"matchExpressions": [wish]}}]

@@ -49,6 +49,7 @@ class Neighbourhood:
         self._rules: dict[object, _RulesByLabels] = {}
         self._parts_kept: list[objects.Pod] = []
         self._deciding: dict[int, tuple[str, ...]] = {}
+        self._crowds: dict[int, tuple[tuple[Crowd, ...], tuple[Crowd, ...]]] = {}
         self._kept_off: dict[object, tuple[objects.Pod, tuple[tuple[str, frozenset[str]], ...]]] = {}
         self._eligible: dict[object, frozenset[str]] = {}
         self._by_value: dict[str, dict[str, list[str]]] = {}
@@ -65,6 +66,7 @@ class Neighbourhood:
         self._standing.append((pod, node))
         self._kept_off.clear()
         self._deciding.clear()
+        self._crowds.clear()
         if "_carriers" in self.__dict__:
             for key in apart_keys(pod):
                 value = self.labels[node].get(key)
@@ -84,7 +86,7 @@ class Neighbourhood:
         if known is None:  # the pod is kept, so that its parts are not collected and their ids used again
             keyed = [name for each in spec.topology_spread_constraints for name in each.match_label_keys]
             known = self._rules[key] = pod, tuple(keyed), {}
-        values = tuple(pod.metadata.labels.get(name) for name in known[1])
+        values = tuple([pod.metadata.labels.get(name) for name in known[1]]) if known[1] else ()
         rules = known[2].get(values)
         if rules is None:
             rules = known[2][values] = rules_of(pod, self._namespaces)
@@ -113,15 +115,18 @@ class Neighbourhood:
 
     def _preferred(self, rules: PodRules, wishes: Preferences) -> Preferences:
         """The same wishes with those about pods that stand."""
-        spread = tuple(
-            Crowd(each.key, _sorted(self.spread(each, _Everywhere)), each.max_skew)
-            for each in rules.soft_spread
-        )
-        near = tuple(
-            Crowd(near.key, _sorted(self.near(near.key, (near.pods,)), weight))
-            for weight, near in rules.liked
-        )
-        return replace(wishes, spread=spread, near=near)
+        known = self._crowds.get(id(rules))  # rules are kept, see rules_of
+        if known is None:
+            spread = tuple(
+                Crowd(each.key, _sorted(self.spread(each, _Everywhere)), each.max_skew)
+                for each in rules.soft_spread
+            )
+            near = tuple(
+                Crowd(near.key, _sorted(self.near(near.key, (near.pods,)), weight))
+                for weight, near in rules.liked
+            )
+            known = self._crowds[id(rules)] = spread, near
+        return replace(wishes, spread=known[0], near=known[1])
 
     def _kept_off_of(self, pod: objects.Pod, rules: PodRules) -> tuple[tuple[str, frozenset[str]], ...]:
         keys = self._deciding.get(id(rules))
