@@ -52,7 +52,7 @@ class Nodes:
         return self.pods
 
     def node_items(self) -> dict[str, Node]:
-        return self.nodes
+        return dict(self.nodes)
 
     def current_placements(self) -> dict[str, Placement]:
         return self.placements

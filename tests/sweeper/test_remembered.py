@@ -9,17 +9,17 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_view import Cluster
-from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
-from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
+from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement.snapshot import NodeState
 from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.still import Still
 
 NODES = ("n1", "n2", "n3")
+LEVELS = ("topology.gke.io/cluster", "topology.gke.io/rack", "topology.gke.io/host")
 
 
 class Story:
@@ -32,6 +32,7 @@ class Story:
 
     def node(self, name: str) -> Node:
         labels = {keys.GPU_NUMBERS_LABEL: "0.1", keys.CARDS_LABEL: "card0.card1"}
+        labels |= {level: self.dice.choice("ab") for level in LEVELS} if self.dice.random() < 0.8 else {}
         body = {
             "metadata": {"name": name, "uid": name, "labels": labels},
             "spec": {"unschedulable": self.dice.random() < 0.1},
@@ -143,59 +144,3 @@ def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
             # Rules under which nobody waits any more may still be told apart: that is more, never less.
             assert {each: nodes[name].free[each] for each in fresh.free} == fresh.free
             assert (nodes[name].cards, nodes[name].path) == (fresh.cards, fresh.path)
-
-
-def status_of(still: Still, given: dict[str, Any]) -> tuple[PlacementStatus, bool]:
-    """What is said of a gang, and whether it was worked out."""
-    worked_out = []
-
-    def work_out() -> tuple[PlacementStatus, list[str]]:
-        worked_out.append(True)
-        return PlacementStatus("Bound", len(worked_out)), ["n1"]
-
-    found = still.status(given["placement"], given["members"], given["others"], given["nodes"], work_out)
-    return found, bool(worked_out)
-
-
-def given() -> dict[str, Any]:
-    return {
-        "placement": Placement(Metadata(name="p", namespace="ns"), PlacementSpec(gang="Job/g")),
-        "members": [decode(pod_json("a"))],
-        "others": 0,
-        "nodes": {name: Node(NodeMetadata(name=name, uid=name)) for name in NODES},
-    }
-
-
-def test_the_status_of_a_gang_in_which_nothing_moves_is_worked_out_once() -> None:
-    still, facts = Still(), given()
-    first, _ = status_of(still, facts)
-    for _ in range(3):
-        still.end_round()
-        assert status_of(still, {**facts, "members": list(facts["members"])}) == (first, False)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"placement": Placement(Metadata(name="p", namespace="ns"), PlacementSpec(gang="Job/g", size=2))},
-        {"members": []},
-        {"members": [decode(pod_json("a", nodeName="n1"))]},
-        {"others": 1},
-        {"nodes": {"n1": Node(NodeMetadata(name="n1", uid="n1", labels={"level": "b"}))}},
-        {"nodes": {}},
-    ],
-    ids=["plan", "pod gone", "pod bound", "others", "node relabelled", "node gone"],
-)
-def test_the_status_of_a_gang_is_worked_out_anew_when_something_of_it_changes(change: dict[str, Any]) -> None:
-    still, facts = Still(), given()
-    status_of(still, facts)
-    still.end_round()
-    assert status_of(still, {**facts, **change})[1]
-
-
-def test_the_status_of_a_gang_that_was_not_asked_for_is_forgotten() -> None:
-    still, facts = Still(), given()
-    status_of(still, facts)
-    still.end_round()
-    still.end_round()
-    assert status_of(still, facts)[1]

@@ -67,6 +67,7 @@ class Informer(Generic[T]):
         self._on_event = on_event
         self._lock = threading.Lock()
         self._items: dict[str, T] = {}
+        self._copy: Mapping[str, T] | None = None
         self._undecodable: dict[str, str] = {}
         self._synced = threading.Event()
         self._stop = self._collection.stopped
@@ -99,9 +100,14 @@ class Informer(Generic[T]):
         return self._synced.wait(timeout_seconds)
 
     def items(self) -> Mapping[str, T]:
-        """A copy of what is there, by "namespace/name" (or "name" where there are no namespaces)."""
+        """A copy of what is there, by "namespace/name" (or "name" where there are no namespaces).
+
+        It is the very same one for as long as nothing changes, so nobody may change it.
+        """
         with self._lock:
-            return dict(self._items)
+            if self._copy is None:
+                self._copy = dict(self._items)
+            return self._copy
 
     def get(self, key: str) -> T | None:
         """One object."""
@@ -165,7 +171,7 @@ class Informer(Generic[T]):
         with self._lock:
             for key in listing.undecodable.keys() & self._items.keys():
                 fresh[key] = self._items[key]
-            before, self._items = self._items, fresh
+            before, self._items, self._copy = self._items, fresh, None
             known, self._undecodable = self._undecodable, listing.undecodable
         for key, why in listing.undecodable.items():
             self._name_unreadable(key, why, known.get(key))
@@ -199,7 +205,7 @@ class Informer(Generic[T]):
 
     def _apply(self, kind: str, key: str, item: T) -> None:
         with self._lock:
-            before = self._items.get(key)
+            before, self._copy = self._items.get(key), None
             if self._undecodable:
                 self._undecodable.pop(key, None)
             if kind == "DELETED":
@@ -214,7 +220,7 @@ class Informer(Generic[T]):
         with self._lock:
             known = self._undecodable.pop(key, None)
             if event.type == "DELETED":
-                before = self._items.pop(key, None)
+                before, self._copy = self._items.pop(key, None), None
             else:
                 self._undecodable[key] = why
         if event.type != "DELETED":

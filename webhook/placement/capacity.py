@@ -61,7 +61,7 @@ def rooms(pod_class: PodClass, states: Sequence[NodeState], budget: Budget | Non
             for count, state in zip(counts, states, strict=True)
         ]
     rules = pod_class.rules
-    if rules.has_wishes or not all(map(_is_open, states)):
+    if rules.has_wishes or not all(map(is_open, states)):
         counts = [
             count if count > 0 and not reason_against_node(pod_class, state) else 0
             for count, state in zip(counts, states, strict=True)
@@ -80,7 +80,7 @@ def rooms(pod_class: PodClass, states: Sequence[NodeState], budget: Budget | Non
     return Rooms([count if count > 0 else 0 for count in counts])
 
 
-def _is_open(state: NodeState) -> bool:
+def is_open(state: NodeState) -> bool:
     """Whether the node takes any pod without wishes."""
     node = state.node
     return node.ready and not (node.taints or node.unschedulable or node.problem)

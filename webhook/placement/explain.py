@@ -1,6 +1,7 @@
 """Why a gang has no place: each unusable node counted once under its worst cause, and what came closest."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from webhook.placement import capacity
@@ -38,11 +39,7 @@ def no_fit(
 ) -> NoFit:
     """The reason for a gang that found no place. budget: of the steps to work it out."""
     wanted = len(gang.members)
-    causes: Counter[str] = Counter()
-    for state in snapshot.nodes.values():
-        cause = _cause(question, state, budget)
-        if cause:
-            causes[cause] += 1
+    causes = Counter(cause for cause in _causes(question, snapshot, budget) if cause)
     ordered = _by_times(causes)
     nearest = _nearest(question, snapshot, root, budget) if proven else None
     room = nearest.room if nearest else 0
@@ -51,6 +48,29 @@ def no_fit(
         body += _layers(question, snapshot, root) + _short_classes(gang, question, snapshot, budget)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
     return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
+
+
+def _causes(question: Question, snapshot: Snapshot, budget: Budget) -> Iterator[str]:
+    """The cause of each node, once for those that have the same free of what the gang asks for.
+
+    That is of pods whose rules, cards and domains say nothing of nodes, and nodes that take any pod.
+    """
+    classes = question.classes
+    is_plain = not any(each.rules.has_wishes or each.wants_cards for each in classes)
+    is_plain &= question.spread is None
+    is_plain &= all(question.confinement(number) is None for number in range(len(classes)))
+    names = tuple({name for each in classes for name, _ in each.requests})
+    known: dict[tuple[int, ...], str] = {}
+    for state in snapshot.nodes.values():
+        if not is_plain or not capacity.is_open(state) or not is_usable(question, state):
+            yield _cause(question, state, budget)
+            continue
+        free = state.free
+        has = tuple([free.get(name, 0) for name in names])
+        cause = known.get(has)
+        if cause is None:
+            cause = known[has] = _cause(question, state, budget)
+        yield cause
 
 
 def _cause(question: Question, state: NodeState, budget: Budget) -> str:

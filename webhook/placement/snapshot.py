@@ -183,6 +183,30 @@ class Snapshot:
         blocks = _blocks(states, len(topology.level_names), previous if old else None)
         return Snapshot(topology, states, blocks)
 
+    def renewed(self, nodes: Mapping[str, NodeInfo], usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
+        """This snapshot with other facts of some of its nodes, and other pods on some; all others stay."""
+        states = dict(self.nodes)
+        changed: dict[Path, dict[str, NodeState]] = {}
+        has_moved = False
+        for name in nodes.keys() | usages.keys():
+            before = states[name]
+            node, used = nodes.get(name, before.node), usages.get(name, before.usages)
+            if node is before.node or node == before.node:
+                state = before if used == before.usages else before.with_usages(used)
+            else:
+                state = node_state(node, self.topology.path(node.labels), used)
+                has_moved |= state.path != before.path
+            if state is not before:
+                states[name] = state
+                changed.setdefault(block_key(state), {})[name] = state
+        if has_moved:
+            blocks = _blocks(states, len(self.topology.level_names), self)
+        else:
+            blocks = dict(self.blocks)
+            for key, each in changed.items():
+                blocks[key] = blocks[key].with_states(each)
+        return replace(self, nodes=states, blocks=blocks) if changed else self
+
     def largest(self, resource: str) -> int:
         """The largest allocatable amount of a resource on any node."""
         return max((block.largest(resource) for block in self.blocks.values()), default=0)

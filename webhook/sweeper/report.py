@@ -6,7 +6,6 @@ What is told twice is told once: a status is written when it differs, an Event w
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +24,7 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.still import Still
+from webhook.sweeper.settled import Settled
 from webhook.text import printable
 
 REASON_BYTES: Final = 4096
@@ -49,7 +48,7 @@ class Reporter:
         self._held: Mapping[str, Held] = {}
         self._turns: Mapping[str, str] = {}
         self._settling: set[GangKey] = set()
-        self._still = Still()
+        self._settled = Settled()
         self._failed: dict[str, str] = {}
         self._clock = surroundings.clock
         self._beat = surroundings.beat
@@ -134,6 +133,7 @@ class Reporter:
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
+        self._settled.begin_round(view)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         self._is_away, self._deadline = False, self._clock() + self._settings.pass_seconds
@@ -141,6 +141,9 @@ class Reporter:
         first, self._missed = self._missed, ""
         for name in sorted(names, key=lambda each: (each < first, each)):
             gang, placement = by_name.get(name), current.get(name)
+            if not gang and name not in self._held and self._settled.has(placement):
+                states.append(placements.BOUND)
+                continue
             if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
                 continue
             planned = placement.spec.pods if placement else []
@@ -151,14 +154,12 @@ class Reporter:
                 missing = [each for each in planned if each.uid not in pods]
                 gone = sum((namespace, each.uid) not in evicted for each in missing)
                 others = gone + strangers.get(_gang_of(placement), 0)
-                work_out = partial(self._progress, placement, members, gang, view, others)
-                if gang:
-                    status, _ = work_out()
-                else:
-                    status = self._still.status(placement, members, others, view.nodes, work_out)
+                status = self._progress(placement, members, gang, view, others)
                 status = msgspec.structs.replace(status, **self._holding(name))
                 states.append(status.state)
                 self._write(placement, status)
+                if not gang:
+                    self._settled.saw(placement, status)
             elif gang:
                 states.append(self._report_gang(gang, placement))
             elif placement:
@@ -168,7 +169,7 @@ class Reporter:
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._causes = {key: cause for key, cause in self._causes.items() if key in living}
         self._settling &= living
-        self._still.end_round()
+        self._settled.keep_only(current)
         self._metrics.count_gangs(states)
         self._metrics.count_causes(self._causes.values(), Cause)
         return not self._missed
@@ -220,8 +221,8 @@ class Reporter:
         gang: PodGang | None,
         view: View,
         others: int,
-    ) -> tuple[PlacementStatus, Sequence[str]]:
-        """How far a gang is, but for what is held for it, and the nodes of its pods."""
+    ) -> PlacementStatus:
+        """How far a gang is, but for what is held for it."""
         released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
         bound = sum(bool(pod.spec.node_name) for pod in released)
         count = max(len(members), len(gang.pods) if gang else 0)
@@ -239,7 +240,7 @@ class Reporter:
         where = [
             node for pod in members if (node := nodes[pod.metadata.uid]) and pod.metadata.uid not in beside
         ]
-        status = PlacementStatus(
+        return PlacementStatus(
             state,
             count,
             len(released),
@@ -249,7 +250,6 @@ class Reporter:
             placement.spec.attempt,
             self._noted(gang.key) if gang else _lacking(placement, count),
         )
-        return status, where
 
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""

@@ -50,6 +50,7 @@ from webhook.sweeper.decide.victims import Keeps
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
+from webhook.sweeper.observe.gathered import Gathered
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.broken import Broken
@@ -92,6 +93,7 @@ class Sweeper:
         settings, clock = surroundings.settings, surroundings.clock
         self._pass = surroundings
         self._snapshotter = Snapshotter(surroundings.cache, settings, surroundings.cache.pod_journal())
+        self._gathered = Gathered()
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
@@ -116,7 +118,14 @@ class Sweeper:
         finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
         self._pass.beat()
-        gangs = gather(seen.view.gated, seen.view.mates, self._pass.cache.asker(), seen.view.gang_of)
+        gangs = gather(
+            seen.view.gated,
+            seen.view.mates,
+            self._pass.cache.asker(),
+            seen.view.gang_of,
+            self._gathered.gang_of,
+        )
+        self._gathered.end_round()
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         with self._guarded("order"):

@@ -122,6 +122,8 @@ class KeptNodes:
 
         A later stage of the same plan may keep it again, within the time that the plan has in all.
         """
+        if not before:
+            return
         planned = {each.node for known in view.placements.values() for each in known.spec.pods}
         for keeper in before.values():
             self._rest.begin(keeper.held.nodes - self.nodes - planned, keeper.held.since, keeper.plan)

@@ -194,7 +194,8 @@ class ClusterCache:
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name": what the watch shows, or what we wrote since."""
         with self._lock:
-            return {**self.placements.items(), **self._written}
+            there = self.placements.items()
+            return {**there, **self._written} if self._written else there
 
     def _placement_event(self, before: Placement | None, after: Placement | None) -> None:
         placement = after or before

@@ -103,7 +103,7 @@ class PodGang:
         """Whose failures count for it, see maker_of."""
         return maker_of(self.pods[0], self.key)
 
-    @property
+    @cached_property
     def priority(self) -> int:
         """Its urgency: the lowest priority of the gated members that ask for what the gang waits for.
 
@@ -112,7 +112,7 @@ class PodGang:
         """
         return urgency(self.gated)
 
-    @property
+    @cached_property
     def created(self) -> str:
         """When its first member was made (RFC 3339, which sorts as text)."""
         return min((pod.metadata.creation_timestamp or "" for pod in self.pods), default="")
@@ -123,11 +123,13 @@ def gather(
     released: Iterable[Pod],
     ask_owner: Callable[[GangKey], OwnerSays],
     member_of: Callable[[Pod], GangKey] = key_of,
+    make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerSays], PodGang] | None = None,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
     A pod that is being deleted takes room until it is gone, but is no member: its successor is. ask_owner
-    tells what is known of a gang's controller. member_of: the gang of a pod, see key_of.
+    tells what is known of a gang's controller. member_of: the gang of a pod, see key_of. make: instead of
+    gang_of.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     for pod in gated:
@@ -138,8 +140,8 @@ def gather(
         if members is not None and not pod.metadata.deletion_timestamp:
             members[1].append(pod)
     owners = _bounded({key: ask_owner(key) for key in by_key})
-    gangs = [gang_of(key, *members, owners[key]) for key, members in by_key.items()]
-    return sorted(gangs, key=by_age)
+    make = make or gang_of
+    return sorted((make(key, *members, owners[key]) for key, members in by_key.items()), key=by_age)
 
 
 def by_age(gang: PodGang) -> tuple[int, str, GangKey]:

@@ -1,7 +1,8 @@
 """What all plans say together, and of which pods: worked out anew for those plans alone that have changed."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.placements import Placement
@@ -12,6 +13,8 @@ PodId = tuple[str, str]
 """Namespace and uid. A uid alone proves nothing: a plan speaks for the pods of its own namespace only."""
 OfCards = tuple[str, str, str]
 """Namespace and uid of a pod, and the node for which its cards were chosen."""
+
+_FEW: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -27,37 +30,79 @@ class _Plan:
 class Plans:
     """The plans of one moment, and what they say.
 
-    named: the pods that plans name, released or not. cards: what plans say of the cards of each of them.
+    naming: by pod, released or not, the plans that name it. cards: what plans say of the cards of each.
+    turns: by node another number after each change of what plans say of cards there. What has been handed
+    out of these stays as it was.
     """
 
     def __init__(self) -> None:
-        self.named: Set[PodId] = frozenset()
+        self.naming: Mapping[PodId, tuple[str, ...]] = {}
         self.cards: Mapping[OfCards, Texts] = {}
+        self.turns: Mapping[str, int] = {}
         self._plans: dict[str, _Plan] = {}
+        self._turn = 0
 
     def saw(self, placements: Mapping[str, Placement]) -> None:
         """Take in the Placements that there are, by "namespace/name"."""
-        before, changed = self._plans, len(placements) != len(self._plans)
-        self._plans = {}
+        before = self._plans
+        gone = [before[key] for key in before.keys() - placements.keys()]
+        come: list[_Plan] = []
+        plans: dict[str, _Plan] = {}
         for key, placement in sorted(placements.items()):
             known = before.get(key)
             if known is None or known.placement is not placement:
-                known, changed = _read(placement), True
-            self._plans[key] = known
-        if not changed:
-            return
-        named: set[PodId] = set()
-        cards: dict[OfCards, Texts] = {}
-        for plan in self._plans.values():
-            named |= plan.named
-            _add(cards, plan.cards)
-        self.named, self.cards = named, cards
+                gone += [known] if known is not None else []
+                known = _read(placement)
+                come.append(known)
+            plans[key] = known
+        self._plans = plans
+        if gone or come:
+            self._change(gone, come)
+
+    def _change(self, gone: Iterable[_Plan], come: Iterable[_Plan]) -> None:
+        naming, cards, turns = dict(self.naming), dict(self.cards), dict(self.turns)
+        self._turn += 1
+        is_told_once = True
+        for plan in gone:
+            own = plan.placement.key
+            for each in plan.named:
+                left = tuple(key for key in naming[each] if key != own)
+                if left:
+                    naming[each], is_told_once = left, False
+                else:
+                    del naming[each]
+            for of_cards in plan.cards:
+                cards.pop(of_cards, None)
+                turns[of_cards[2]] = self._turn
+        for plan in come:
+            alone = (plan.placement.key,)
+            for each in plan.named:
+                others = naming.get(each, ())
+                naming[each] = others + alone if others else alone
+                is_told_once &= not others
+            turns.update((node, self._turn) for _, _, node in plan.cards)
+            cards.update(plan.cards)
+        if not is_told_once:
+            # Two plans name one pod, as one that has changed its gang: the newer counts, whichever goes.
+            cards = {}
+            for plan in self._plans.values():
+                _add(cards, plan.cards)
+            turns = dict.fromkeys((*turns, *(node for _, _, node in cards)), self._turn)
+        if len(turns) > 2 * len(cards) + _FEW:  # of nodes that are long gone
+            turns = dict.fromkeys((node for _, _, node in cards), self._turn)
+        self.naming, self.cards, self.turns = naming, cards, turns
+
+    @property
+    def named(self) -> Set[PodId]:
+        """The pods that plans name, released or not."""
+        return self.naming.keys()
 
     def entries_of(self, waiting: Mapping[str, str]) -> Iterator[PlannedPod]:
         """All entries of plans for these pods (uid -> namespace), of plans of the pods' own namespaces."""
-        for plan in self._plans.values():
-            for uid in sorted(plan.entries.keys() & waiting.keys()):
-                # A plan speaks for pods of its own namespace alone, whoever wrote it.
+        # A plan speaks for pods of its own namespace alone, whoever wrote it.
+        known = {uid for uid, namespace in waiting.items() if (namespace, uid) in self.naming}
+        for plan in self._plans.values() if known else ():
+            for uid in sorted(plan.entries.keys() & known):
                 if waiting[uid] == plan.placement.metadata.namespace:
                     yield plan.entries[uid]
 

@@ -20,6 +20,10 @@ K = TypeVar("K")
 ENDING_SECONDS: Final = 600.0
 """For so long a pod may wait for its victims to end; how long they take is what their authors like."""
 
+_STEPS: Final = 16
+_LARGE: Final = 20_000
+"""Of so many steps, each of at most so many pods, it is known what has changed."""
+
 _CONTROLLERS: Final = frozenset(
     {("apps/v1", "ReplicaSet"), ("v1", "ReplicationController"), ("apps/v1", "StatefulSet")}
 )
@@ -99,10 +103,11 @@ class Sorter:
 
 @dataclass(frozen=True, eq=False)
 class Pods:
-    """The pods of one moment; changed: uids of those that are not as they were the moment before.
+    """The pods of one moment.
 
     by_uid: all. of: by sort and uid. bound: others by the node to which they are bound. mates: others by
-    their gang, but for pods that are gangs of their own.
+    their gang, but for pods that are gangs of their own. number: of the moment; steps: what changed at the
+    last ones; line: of moments that were made of one another.
     """
 
     sorter: Sorter
@@ -110,7 +115,9 @@ class Pods:
     of: Mapping[Sort, Mapping[str, Pod]] = field(default_factory=lambda: {each: {} for each in Sort})
     bound: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     mates: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
-    changed: Set[str] = frozenset()
+    number: int = 0
+    steps: tuple[Set[str], ...] = ()
+    line: object = field(default_factory=object)
 
     @classmethod
     def sorted(cls, sorter: Sorter, pods: Iterable[Pod]) -> "Pods":
@@ -135,8 +142,17 @@ class Pods:
             of,
             _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
             _regrouped(self.mates, gone_others, others, self._gang_with_others),
-            changes.keys(),
+            self.number + 1,
+            (*self.steps, frozenset(changes))[-_STEPS:] if len(changes) <= _LARGE else (),
+            self.line,
         )
+
+    def changed_since(self, before: "Pods") -> Set[str] | None:
+        """uids of pods that are not as they were at an earlier moment, None where that is not known."""
+        count = self.number - before.number
+        if before.line is not self.line or not 0 <= count <= len(self.steps):
+            return None
+        return frozenset().union(*self.steps[len(self.steps) - count :])
 
     def _resorted(self, gone: Mapping[str, Pod], come: Mapping[str, Pod]) -> Mapping[Sort, Mapping[str, Pod]]:
         out: dict[Sort, list[str]] = {each: [] for each in Sort}

@@ -1,8 +1,8 @@
 """From the live copies: the view of one moment, and the placement core's snapshot of it."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from webhook.devices.needs import Needs, needs
@@ -21,7 +21,7 @@ from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_cou
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.sweeper.observe.on_nodes import OnNodes, Placed
+from webhook.sweeper.observe.on_nodes import OnNodes, Placed, Standing, Usages, amended
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
@@ -37,6 +37,15 @@ FEWEST_RULES: Final = 16
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What a snapshot was made of. capacity: by which nodes were completed."""
+
+    nodes: Mapping[str, Node]
+    usages: Usages
+    capacity: object
+
+
 class Objects(Protocol):
     """Where the API server's objects come from: the live cache, or one reading of the cluster."""
 
@@ -44,10 +53,10 @@ class Objects(Protocol):
         """All unfinished pods."""
 
     def node_items(self) -> Mapping[str, Node]:
-        """Nodes by name."""
+        """Nodes by name; what is handed out stays as it is."""
 
     def current_placements(self) -> Mapping[str, Placement]:
-        """Placements by "namespace/name"."""
+        """Placements by "namespace/name", likewise."""
 
     def storage(self, is_wanted: bool) -> Storage | None:
         """Claims and volumes, None if unknown. is_wanted: whether a waiting pod has any."""
@@ -84,6 +93,7 @@ class Snapshotter:
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
         self._completed: Completed = {}
+        self._seen: _Seen | None = None
 
     def view(self) -> View:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
@@ -93,7 +103,7 @@ class Snapshotter:
         else:
             pods = Pods.sorted(self._pods.sorter, self._objects.pod_items())
         gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
-        nodes = dict(self._objects.node_items())
+        nodes = self._objects.node_items()
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.saw(placements)
@@ -114,6 +124,7 @@ class Snapshotter:
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes), pods,
+            self._plans.naming,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 
@@ -175,19 +186,54 @@ class Snapshotter:
             self._capacity = rules.capacity
         self._nodes.complete_by(self._capacity, rules.node if rules else None)
         self._usages.complete_by(rules, rules.usage if rules else None)
-        placed = _placed(view)
-        usages = self._on_nodes.usages(placed, rules, self._usage, lambda name: self._fill(view, name))
+        standing = Standing(view.index.bound, _coming(view), view.cards, self._plans.turns)
+        usages = self._on_nodes.usages(standing, rules, self._usage, lambda name: self._fill(view, name))
+        self._snapshot = self._renewed(view, usages) or self._made(view, standing, usages)
+        is_plain = view.needs is None and view.volumes is None
+        self._seen = _Seen(view.nodes, usages, self._capacity) if is_plain else None
+        self._nodes.end_round(len(view.nodes))
+        self._usages.end_round(len(view.gated) + len(view.others))
+        return self._snapshot
+
+    def _made(self, view: View, standing: Standing, usages: Usages) -> Snapshot:
+        """A snapshot for which each node is looked at."""
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
         if view.needs is not None:
             nodes = [view.needs.node(each) for each in nodes]
-            usages |= _with_claims(view.needs, placed, usages)
+            claimed = amended(
+                standing, usages, view.nodes, lambda pod: pod.spec.resource_claims, _claims_of(view.needs)
+            )
+            usages = {**usages, **claimed}
         if view.volumes is not None:
             nodes = [view.volumes.node(each) for each in nodes]
-            usages |= _with_volumes(view.volumes, placed, usages)
-        self._snapshot = Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)
-        self._nodes.end_round()
-        self._usages.end_round(len(view.gated) + len(view.others))
-        return self._snapshot
+            with_some = amended(
+                standing, usages, view.nodes, lambda pod: pod.spec.volumes, view.volumes.usage
+            )
+            usages = {**usages, **with_some}
+        return Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)
+
+    def _renewed(self, view: View, usages: Usages) -> Snapshot | None:
+        """The snapshot made last with what has changed since; None where more may have changed than that."""
+        seen, last = self._seen, self._snapshot
+        if last is None or seen is None or seen.capacity is not self._capacity:
+            return None
+        if view.needs is not None or view.volumes is not None:
+            return None
+        is_of_the_same = seen.nodes is view.nodes or seen.nodes.keys() == view.nodes.keys()
+        if not is_of_the_same or len(last.nodes) != len(view.nodes):
+            return None  # some have come or gone, or cannot be read
+        nodes, changed = {}, dict[str, tuple[Usage, ...]]()
+        if seen.nodes is not view.nodes:
+            for name, node in view.nodes.items():
+                if seen.nodes[name] is not node:
+                    if (made := self._node(node)) is None:
+                        return None
+                    nodes[name] = made
+        if seen.usages is not usages:
+            changed = {name: used for name, used in usages.items() if seen.usages.get(name) is not used}
+            changed |= dict.fromkeys(seen.usages.keys() - usages.keys(), ())
+        there = view.nodes.keys()
+        return last.renewed(nodes, {name: used for name, used in changed.items() if name in there})
 
     def _usage(self, pod: Pod, annotations: Texts | None) -> Usage | None:
         """What a pod takes, None where it cannot be understood. annotations: read instead of its own."""
@@ -201,7 +247,7 @@ class Snapshotter:
 
     def _fill(self, view: View, name: str) -> Usage:
         """All of a node, for a pod that cannot be understood: nobody is overbooked."""
-        made = self._node(view.nodes[name])
+        made = self._node(view.nodes[name]) if name in view.nodes else None
         return Usage(dict(made.allocatable) if made is not None else {})
 
     def _read(self, node: Node) -> PlacementNode:
@@ -221,44 +267,25 @@ class Snapshotter:
             return None
 
 
-def _with_claims(
-    needs: Needs, placed: Mapping[str, Sequence[Placed]], usages: Mapping[str, tuple[Usage, ...]]
-) -> dict[str, tuple[Usage, ...]]:
-    """What pods take of nodes where some have claims, with what these may be given there.
-
-    A pod that could not be read fills its node, so that it does not matter whose usage is whose there.
-    """
-    return {
-        name: (
-            *(needs.usage(pod, each) for (pod, _), each in zip(pods, taken, strict=False)),
-            *taken[len(pods) :],
-        )
-        for name, pods in placed.items()
-        if any(pod.spec.resource_claims for pod, _ in pods) and (taken := usages[name])
-    }
+def _has_claims(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims)
 
 
-def _with_volumes(
-    counts: VolumeCounts, placed: Mapping[str, Sequence[Placed]], usages: Mapping[str, tuple[Usage, ...]]
-) -> dict[str, tuple[Usage, ...]]:
-    """What pods take of nodes where some have volumes, with what these take there; see _with_claims."""
-    return {
-        name: (
-            *(counts.usage(pod, name, each) for (pod, _), each in zip(pods, taken, strict=False)),
-            *taken[len(pods) :],
-        )
-        for name, pods in placed.items()
-        if any(pod.spec.volumes for pod, _ in pods) and (taken := usages[name])
-    }
+def _has_volumes(pod: Pod) -> bool:
+    return bool(pod.spec.volumes)
 
 
-def _placed(view: View) -> dict[str, list[Placed]]:
-    """By node, the pods that are bound there, sent there, or planned for it."""
+def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
+    return lambda pod, _, usage: needs.usage(pod, usage)
+
+
+def _coming(view: View) -> dict[str, tuple[Placed, ...]]:
+    """By node, the pods that are sent there, or planned for it."""
     found: dict[str, list[Placed]] = {}
-    for pod, name in view.standing():
+    for pod, name in view.coming():
         if name in view.nodes:
             planned = view.planned.get(pod.metadata.uid)
             of_cards = pod.metadata.namespace, pod.metadata.uid, name
             cards = view.cards.get(of_cards) if planned is None else planned.annotations
             found.setdefault(name, []).append((pod, cards))
-    return found
+    return {name: tuple(pods) for name, pods in found.items()}

@@ -47,6 +47,7 @@ class View:
     nobody's way to be preempted. storage: claims and volumes, needs: claims on devices, None where they are
     not known or no waiting pod has any; volumes: how many of them nodes take, likewise. namespaces: their
     labels, None where these are not known. pods: gated and others, sorted, where somebody keeps them so.
+    naming: by pod, the plans that name it.
     """
 
     gated: Sequence[Pod]
@@ -64,6 +65,7 @@ class View:
     namespaces: NamespaceLabels | None = None
     needs: Needs | None = None
     pods: Pods | None = None
+    naming: Mapping[PodId, tuple[str, ...]] = field(default_factory=dict)
     volumes: VolumeCounts | None = None
 
     @cached_property

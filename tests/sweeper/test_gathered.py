@@ -1,0 +1,83 @@
+"""A gang is made again when its pods change, or what its owner says; else it is the one made before."""
+
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gang_of
+from webhook.sweeper.observe.gathered import Gathered
+from webhook.workloads import marks
+
+KEY = GangKey("ns", "Job", "g", "g")
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+
+
+def pod(name: str, **annotations: str) -> Pod:
+    containers = [{"name": "c", "resources": GPU}]
+    return decode(pod_json(name, metadata={"annotations": annotations}, containers=containers))
+
+
+PODS = [pod("a"), pod("b")]
+OWNER = OwnerSays(size=2)
+
+
+def given(change: dict[str, Any]) -> tuple[GangKey, list[Pod], list[Pod], OwnerSays]:
+    return KEY, change.get("gated", PODS), change.get("released", []), change.get("owner", OWNER)
+
+
+def passes(gathered: Gathered, *asked: dict[str, Any]) -> list[PodGang]:
+    """The gang in passes one after the other."""
+    found = []
+    for each in asked:
+        found.append(gathered.gang_of(*given(each)))
+        gathered.end_round()
+    return found
+
+
+def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:
+    first, second, third = passes(Gathered(), {}, {"gated": list(PODS)}, {})
+    assert first is second is third
+    assert first == gang_of(KEY, PODS, [], OWNER)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gated": PODS[:1]},
+        {"gated": PODS[:1], "released": PODS[1:]},
+        {"gated": [PODS[0], pod("b", **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})]},
+        {"owner": OwnerSays(size=1)},
+        {"owner": OwnerSays(size=2, minimum=1)},
+        {"owner": OwnerSays(size=2, staged=True)},
+        {"owner": OwnerSays(size=2, is_cut=True)},
+    ],
+    ids=["a pod gone", "a pod released", "another wish", "size", "minimum", "staged", "cut"],
+)
+def test_a_gang_is_made_again_when_something_of_it_changes(change: dict[str, Any]) -> None:
+    _, second = passes(Gathered(), {}, change)
+    assert second == gang_of(*given(change))
+
+
+def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
+    said = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
+    owner = OwnerSays(size=3, hindered=lambda: next(said))
+    first, second = passes(Gathered(), {"owner": owner}, {"owner": owner})
+    assert (first.hindrance, second.hindrance) == ("", "quota")
+
+
+def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some() -> None:
+    answers = iter([None, False])
+    plain = decode(pod_json("a", metadata={"labels": dict.fromkeys(marks.COMPANION_LABELS, "x")}))
+    asked = {"gated": [plain], "owner": OwnerSays(size=1, devices=lambda: next(answers))}
+    assert [each.alone for each in passes(Gathered(), asked, asked)] == [False, True]
+
+
+def test_a_gang_that_was_not_asked_for_in_a_round_is_forgotten() -> None:
+    gathered = Gathered()
+    (first,) = passes(gathered, {})
+    gathered.end_round()
+    (later,) = passes(gathered, {})
+    assert later is not first
