@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hack.benchmarks import claimed
+from hack.benchmarks import claimed, jointly
 from hack.comparing.clusters import fragmented
 from hack.comparing.rivals import Leaf, best_fit, window
 from labeler.contract import keys
@@ -329,6 +329,7 @@ def main(argv: list[str] | None = None) -> int:
     for nodes, slots, pods in ((5000, 1, 1000), (5000, 8, 1000)):
         ruled(nodes, slots, pods, args.repeats)
     sequence(64)
+    print(jointly.row(args.instances // 4), flush=True)
     quality(args.instances)
     return 0
 

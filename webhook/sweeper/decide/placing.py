@@ -6,13 +6,15 @@ told in a pass holds for those that ask the same, as room only shrinks until the
 What is remembered of a gang between passes only saves work: losing it delays.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, NoFit
+from webhook.placement import Assignment, Budget, Gang, NoFit
+from webhook.placement.ahead import sparing
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.asking import QUESTIONS, ask
 from webhook.sweeper.decide.avoided import Avoided
@@ -24,7 +26,7 @@ from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders, Pair
-from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.question import GangQuestion, is_plain, question
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
@@ -44,6 +46,10 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 CUT: Final = "what else could make room for it was not decided within the bound of steps"
+
+SPARED: Final = 2
+"""Gangs of the same pass that a gang spares, where another place is as good for it, and which of the next."""
+LOOKED_AHEAD: Final = 8
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +123,7 @@ class Placer:
                 self._completion.nobody_waits(gang)
             elif self._is_due(gang, waiting, now):
                 due.append((gang, waiting))
+        now.due = due
         for gang, waiting in self._in_time(due, now):
             self._place_gang(gang, waiting, now)
             self._beat()
@@ -237,13 +244,11 @@ class Placer:
         kept_off |= now.unlabelled
         gang, avoid = first.gang, refusing | kept_off | first.closed
         memory = self._memory[gang.key]
-        failure = Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
+        failure = self._failure(gang, avoid, now)
         if memory.no_fit is not None and memory.no_fit.still_holds(failure):
             return None
         view = now.view
-        asked = question(
-            gang, waiting, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near
-        )
+        asked = self._question(gang, waiting, avoid, now)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
         kept_out = told(holding, gang.key.namespace)
         alike = now.no_fit.get(shape)
@@ -261,6 +266,8 @@ class Placer:
             self.reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
+            if is_plain(asked) and not asked.gang.anchors and asked.gang.spread is None:
+                answer = self._sparing(gang, asked, answer, now)
             return self._drafts.make(gang, asked, answer, companions, now)
         found = (
             None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
@@ -290,12 +297,40 @@ class Placer:
         memory.no_fit = failure
         return None
 
+    def _sparing(self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round) -> Assignment:
+        """The answer, or one as good for the gang that leaves better places to the next ones of this pass."""
+        later = self._next_unlike(gang, asked, now)
+        options = self._settings.options
+        return sparing(asked.gang, answer, later, now.snapshot, options, Budget(options.bound))
+
+    def _next_unlike(self, gang: PodGang, asked: GangQuestion, now: Round) -> list[Gang]:
+        """What the next gangs of this pass ask that ask something else, and may find a place."""
+        found: list[Gang] = []
+        for other, waiting in now.next_to(gang, LOOKED_AHEAD):
+            with contextlib.suppress(ValueError):  # it will be told in its turn
+                holding = self._holders.before(other, waiting, now.view, now.rank)
+                avoid = self._avoided.of(other.key, other.maker) | held_off(holding) | now.unlabelled
+                known = self._memory[other.key].no_fit
+                if known is not None and known.still_holds(self._failure(other, avoid, now)):
+                    continue
+                wish = self._question(other, waiting, avoid, now)
+                if is_plain(wish) and wish.shape != asked.shape:
+                    found.append(wish.gang)
+        return found[:SPARED]
+
+    def _failure(self, gang: PodGang, avoid: frozenset[str], now: Round) -> Failure:
+        return Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
+
     def _try(
         self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round
     ) -> tuple[GangQuestion, Assignment | NoFit]:
-        view = now.view
-        asked = question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
+        asked = self._question(gang, some, avoid, now)
         return asked, self._ask(asked, now)
+
+    @staticmethod
+    def _question(gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round) -> GangQuestion:
+        view = now.view
+        return question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
 
     def _unpin(self, now: Round) -> None:
         """Release one gang for which all nodes with room are refused, if it then takes nobody's place.

@@ -1,10 +1,11 @@
 """What placing goes by: the ground of one pass, how far it has come, what is remembered of gangs."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
 from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
@@ -81,6 +82,7 @@ class Round:
 
     rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
+    due: the gangs to be placed in this pass, and their pods that wait.
     promised: who is to go for gangs that have a plan already.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
     unlabelled: new nodes that wait for their topology labels.
@@ -97,6 +99,7 @@ class Round:
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    due: Sequence[tuple[PodGang, list[Pod]]] = ()
     unlabelled: frozenset[str] = frozenset()
 
     @property
@@ -109,6 +112,11 @@ class Round:
     def view(self) -> View:
         """The cluster in this pass."""
         return self.ground.view
+
+    def next_to(self, gang: PodGang, number: int) -> Sequence[tuple[PodGang, list[Pod]]]:
+        """So many gangs that come after one in this pass, and which of their pods wait."""
+        at = next((at for at, (each, _) in enumerate(self.due) if each.key == gang.key), len(self.due))
+        return self.due[at + 1 : at + 1 + number]
 
     def goes_on_from(self, plan: NewPlan) -> None:
         """What comes after it is placed on what this plan leaves."""
