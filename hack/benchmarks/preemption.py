@@ -191,7 +191,8 @@ class PreemptionBench:
             time.sleep(0.5)
 
     def _clear(self) -> None:
-        self.api.request("DELETE", _JOBS, query={"propagationPolicy": "Background"})
+        query = {"propagationPolicy": "Background"}
+        self.api.request("DELETE", _JOBS, query=query, timeout_seconds=WAIT_SECONDS)
         self._wait("all pods to be gone", lambda: not self.api.json("GET", _PODS)["items"])
 
 
@@ -210,7 +211,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/bench preemption; returns the exit status: 1 if topogate left a gang half dead."""
     parser = argparse.ArgumentParser(prog="hack/bench preemption", description=__doc__.split("\n")[0])
     parser.add_argument("--preemptions", type=int, default=500)
-    parser.add_argument("--cells", type=int, default=63, help="preemptions at once")
+    parser.add_argument("--cells", type=int, default=25, help="preemptions at once")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     rounds = -(-options.preemptions // options.cells)
