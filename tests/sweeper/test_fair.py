@@ -6,14 +6,14 @@ from typing import Any, cast
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.fairness.record import KEY, NAME, encode
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import GpuModel, Policy
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.orders import Cause, Done
 from webhook.sweeper.fair import MOST_ACCOUNTS, OTHER, FairTurns
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
@@ -132,6 +132,18 @@ def test_use_counts_on_after_a_pod_has_gone_and_is_half_forgotten_after_a_half_l
 )
 def test_a_pod_counts_from_its_place_to_its_end_whatever_it_says(more: dict[str, Any]) -> None:
     assert Case(*WAITING, runs("a", **more)).order() == ["b1", "a1"]
+
+
+def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_since() -> None:
+    case = Case(*WAITING, pod("a2", "a"), fair=FairOrder())
+    assert case.order() == ["a1", "b1", "a2"]
+    case.turns._due_at = 1e9
+    placing = Placing(case.cluster, Settings())
+    placing.placer.remember(placing.gangs(), placing.view())
+    placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")
+    case.turns.hear(Done(placed=(placed,)))
+    case.cluster.pods = [WAITING[1], pod("a2", "a")]
+    assert case.order() == ["b1", "a2"]
 
 
 def test_a_pod_without_gpus_counts_nothing() -> None:

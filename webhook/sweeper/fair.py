@@ -72,7 +72,9 @@ class FairTurns:
         self._store = UseStore(self._pass, self._now)
         self._due_at = 0.0
         self._free = 0
-        self._late: dict[GangKey, str] = {}
+        self._rates: Rates = {}
+        self._accounts: dict[GangKey, str] = {}
+        self._late: set[GangKey] = set()
         self._told: dict[tuple[str, int], tuple[float, str]] = {}
         self.told: Mapping[str, str] = {}
 
@@ -107,16 +109,29 @@ class FairTurns:
         waiters = [self._waiter(gang, account(gang.key.namespace), view, causes, fair) for gang in gangs]
         known = self._book.standings({each.account for each in waiters}, fair)
         ordered, late = self._book.order(waiters, known, self._clock(), fair, self._free)
-        self._late = {each.gang.key: each.account for each in late}
+        self._accounts = {each.gang.key: each.account for each in ordered}
+        self._late = {each.gang.key for each in late}
         self.told = self._tell(ordered, known)
         return [each.gang for each in ordered]
 
     def hear(self, done: Done) -> None:
-        """Take in what was placed."""
+        """Take in what was placed: it counts at once, though it may be a while till all is counted again."""
+        if self._policy is None:
+            return
+        nodes = self._pass.cache.node_items() if done.placed else {}
         for plan in done.placed:
-            account = self._late.pop(plan.gang.key, None)
-            if account is not None:
+            account = self._accounts.get(plan.gang.key)
+            if account is None:
+                continue  # ordered by nobody, as while labels of namespaces are not known
+            if plan.gang.key in self._late:
+                self._late.discard(plan.gang.key)
                 self._book.served(account, self._clock())
+            for entry in plan.entries:
+                gpus = self._gpus.get(plan.pods[entry.uid])
+                if gpus:
+                    there = nodes.get(entry.node)
+                    _add(self._rates, account, self._models.get(there) if there is not None else "", gpus)
+                    self._free -= gpus
 
     def keep(self) -> None:
         """Write use down, if it is time."""
@@ -139,12 +154,12 @@ class FairTurns:
                 for name, model, gpus, pod in standing
             ]
             self._book.adopt(record.use, now - record.at, running, started, fair)
-        rates: Rates = {}
+        self._rates = {}
         for name, model, gpus, _ in standing:
-            _add(rates, name, model, gpus)
+            _add(self._rates, name, model, gpus)
         for name, model, gpus in self._kept(view, account, stages):
-            _add(rates, name, model, gpus)
-        self._book.saw(started, rates, fair)
+            _add(self._rates, name, model, gpus)
+        self._book.saw(started, self._rates, fair)
         self._free = sum(map(self._sizes.get, filter(is_usable, view.nodes.values())))
         self._free -= sum(gpus for _, _, gpus, _ in standing)
         for each in (self._gpus, self._models, self._sizes):
