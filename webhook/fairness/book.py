@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from webhook.fairness.turns import Standing, Waiter, in_turn, standings
+from webhook.fairness.turns import AccountStanding, Waiter, in_turn, standings
 from webhook.fairness.use import Rates, Use, add, advanced, gained
 from webhook.policy.fair import FairOrder
 
@@ -45,14 +45,14 @@ class Book:
             add(self.use, each.account, each.model, gained(each.gpus, seconds, fair.half_life_seconds))
         self.at = now
 
-    def standings(self, accounts: Iterable[str], fair: FairOrder) -> dict[str, Standing]:
+    def standings(self, accounts: Iterable[str], fair: FairOrder) -> dict[str, AccountStanding]:
         """See turns.standings."""
         return standings(self.use, self.rates, accounts, fair)
 
     def order(
         self,
         waiters: Collection[Waiter[T]],
-        known: dict[str, Standing],
+        known: dict[str, AccountStanding],
         now: float,
         fair: FairOrder,
         free: int,

@@ -43,7 +43,7 @@ class Waiter(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Standing:
+class AccountStanding:
     """An account's: score is what its turn goes by. used: its use, with its models' costs, in GPU-seconds."""
 
     score: float
@@ -51,21 +51,21 @@ class Standing:
     weight: float
 
 
-def standings(use: Use, rates: Rates, accounts: Iterable[str], fair: FairOrder) -> dict[str, Standing]:
+def standings(use: Use, rates: Rates, accounts: Iterable[str], fair: FairOrder) -> dict[str, AccountStanding]:
     """Of these accounts, and of all that have used or have anything."""
     ahead = AHEAD * fair.half_life_seconds
-    found: dict[str, Standing] = {}
+    found: dict[str, AccountStanding] = {}
     for account in {*use, *rates, *accounts}:
         used = sum(fair.cost(model) * amount for model, amount in use.get(account, {}).items())
         now = sum(fair.cost(model) * gpus for model, gpus in rates.get(account, {}).items())
         weight = fair.weight(account)
-        found[account] = Standing((used + ahead * now) / weight, used, weight)
+        found[account] = AccountStanding((used + ahead * now) / weight, used, weight)
     return found
 
 
 def in_turn(
     waiters: Collection[Waiter[T]],
-    known: Mapping[str, Standing],
+    known: Mapping[str, AccountStanding],
     fair: FairOrder,
     free: int,
     is_served: Callable[[str], bool] = lambda _: False,
@@ -106,7 +106,7 @@ def _overdue(
 
 
 def _by_accounts(
-    by_age: Sequence[Waiter[T]], known: Mapping[str, Standing], fair: FairOrder, free: int
+    by_age: Sequence[Waiter[T]], known: Mapping[str, AccountStanding], fair: FairOrder, free: int
 ) -> list[Waiter[T]]:
     queues: dict[str, list[Waiter[T]]] = {}
     for each in reversed(by_age):

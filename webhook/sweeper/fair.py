@@ -12,7 +12,7 @@ from typing import Final
 
 from webhook.fairness.book import Book, Ran
 from webhook.fairness.telling import own_turn, shares
-from webhook.fairness.turns import Standing, Waiter
+from webhook.fairness.turns import AccountStanding, Waiter
 from webhook.kube.objects import Node, Pod
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
@@ -239,7 +239,9 @@ class FairTurns:
             return ""
         return self._policy.model_of_node(selector) or self._counting.model(selector)
 
-    def _tell(self, ordered: Sequence[Waiter[PodGang]], known: Mapping[str, Standing]) -> dict[str, str]:
+    def _tell(
+        self, ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountStanding]
+    ) -> dict[str, str]:
         """By Placement, how the account stands of each gang that found no room, and the metrics of all."""
         taking_part = {each.account for each in ordered} | set(self._book.rates)
         of = shares(known, taking_part)
