@@ -81,6 +81,7 @@ BINDING: Final = {
     "metadata": {"name": "thief"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
+FORGIVEN: Final = {"metadata": {"annotations": {keys.FORGIVE_FAILURES_ANNOTATION: "2026-01-01T00:00:00Z"}}}
 _POD: Final = "/api/v1/namespaces/{tenant}/pods"
 _READS: Final = [
     Deed("reads the Secrets of all namespaces", "GET", "/api/v1/secrets", query={}),
@@ -160,6 +161,8 @@ REFUSED: Final = {
             lease("kube-scheduler"),
         ),
         Deed("deletes a Job", "DELETE", f"{JOBS}/j"),
+        Deed("annotates a node", "PATCH", "/api/v1/nodes/n", FORGIVEN, MERGE_PATCH),
+        Deed("removes what is kept of nodes", "DELETE", f"{SYSTEM}/configmaps/topogate-node-failures"),
         Deed("rewrites the policy", "PATCH", f"{SYSTEM}/configmaps/topogate-policy", {}, MERGE_PATCH),
         Deed("makes a ConfigMap", "POST", f"{SYSTEM}/configmaps", {"metadata": {"name": "x"}}),
     ],
@@ -259,6 +262,13 @@ ALLOWED: Final = {
             "PATCH",
             f"{SYSTEM}/configmaps/topogate-use",
             {"data": {"use.json": ""}},
+            MERGE_PATCH,
+        ),
+        Deed(
+            "says of any node that pods failed there",
+            "PATCH",
+            f"{SYSTEM}/configmaps/topogate-node-failures",
+            {"data": {"failures": "[]"}},
             MERGE_PATCH,
         ),
     ],

@@ -11,6 +11,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.rounds import Ground
@@ -81,7 +82,8 @@ class Placing:
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
         self.avoided = Avoided(self.clock)
-        self.placer = Placer(settings, self.avoided, self.clock)
+        self.health = NodeHealth(settings, self.clock)
+        self.placer = Placer(settings, self.avoided, self.clock, health=self.health)
         self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0

@@ -17,7 +17,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.metrics import Metrics
@@ -223,7 +223,7 @@ def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
     placing.avoided.add(gang.key, "n0")
     told: list[tuple[str, str]] = []
 
-    class Listener:
+    class Listener(Silent):
         def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
             told.append((reason, note))
 

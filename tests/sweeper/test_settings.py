@@ -1,10 +1,12 @@
 """The sweeper's configuration file: what it may say, and that a mistake is told with its place."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from webhook.placement import Mode, Options
+from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings, SettingsError, load
 
 
@@ -73,3 +75,42 @@ def test_a_mistake_is_told_with_file_and_field(tmp_path: Path, text: str, compla
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         load(tmp_path / "none.yaml")
+
+
+def test_rules_of_nodes_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "bad_nodes: {avoid: hard, failures: 2, share: 0.25}\n"
+        "spare_nodes: {per_block: 2, if_nothing_else_fits: true}\n"
+    )
+    settings = Settings(**load(path))
+    assert settings.bad_nodes == BadNodes(avoid=Avoid.HARD, failures=2, share=0.25)
+    assert settings.spare_nodes == SpareNodes(2, if_nothing_else_fits=True)
+
+
+def test_off_needs_no_quotes(tmp_path: Path) -> None:
+    """YAML reads it as false."""
+    path = tmp_path / "s.yaml"
+    path.write_text("bad_nodes: {avoid: off}\n")
+    assert load(path)["bad_nodes"].avoid is Avoid.OFF
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("bad_nodes: soft", "bad_nodes: 'soft' is not a mapping of avoid, failures"),
+        ("bad_nodes: {avoid: gently}", "avoid: 'gently' is none of off, soft, hard"),
+        ("bad_nodes: {failure: 3}", "'failure' is no setting; there are avoid, failures"),
+        ("bad_nodes: {failures: 1}", "failures: 1 is not a whole number from 2 to 100"),
+        ("bad_nodes: {failures: 2.5}", "failures: 2.5 is not a whole number from 2 to 100"),
+        ("bad_nodes: {share: 2}", "share: 2 is not a number from 0 to 1"),
+        ("bad_nodes: {avoid_seconds: true}", "avoid_seconds: True is not a number"),
+        ("spare_nodes: {per_block: -1}", "spare_nodes: per_block: -1 is not a whole number from 0 to 1000"),
+        ("spare_nodes: {if_nothing_else_fits: 1}", "if_nothing_else_fits: 1 is not true or false"),
+    ],
+)
+def test_what_is_wrong_with_rules_of_nodes_is_said(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=re.escape(sentence)):
+        load(path)

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "top": "GPUs by model: free, used, waited for",
     "gangs": "gangs that wait and run, and why they wait",
     "map": "the network tree with what is used, waited for and free",
+    "nodes": "nodes on which pods fail, and which of them are avoided",
     "explain": "why a pod, a task or a gang waits, and what would help",
     "doctor": "check an installation, and say what to do",
     "drain": "release or delete every pod that waits, before topogate is uninstalled",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from webhook.inquiry import agents, enforcement, trust
+from webhook.inquiry import agents, bad_nodes, enforcement, trust
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found, some
 from webhook.kube.client import Api, ApiError
 
@@ -136,6 +136,7 @@ CHECKS: Final[dict[str, Check]] = {
     "leader": _leader,
     "guards": enforcement.guards,
     "nodes": agents.places,
+    "failures": bad_nodes.examine,
     "labeler": agents.labeler,
     "allocator": agents.allocator,
     "gangs": _waiting,

@@ -252,16 +252,70 @@ _SHARED_PARTS: Final = (
 )
 
 
+class ContainerWait(Struct, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+
+
+class ContainerEnd(Struct, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class TroubleState(Struct, frozen=True):
+    """Of the states of a container those in which it does not run."""
+
+    waiting: ContainerWait | None = None
+    terminated: ContainerEnd | None = None
+
+
+class TroubledContainer(Struct, frozen=True):
+    """How a container is, and how it ended before."""
+
+    state: TroubleState = TroubleState()
+    last_state: TroubleState = TroubleState()
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether it cannot be made or started, or has ended with a fault, now or before."""
+        waiting = self.state.waiting
+        if waiting is not None and waiting.reason in _TROUBLES:
+            return True
+        ends = (self.state.terminated, self.last_state.terminated)
+        return any(end is not None and end.exit_code for end in ends)
+
+
+_TROUBLES: Final = frozenset({"CreateContainerError", "RunContainerError", "CrashLoopBackOff"})
+
+
 class PodStatus(Struct, frozen=True):
-    """How far a pod is; of conditions only whether it has been scheduled."""
+    """How far a pod is; of conditions only whether it has been scheduled, of containers those with trouble.
+
+    reason: why the whole pod failed. start_time: when its node took it; both of failed pods alone.
+    """
 
     phase: str = ""
     conditions: list[Condition] = []
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[PodClaim, ...] = ()
+    container_statuses: tuple[TroubledContainer, ...] = ()
+    init_container_statuses: tuple[TroubledContainer, ...] = ()
+    reason: str = ""
+    start_time: str | None = None
 
     def __post_init__(self) -> None:
-        """Forget the other conditions; share the rest with other pods."""
+        """Forget the other conditions and containers; share the rest with other pods."""
+        for name in ("container_statuses", "init_container_statuses"):
+            if getattr(self, name):
+                force_setattr(self, name, tuple(each for each in getattr(self, name) if each.is_troubled))
+        if self.phase != "Failed":
+            force_setattr(self, "start_time", None)
+            force_setattr(self, "reason", "")
         scheduled = [each for each in self.conditions if each.type == "PodScheduled"]
         force_setattr(self, "conditions", sharing.part("conditions", scheduled))
         force_setattr(self, "phase", sharing.text(self.phase))

@@ -50,6 +50,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     domains: the topology domains that the gang has for itself, by the value of the label that it names, for
     each Job or subgroup of it that has one ("" for all of it): it has them also where nodes of the plan are
     gone, and its pods may run there still.
+    avoided: bad nodes that the plan does without, at most ten, and why; told for people alone.
     packed: pods, where they are many, as they are on the wire; here they are always in `pods`.
     """
 
@@ -64,6 +65,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     kept: list[str] = msgspec.field(default_factory=list)
     minimum: int = 0
     domains: dict[str, str] = msgspec.field(default_factory=dict)
+    avoided: dict[str, str] = msgspec.field(default_factory=dict)
     packed: str = ""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.kube.client import Api
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
@@ -20,11 +20,17 @@ class Announcer(Protocol):
     def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
         """reason: a word in PascalCase; note: a sentence."""
 
+    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+        """The same about a node."""
+
 
 class Silent:
     """Says nothing, for tests and for clusters that want no Events."""
 
     def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        """Say nothing."""
+
+    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
         """Say nothing."""
 
 

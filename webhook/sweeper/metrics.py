@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 PHASES: Final = (
     "observe",
     "snapshot",
+    "failures",
     "order",
     "preempt",
     "finish",
@@ -110,6 +111,7 @@ class Metrics:
         self._dropped = 0
         self._add_gangs()
         self._add_gpus()
+        self._add_nodes()
         self._add_fair()
         for phase in PHASES:
             self.passes.labels(phase)
@@ -173,6 +175,26 @@ class Metrics:
             registry=registry,
         )
 
+    def _add_nodes(self) -> None:
+        registry = self.registry
+        self.avoided = Gauge(
+            "topogate_avoided_nodes",
+            "Nodes that all gangs avoid since pods of several failed there, by GPU model.",
+            ["model"],
+            registry=registry,
+        )
+        self.avoided_info = Gauge(
+            "topogate_avoided_node_info",
+            "1 for each node that all gangs avoid; cause: of the last failure.",
+            ["node", "cause"],
+            registry=registry,
+        )
+        self.failures = Gauge(
+            "topogate_node_failures",
+            "Failures of gangs that are kept, at most 1000, whether they speak against their nodes or not.",
+            registry=registry,
+        )
+
     def _add_gpus(self) -> None:
         registry = self.registry
         self.gpus = Gauge(
@@ -232,7 +254,8 @@ class Metrics:
     def forget_cluster(self) -> None:
         """Show nothing of a cluster that this process does not follow any more."""
         told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
-        for gauge in (*told, self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests):
+        shown = self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests
+        for gauge in (*told, *shown, self.avoided, self.avoided_info):
             gauge.clear()
         self.oldest.value = self.unplaced.value = None
 

@@ -11,7 +11,7 @@ from webhook.kube.client import Api
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
 from webhook.probes import serve
 from webhook.sweeper.context import Pass
@@ -72,6 +72,10 @@ class _Events:
         if owner is not None:
             of_owner = Reference.owner(owner, pod.metadata.namespace)
             self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
+
+    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+        about = Reference.of("v1", "Node", node.metadata)
+        self._recorder.event(about, reason, "Avoid", note, kind=WARNING if warning else NORMAL)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import MODEL_LABELS, Counting
+from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
 from webhook.sweeper.scaling import ScaleUp, scale_up_of
 from webhook.workloads import marks
 
@@ -69,6 +70,7 @@ class Settings:
     names the model of its GPUs in the metrics, before those that are usual.
     gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
     neither their annotations nor a controller that is known says so (app.kubernetes.io/instance, name).
+    bad_nodes, spare_nodes: mappings of their own; see node_rules.
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
     a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options. scale_up: see ScaleUp.
     """
@@ -96,6 +98,8 @@ class Settings:
     gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
     model_label: str = MODEL_LABELS[0]
     gang_labels: tuple[str, ...] = ()
+    bad_nodes: BadNodes = field(default_factory=BadNodes)
+    spare_nodes: SpareNodes = field(default_factory=SpareNodes)
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
     scale_up: ScaleUp = field(default_factory=ScaleUp)
@@ -135,6 +139,8 @@ def load(path: Path) -> dict[str, Any]:
             found[name] = _gang_labels(path, value)
         elif name == "scale_up":
             found[name] = _scale_up(path, value)
+        elif name in ("bad_nodes", "spare_nodes"):
+            found[name] = _node_rules(path, name, value)
         elif name in _OPTIONS:
             options[name] = _OPTIONS[name](path, value)
         elif name in kinds:
@@ -191,6 +197,13 @@ def _scale_up(path: Path, value: Any) -> ScaleUp:
         return scale_up_of(value)
     except ValueError as error:
         raise SettingsError(f"{path}: scale_up: {error}") from error
+
+
+def _node_rules(path: Path, name: str, value: Any) -> BadNodes | SpareNodes:
+    try:
+        return read_spares(value) if name == "spare_nodes" else read_bad_nodes(value)
+    except ValueError as error:
+        raise SettingsError(f"{path}: {name}: {error}") from error
 
 
 def _mode(path: Path, value: Any) -> Mode:

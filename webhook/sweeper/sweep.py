@@ -39,6 +39,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
@@ -47,6 +48,7 @@ from webhook.sweeper.decide.standing import standing, unfinished, without_overbo
 from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.decide.victims import Keeps
+from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -97,7 +99,11 @@ class Sweeper:
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
-        self._placer = Placer(settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps)
+        self._health = NodeHealth(settings, clock)
+        self._failing = Failing(surroundings, self._health)
+        self._placer = Placer(
+            settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health
+        )
         self._victims = PlansWithVictims(settings, clock)
         self._broken = Broken(settings, self._repair.allowance.why_not_evicted, clock)
         self._asker = Asker(surroundings)
@@ -114,6 +120,8 @@ class Sweeper:
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         seen = self._observe()
+        with self._guarded("failures"):
+            self._failing.step(seen.view)
         preempting = self._preempting(seen)
         finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))

@@ -204,6 +204,7 @@ class Applier:
             preempts=order.preempts,
             domains=order.domains,
             victims=order.victims,
+            avoided=order.avoided,
         )
         written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
         self._pass.cache.written(written)

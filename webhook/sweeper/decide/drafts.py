@@ -93,11 +93,13 @@ class Drafts:
         spread = plan.spread(nodes, now.view.labels_of(nodes), self._settings.topology)
         before = now.view.placements.get(gang.key.placement_key)
         kept = tuple(plan.kept_nodes(asked, answer, before))
+        models = {self._settings.counting.model(labels) for labels in now.view.labels_of(nodes).values()}
+        avoided = now.shunned.passed_over(nodes, models)
         domains = domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view)
         version = now.ground.usage_version
         return NewPlan(
             gang, asked, answer, tuple(entries), first, victims is not None, version, spread, kept, found,
-            domains, len({*others, *asked.pods}), tuple(victims or ()),
+            domains, len({*others, *asked.pods}), tuple(victims or ()), avoided,
         )  # fmt: skip
 
     def _beside(

@@ -11,6 +11,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 Pair = tuple[Pod, PlannedPod]
@@ -34,6 +35,7 @@ class NewPlan:
     whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
     was asked about its companions after that. domains: see PlacementSpec.
     placed: how many pods of the gang have a place with it, companions not counted. victims: who goes for it.
+    avoided: bad nodes that it does without, and why.
     """
 
     gang: PodGang
@@ -49,6 +51,7 @@ class NewPlan:
     domains: Mapping[str, str] = field(default_factory=dict)
     placed: int = 0
     victims: tuple[VictimGroup, ...] = ()
+    avoided: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pods(self) -> Mapping[str, Pod]:
@@ -71,6 +74,8 @@ class NewPlan:
         said = "; ".join(filter(None, (self._told_of_workers(), *self._told_of_companions())))
         if self.kept:
             said += f"; {len(self.kept)} nodes are kept for the {len(self.gang.later)} pods that come later"
+        if self.avoided:
+            said += f"; {told_of(self.avoided)}"
         return said
 
     def _told_of_workers(self) -> str:

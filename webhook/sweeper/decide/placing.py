@@ -23,14 +23,18 @@ from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.drafts import Drafts
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
+from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders, Pair
+from webhook.sweeper.decide.preferring import ask_preferring
 from webhook.sweeper.decide.question import GangQuestion, is_plain, question
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round, Said, joined
+from webhook.sweeper.decide.shunned import NONE
+from webhook.sweeper.decide.spares import spares
 from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.decide.urgency import (
     held_by_others,
@@ -68,12 +72,14 @@ class Placer:
         now_ns: Callable[[], int] = time.time_ns,
         beat: Callable[[], None] = lambda: None,
         keeps: Callable[[], Keeps] = lambda: nobody_kept,
+        health: NodeHealth | None = None,
     ) -> None:
         """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
 
         keeps: tells which gangs are rather not to go for others.
         """
         self._keeps = keeps
+        self._health = health or NodeHealth(settings, clock)
         self._settings = settings
         self._avoided = avoided
         self._clock = clock
@@ -116,6 +122,9 @@ class Placer:
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
         now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
         self._leave_unlabelled(now)
+        bad = frozenset(self._health.verdicts.for_all)
+        per_block = self._settings.spare_nodes.per_block
+        now.spares = spares(ground.snapshot, self._settings.counting, per_block, bad)
         due = []
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
@@ -219,6 +228,7 @@ class Placer:
     def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> None:
         workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
         companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
+        now.shunned = NONE
         try:
             if workers or (gang.later and not now.view.placed_on(gang.workers)):
                 placed = self._find(gang, workers, companions, now)
@@ -238,7 +248,9 @@ class Placer:
     ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
         holding = self._holders.before(gang, waiting, now.view, now.rank)
-        refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding)
+        is_back = bool(now.spares) and self._replacing.fills_up(gang, waiting, now.view)
+        shunned = now.shunned = self._health.of(gang, frozenset() if is_back else now.spares)
+        refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding) | shunned.hard
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)
         kept_off |= now.unlabelled
@@ -250,14 +262,14 @@ class Placer:
         view = now.view
         asked = self._question(gang, waiting, avoid, now)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
-        kept_out = told(holding, gang.key.namespace)
+        kept_out = joined(told(holding, gang.key.namespace), shunned.told)
         alike = now.no_fit.get(shape)
         if alike is not None and (sentence := alike.told_of(gang.key)):
             now.waits(gang, joined(sentence, kept_out), alike.cause)
             memory.no_fit = failure
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
-        answer = self._on_kept_nodes(gang, asked, now) or self._ask(asked, now)
+        answer = self._on_kept_nodes(gang, asked, now) or ask_preferring(asked, now, self._settings.options)
         while isinstance(answer, NoFit) and (other := next(questions, None)):  # an exclusive gang's domains
             asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
@@ -266,7 +278,8 @@ class Placer:
             self.reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
-            if is_plain(asked) and not asked.gang.anchors and asked.gang.spread is None:
+            is_free = not asked.gang.anchors and asked.gang.spread is None and not shunned.steps
+            if is_free and is_plain(asked):
                 answer = self._sparing(gang, asked, answer, now)
             return self._drafts.make(gang, asked, answer, companions, now)
         found = (
@@ -325,7 +338,7 @@ class Placer:
         self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round
     ) -> tuple[GangQuestion, Assignment | NoFit]:
         asked = self._question(gang, some, avoid, now)
-        return asked, self._ask(asked, now)
+        return asked, ask_preferring(asked, now, self._settings.options)
 
     @staticmethod
     def _question(gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round) -> GangQuestion:
@@ -353,12 +366,3 @@ class Placer:
         others = now.snapshot.nodes.keys() - set(placement.spec.kept)
         answer = ask(asked.without(others), now.snapshot, self._settings.options, now.budget)
         return None if isinstance(answer, NoFit) else answer
-
-    def _ask(self, asked: GangQuestion, now: Round) -> Assignment | NoFit:
-        """The best place; with cards, beside a pod that nobody can repair only where there is no other."""
-        options, blocked = self._settings.options, now.ground.blocked
-        if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
-            answer = ask(asked.without(blocked), now.snapshot, options, now.budget)
-            if not isinstance(answer, NoFit):
-                return answer
-        return ask(asked, now.snapshot, options, now.budget)

@@ -65,10 +65,11 @@ def plan_spec(
     preempts: bool = False,
     domains: Mapping[str, str] | None = None,
     victims: Sequence[VictimGroup] = (),
+    avoided: Mapping[str, str] | None = None,
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
-    kept: nodes for pods that are yet to be made. domains, victims: see PlacementSpec.
+    kept: nodes for pods that are yet to be made. domains, victims, avoided: see PlacementSpec.
 
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
@@ -90,6 +91,7 @@ def plan_spec(
         kept=list(kept),
         minimum=gang.minimum or 0,
         domains={**(earlier.domains if there else {}), **(domains or {})},
+        avoided=dict(avoided or {}),
     )
 
 

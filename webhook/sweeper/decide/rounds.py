@@ -10,6 +10,7 @@ from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
 from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
 from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.shunned import NONE, Shunned
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -84,6 +85,7 @@ class Round:
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
     due: the gangs to be placed in this pass, and their pods that wait.
     promised: who is to go for gangs that have a plan already.
+    shunned: what that gang passes over. spares: nodes that are kept free.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
     unlabelled: new nodes that wait for their topology labels.
     """
@@ -95,6 +97,8 @@ class Round:
     assumed: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=lambda: Budget(0))
     promised: tuple[VictimGroup, ...] = ()
+    shunned: Shunned = NONE
+    spares: frozenset[str] = frozenset()
     no_fit: dict[Hashable, Said] = field(default_factory=dict)
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)

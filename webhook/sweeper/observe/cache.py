@@ -7,6 +7,7 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 import functools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -35,6 +36,9 @@ PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+FAILED: Final = "status.phase=Failed"
+MOST_FAILED: Final = 10_000
+"""So many failed pods wait to be looked at; of more the oldest are lost, as if they had not been seen."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +62,9 @@ class ClusterCache:
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
         )
         self._budgets = Informer(api, BUDGETS, PodDisruptionBudget, on_event=lambda *_: None)
+        self.failed = Informer(api, PODS, objects.Pod, on_event=self._failed_event, field_selector=FAILED)
+        self._failed: deque[objects.Pod] = deque(maxlen=MOST_FAILED)
+        self._follows_failed = False
         self._lock = threading.Lock()
         self._journals: list[Journal] = []
         self._written: dict[str, Placement] = {}
@@ -86,7 +93,7 @@ class ClusterCache:
     def stop(self) -> None:
         """Ask all of it to end."""
         others = self.volumes, self.devices, self.namespaces, self.complaints, self._budgets
-        for informer in (*self.informers, *others):
+        for informer in (*self.informers, *others, *((self.failed,) if self._follows_failed else ())):
             informer.stop()
 
     @property
@@ -174,6 +181,16 @@ class ClusterCache:
             return None
         return {name: each.metadata.labels for name, each in self.namespaces.items().items()}
 
+    def take_failed(self) -> list[objects.Pod]:
+        """The pods that have failed since it was asked before; followed from the first time on."""
+        if not self._follows_failed:
+            self._follows_failed = True
+            self.failed.start()
+        found = []
+        while self._failed:
+            found.append(self._failed.popleft())
+        return found
+
     def supply(self, is_wanted: bool) -> Supply | None:
         """What is known of devices; see Devices. is_wanted: whether a waiting pod has claims on some."""
         if is_wanted:
@@ -212,6 +229,11 @@ class ClusterCache:
         for journal in self._journals:
             journal.note(before, after)
         if self._changes.saw_pod(before, after):
+            self.changed.set()
+
+    def _failed_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
+        if after is not None and (before is None or before.metadata.uid != after.metadata.uid):
+            self._failed.append(after)
             self.changed.set()
 
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:

@@ -101,6 +101,7 @@ def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
         before.spec == after.spec
         and before.status.phase == after.status.phase
         and before.status.resource_claim_statuses == after.status.resource_claim_statuses
+        and before.status.container_statuses == after.status.container_statuses
         and before.metadata.uid == after.metadata.uid
         and before.metadata.deletion_timestamp == after.metadata.deletion_timestamp
         and before.metadata.labels == after.metadata.labels
@@ -110,4 +111,5 @@ def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
 
 def _node_facts(node: objects.Node) -> object:
     ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
-    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready
+    forgiven = node.metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)
+    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready, forgiven

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import GangKey, is_of_a_set
+from webhook.sweeper.observe.node_failures import is_troubled
 from webhook.sweeper.observe.pins import pinned_node
 
 K = TypeVar("K")
@@ -47,6 +48,8 @@ class Sort(Enum):
     """It is not bound, or does not run yet."""
     STAMPED = auto()
     """It carries the time at which it was given cards."""
+    TROUBLED = auto()
+    """A container of it does not start, or has ended with a fault."""
     ENDING = auto()
     """It has been deleted."""
     REPELLING = auto()
@@ -86,6 +89,8 @@ class Sorter:
             found.append(Sort.UNDER_WAY)
         if keys.GAS_TIMESTAMP_ANNOTATION in metadata.annotations:
             found.append(Sort.STAMPED)
+        if is_troubled(pod):
+            found.append(Sort.TROUBLED)
         if metadata.deletion_timestamp:
             found.append(Sort.ENDING)
         if spec.affinity is not None and spec.affinity.pod_anti_affinity is not None:

@@ -1,0 +1,211 @@
+"""Bad nodes and spare ones: which nodes gangs pass over, and what they are told."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.failing import clock_time, ended, exited, node, proven
+from webhook.kube.objects import Pod
+from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.ledger import FailureState
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.decide.shunned import Shunned, steps_of
+from webhook.sweeper.decide.spares import spares
+from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
+from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
+from webhook.sweeper.observe.node_failures import seconds_of
+from webhook.sweeper.settings import Settings
+
+SETTINGS = Settings(settle_seconds=0)
+
+
+def bad(*names: str) -> Verdicts:
+    found = {name: NodeVerdict(name, "", 3, "exit status 1", 100, 10_000) for name in names}
+    return Verdicts(found)
+
+
+def placing(cluster: Nodes, verdicts: Verdicts, settings: Settings = SETTINGS) -> Placing:
+    """Passes in which these nodes are bad."""
+    made = Placing(cluster, settings)
+    made.health.verdicts = verdicts
+    return made
+
+
+def gang(count: int, name: str = "train", gpus: int = 1) -> list[Pod]:
+    wish = {"annotations": {"topogate.io/gang": name, "topogate.io/gang-size": str(count)}}
+    return [gpu_pod(f"{name}-{number}", gpus=gpus, metadata=wish) for number in range(count)]
+
+
+def reasons(orders: Orders) -> str:
+    return "; ".join(each.reason for each in orders.verdicts)
+
+
+def test_a_gang_goes_where_no_node_is_bad_as_long_as_it_fits_there() -> None:
+    orders = placing(Nodes(4, *gang(2)), bad("n0", "n1")).one()
+    assert sorted(places(orders).values()) == ["n2", "n3"]
+
+
+def test_it_is_told_which_nodes_it_does_without_and_why() -> None:
+    (plan,) = placing(Nodes(3, *gang(2)), bad("n0")).one().plans
+    assert list(plan.avoided) == ["n0"]
+    assert "avoids the node n0 (pods of 3 gangs failed there and ran elsewhere, last at 1970" in plan.told
+
+
+def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_told_of() -> None:
+    (plan,) = placing(Nodes(3, *gang(3)), bad("n0")).one().plans
+    assert {entry.node for entry in plan.entries} == {"n0", "n1", "n2"}
+    assert plan.avoided == {}
+
+
+def test_where_the_operator_says_so_a_gang_waits_rather_and_is_told() -> None:
+    settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.HARD))
+    orders = placing(Nodes(3, *gang(3)), bad("n0"), settings).one()
+    assert not orders.plans
+    assert "avoids the node n0" in reasons(orders)
+
+
+def test_where_it_is_off_nothing_is_taken_in() -> None:
+    settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.OFF))
+    health = NodeHealth(settings, now=lambda: 1e10)
+    status = {"phase": "Failed", "containerStatuses": [exited(1, 10)]}
+    cluster = Placing(Nodes(1), settings)
+    health.saw(cluster.view(), [ended("p", "n0", status=status)])
+    assert health.failures == ()
+
+
+def test_a_gang_that_has_failed_somewhere_tries_elsewhere_first() -> None:
+    """Also though it is not known yet whether the node is at fault."""
+    cluster = Nodes(2, *gang(1))
+    made = placing(cluster, Verdicts())
+    (own,) = made.gangs()
+    failure = ended("old", "n0", status={"phase": "Failed", "containerStatuses": [exited(1, 10)]}, gpus=1,
+                    annotations=dict(own.pods[0].metadata.annotations))  # fmt: skip
+    now = seconds_of(clock_time(20))
+    assert now is not None
+    made.health = NodeHealth(SETTINGS, made.clock, now=lambda: now)
+    made.placer._health = made.health
+    made.health.saw(made.view(), [failure])
+    assert [each.state for each in made.health.failures] == [FailureState.OPEN]
+    assert places(made.one()) == {"train-0": "n1"}
+
+
+def test_what_one_namespace_accuses_alone_others_use() -> None:
+    alone = {"other": bad("n0").for_all}
+    orders = placing(Nodes(1, *gang(1)), Verdicts(for_namespaces=alone)).one()
+    assert places(orders) == {"train-0": "n0"}
+
+
+def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_says() -> None:
+    cluster = Nodes(2)
+    made = Placing(cluster, SETTINGS)
+    now = seconds_of(clock_time(100)) or 0
+    health = NodeHealth(SETTINGS, made.clock, now=lambda: now)
+    wish = {"topogate.io/gang": "train", "topogate.io/gang-size": "2"}
+    status = {"phase": "Failed", "containerStatuses": [exited(1, 50, started=20)]}
+    cluster.pods = [
+        ended("peer", "n1", status={"phase": "Running"}, annotations=wish, uid="peer"),
+        ended("next", "n0", status={"phase": "Running"}, annotations=wish, uid="next", created=60),
+    ]
+    states = []
+    for at in (0, 39, 40, 599, 600):
+        made.clock.now = at
+        health.saw(made.view(), [ended("old", "n0", status=status, annotations=wish, uid="old")])
+        states.append([each.state for each in health.failures])
+    assert states == [
+        [FailureState.OPEN],
+        [FailureState.OPEN],
+        [FailureState.PROVEN],
+        [FailureState.PROVEN],
+        [FailureState.CLEARED],
+    ]
+
+
+def test_failures_on_nodes_that_are_not_there_or_in_namespaces_of_the_system_are_not_kept() -> None:
+    made = Placing(Nodes(1), SETTINGS)
+    health = NodeHealth(SETTINGS, made.clock, now=lambda: float(seconds_of(clock_time(100)) or 0))
+    status = {"phase": "Failed", "containerStatuses": [exited(1, 50)]}
+    health.saw(
+        made.view(),
+        [ended("p", "gone", status=status), ended("q", "n0", status=status, namespace="kube-system")],
+    )
+    assert health.failures == ()
+
+
+def test_what_an_operator_writes_to_forgive_and_is_no_time_forgives_nothing_and_is_told() -> None:
+    cluster = Nodes(2)
+    cluster.nodes["n0"] = node("n0", annotations={"topogate.io/forgive-failures": "yes"})
+    made = Placing(cluster, SETTINGS)
+    made.health.failures = (proven("n0", gang="g", namespace="a", at=int(9e8)),)
+    health = NodeHealth(SETTINGS, made.clock, now=lambda: 9e8 + 10)
+    health.failures = made.health.failures
+    health.saw(made.view(), ())
+    assert health.unreadable == {"n0": "yes"}
+    assert health.verdicts.for_gangs
+
+
+# --- spare nodes --------------------------------------------------------------------------------
+
+
+def in_blocks(blocks: int, each: int, *pods: Pod) -> Nodes:
+    """So many nodes of one GPU in each of so many blocks."""
+    cluster = Nodes(0, *pods)
+    for number in range(blocks * each):
+        place = {
+            "topology.gke.io/cluster": f"b{number // each}",
+            "topology.gke.io/rack": "r",
+            "topology.gke.io/host": f"h{number}",
+        }
+        cluster.nodes[f"n{number}"] = node(f"n{number}", gpus=1, labels=place)
+    return cluster
+
+
+ONE_SPARE = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1))
+
+
+def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
+    made = Placing(in_blocks(2, 3, *gang(5)), ONE_SPARE)
+    orders = made.one()
+    assert not orders.plans
+    assert "2 free nodes are kept for replacements of failed pods" in reasons(orders)
+    made = Placing(in_blocks(2, 3, *gang(4)), ONE_SPARE)
+    assert sorted(places(made.one()).values()) == ["n0", "n1", "n3", "n4"]
+
+
+def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_says_so() -> None:
+    settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1, if_nothing_else_fits=True))
+    assert len(places(Placing(in_blocks(2, 3, *gang(5)), settings).one())) == 5
+    assert "n2" not in places(Placing(in_blocks(1, 3, *gang(2)), settings).one()).values()
+
+
+def test_nodes_in_use_or_closed_or_bad_are_no_spares() -> None:
+    cluster = in_blocks(1, 4, gpu_pod("runs", node="n3"))
+    made = Placing(cluster, SETTINGS)
+    snapshot = made.snapshotter.snapshot(made.view())
+    assert spares(snapshot, SETTINGS.counting, 1) == {"n2"}
+    assert spares(snapshot, SETTINGS.counting, 1, {"n2"}) == {"n1"}
+    assert spares(snapshot, SETTINGS.counting, 9) == {"n0", "n1", "n2"}
+    assert spares(snapshot, SETTINGS.counting, 0) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("sets", "steps"),
+    [
+        (([], []), ()),
+        ((["a"], ["b"]), ({"a", "b"}, {"a"})),
+        (([], ["b"]), ({"b"},)),
+        ((["a"], []), ({"a"},)),
+    ],
+)
+def test_all_are_passed_over_before_the_cheaper_ones_are_taken(
+    sets: tuple[list[str], ...], steps: tuple[set[str], ...]
+) -> None:
+    assert steps_of(*sets) == steps
+
+
+def test_of_many_bad_nodes_ten_are_told_and_those_of_other_models_not() -> None:
+    why = {f"n{number}": "bad" for number in range(20)}
+    shunned = Shunned(why=why, models={name: "A100" if name == "n0" else "H100" for name in why})
+    told = shunned.passed_over({"n1"}, {"H100"})
+    assert len(told) == 10
+    assert not {"n0", "n1"} & told.keys()

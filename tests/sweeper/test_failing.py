@@ -1,0 +1,222 @@
+"""What of nodes that fail is kept in the API server, and told."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.sweeper.cluster import Nodes, Placing
+from tests.sweeper.failing import clock_time, ended, exited, proven
+from webhook.kube.client import ApiError
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.apply import failure_log
+from webhook.sweeper.apply.failure_log import FailureLog, decoded, encoded
+from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.ledger import Failures, FailureState
+from webhook.sweeper.decide.verdicts import Verdicts
+from webhook.sweeper.failing import Failing
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.node_rules import BadNodes
+from webhook.sweeper.observe.node_failures import seconds_of
+from webhook.sweeper.settings import Settings
+
+NOW = float(seconds_of(clock_time(3000)) or 0)
+SETTINGS = Settings(bad_nodes=BadNodes(failures=2))
+
+
+class OneConfigMap:
+    """The boundary to the API server: one ConfigMap, with the server's rule of versions, or an error."""
+
+    def __init__(self, data: dict[str, str] | None = None) -> None:
+        self.data = data or {}
+        self.version = 1
+        self.fault: ApiError | None = None
+        self.writes = 0
+
+    def json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        assert path == failure_log.PATH
+        if self.fault is not None:
+            raise self.fault
+        if method == "PATCH":
+            if request["body"]["metadata"]["resourceVersion"] != str(self.version):
+                raise ApiError(409, "Conflict", "changed meanwhile")
+            self.data = {**self.data, **request["body"]["data"]}
+            self.version += 1
+            self.writes += 1
+        return {"metadata": {"resourceVersion": str(self.version)}, "data": self.data}
+
+
+class Listener(Silent):
+    """Hears what is said of nodes."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+        assert note
+        self.said.append((node.metadata.name, reason))
+
+
+class Cache:
+    """Hands over failed pods."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pods = list(pods)
+
+    def take_failed(self) -> list[Pod]:
+        taken, self.pods = self.pods, []
+        return taken
+
+
+class Life:
+    """One sweeper's life beside an API server that stays."""
+
+    def __init__(self, api: OneConfigMap, cluster: Nodes, *failed: Pod, now: float = NOW) -> None:
+        self.cluster = Placing(cluster, SETTINGS)
+        self.listener = Listener()
+        self.metrics = Metrics()
+        self.health = NodeHealth(SETTINGS, self.cluster.clock, now=lambda: now)
+        fake_api: Any = api
+        fake_cache: Any = Cache(*failed)
+        surroundings = Pass(
+            fake_api, fake_cache, SETTINGS, self.metrics, self.listener, clock=self.cluster.clock
+        )
+        self.failing = Failing(surroundings, self.health)
+
+    def step(self) -> Failures:
+        self.cluster.clock.now += failure_log.EVERY_SECONDS
+        self.failing.step(self.cluster.view())
+        return self.health.failures
+
+
+TWO: Failures = tuple(proven("n0", gang=f"g-{name}", namespace=name, at=int(NOW) - 10) for name in "ab")
+
+
+def failed(name: str = "p") -> Pod:
+    return ended(name, "n0", status={"phase": "Failed", "containerStatuses": [exited(1, 50)]})
+
+
+def test_what_one_life_has_seen_the_next_one_knows() -> None:
+    api = OneConfigMap()
+    seen = Life(api, Nodes(2), failed()).step()
+    assert len(seen) == 1
+    assert Life(api, Nodes(2)).step() == seen
+
+
+def test_nothing_is_written_as_long_as_nothing_fails() -> None:
+    api = OneConfigMap()
+    life = Life(api, Nodes(2))
+    for _ in range(3):
+        life.step()
+    assert api.writes == 0
+
+
+def test_what_has_not_changed_is_not_written_again() -> None:
+    api = OneConfigMap()
+    life = Life(api, Nodes(2), failed())
+    for _ in range(3):
+        life.step()
+    assert api.writes == 1
+
+
+def test_failed_pods_are_taken_in_once_the_api_server_answers() -> None:
+    api = OneConfigMap()
+    api.fault = ApiError(0, "Away", "no answer")
+    life = Life(api, Nodes(2), failed())
+    assert life.step() == ()
+    api.fault = None
+    assert len(life.step()) == 1
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_where_nothing_can_be_kept_all_goes_on_without(status: int) -> None:
+    api = OneConfigMap()
+    api.fault = ApiError(status, "No", "no such thing for you")
+    life = Life(api, Nodes(2), failed())
+    assert len(life.step()) == 1
+    assert len(life.step()) == 1
+
+
+def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
+    api = OneConfigMap({"failures": encoded(TWO)})
+    life = Life(api, Nodes(2), now=NOW)
+    assert life.step() == TWO
+    api.data, api.version = {}, api.version + 1
+    life.failing._pass.cache.pods.append(failed())  # type: ignore[attr-defined]
+    life.step()
+    assert life.step() == ()
+
+
+def test_an_event_on_the_node_says_once_that_it_is_avoided_and_once_that_it_is_used_again() -> None:
+    api = OneConfigMap({"failures": encoded(TWO[:1])})
+    life = Life(api, Nodes(2))
+    life.step()
+    assert life.listener.said == []
+    life.health.failures = TWO
+    life.step()
+    life.step()
+    assert life.listener.said == [("n0", "NodeAvoided")]
+    assert Life(api, Nodes(2)).step() == TWO  # a leader that follows
+    again = Life(api, Nodes(2))
+    again.step()
+    assert again.listener.said == []
+    life.health.failures = ()
+    life.step()
+    assert life.listener.said == [("n0", "NodeAvoided"), ("n0", "NodeUsedAgain")]
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_metrics_count_avoided_nodes_by_model_and_name_each() -> None:
+    life = Life(OneConfigMap({"failures": encoded(TWO)}), Nodes(2))
+    life.step()
+    named = {"node": "n0", "cause": "exit status 1"}
+    assert sample(life.metrics, "topogate_avoided_nodes", model="") == 1
+    assert sample(life.metrics, "topogate_avoided_node_info", **named) == 1
+    life.health.failures = ()
+    life.step()
+    assert sample(life.metrics, "topogate_avoided_nodes", model="") is None
+    assert sample(life.metrics, "topogate_avoided_node_info", **named) is None
+
+
+def test_people_read_which_nodes_are_avoided_by_whom_and_why() -> None:
+    api = OneConfigMap({"failures": encoded(TWO)})
+    Life(api, Nodes(2)).step()
+    (told,) = json.loads(api.data["avoided"])
+    assert (told["node"], told["by"]) == ("n0", "all")
+    assert told["gangs"] == 2
+    assert failure_log.avoided(api.data)[0].cause == "exit status 1"
+
+
+def test_failures_are_read_as_they_were_written() -> None:
+    failures = (*TWO, proven("n1", gang="g", namespace="c", state=FailureState.CLEARED))
+    assert decoded(encoded(failures)) == failures
+
+
+@pytest.mark.parametrize("text", ["", "no json", '[{"namespace": 1}]', "{}"])
+def test_what_cannot_be_read_is_begun_anew(text: str) -> None:
+    assert decoded(text) == ()
+
+
+def test_all_that_is_kept_fits_into_one_object() -> None:
+    """The API server takes 1 MiB of a ConfigMap."""
+    name = "x" * 253
+    one = proven(name, gang="0" * 12, namespace="n" * 63, at=int(NOW))
+    both = tuple((f"{'0' * 36}", name) for _ in range(2))
+    text = encoded((replace(one, pods=both),) * 1000)
+    assert len(text) < 1_000_000
+
+
+def test_a_refused_write_is_tried_again() -> None:
+    api = OneConfigMap()
+    log = FailureLog(api)  # type: ignore[arg-type] # a fake
+    log.load()
+    api.fault = ApiError(500, "Internal", "later")
+    assert not log.save(TWO, Verdicts(), 10)
+    api.fault = None
+    assert log.save(TWO, Verdicts(), 20)
+    assert decoded(api.data["failures"]) == TWO

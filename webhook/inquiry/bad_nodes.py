@@ -1,0 +1,119 @@
+"""Which nodes the sweeper avoids since pods fail there, and what it keeps of the others."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from labeler.contract import keys
+from webhook.inquiry.findings import Finding, State, found, some
+from webhook.kube.client import Api
+from webhook.sweeper.apply import failure_log
+from webhook.sweeper.apply.failure_log import AvoidedNode
+from webhook.sweeper.observe.node_failures import seconds_of
+
+FORGIVE: Final = (
+    f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
+)
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node with failures. by: who avoids it, "" if nobody; until, last: seconds since 1970, 0 for none.
+
+    gangs: how many have failed there and proven it; failures: how many failures are kept.
+    """
+
+    node: str
+    by: str
+    until: int
+    gangs: int
+    failures: int
+    last: int
+    cause: str
+
+
+def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
+    """Of the data of the sweeper's ConfigMap, the avoided nodes first. Raises msgspec.MsgspecError."""
+    kept = failure_log.decoded(data.get("failures", ""))
+    counts = {each.node: 0 for each in kept if each.node}
+    for each in kept:
+        if each.node:
+            counts[each.node] += 1
+    avoided = _now(data, now)
+    made = [
+        NodeRow(each.node, each.by, each.until, each.gangs, counts.get(each.node, 0), each.last, each.cause)
+        for each in avoided
+    ]
+    for name in sorted(counts.keys() - {each.node for each in avoided}):
+        own = [each for each in kept if each.node == name]
+        last = max(own, key=lambda each: each.at)
+        proven = len({(each.namespace, each.gang) for each in own if each.state == "proven"})
+        made.append(NodeRow(name, "", 0, proven, len(own), last.at, last.cause))
+    return made
+
+
+def read(api: Api) -> dict[str, Any]:
+    """The data of the ConfigMap. Raises ApiError."""
+    return dict(api.json("GET", failure_log.PATH).get("data") or {})
+
+
+def unforgiven(nodes: list[dict[str, Any]]) -> dict[str, str]:
+    """Node -> what stands there to forgive failures and is no time."""
+    texts = {
+        each["metadata"]["name"]: (each["metadata"].get("annotations") or {}).get(
+            keys.FORGIVE_FAILURES_ANNOTATION
+        )
+        for each in nodes
+    }
+    return {name: text for name, text in texts.items() if text is not None and seconds_of(text) is None}
+
+
+def examine(api: Api, now: datetime) -> Iterator[Finding]:
+    """Nodes that are avoided want mending, and what an operator wrote there must be readable."""
+    try:
+        avoided = _now(read(api), now.timestamp())
+    except msgspec.MsgspecError as error:
+        yield found(
+            State.ODD,
+            f"{failure_log.NAME} cannot be read: {error}",
+            "Delete its data; the sweeper begins anew.",
+        )
+        return
+    names = sorted({each.node for each in avoided if each.by == "all"})
+    partly = sorted({each.node for each in avoided} - set(names))
+    if names:
+        nodes = "1 node is" if len(names) == 1 else f"{len(names)} nodes are"
+        yield found(
+            State.ODD,
+            f"{nodes} avoided since pods of several gangs failed there: {some(names)}",
+            "topogate nodes says why, and how to have them used again.",
+        )
+    if partly:
+        yield found(
+            State.ODD,
+            f"some namespaces avoid nodes where their pods failed: {some(partly)}",
+            "topogate nodes",
+        )
+    wrong = unforgiven(api.json("GET", "/api/v1/nodes", timeout_seconds=60)["items"])
+    if wrong:
+        name, text = min(wrong.items())
+        yield found(
+            State.ODD,
+            f"node {name}: {keys.FORGIVE_FAILURES_ANNOTATION} is no time: {text[:100]!r}",
+            FORGIVE.replace("NODE", name),
+        )
+    if not names and not partly and not wrong:
+        yield found(State.WELL, "no node is avoided")
+
+
+def _now(data: dict[str, Any], now: float) -> list[AvoidedNode]:
+    """Those whose time is not over: while nothing leads, nobody takes them out."""
+    return [each for each in failure_log.avoided(data) if each.until > now]
+
+
+def day_and_time(seconds: int) -> str:
+    """Of a time as people read it, "-" for none."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%SZ}" if seconds else "-"

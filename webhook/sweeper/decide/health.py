@@ -1,0 +1,185 @@
+"""What failures say of nodes: takes in failed and running pods, tells which nodes a gang avoids.
+
+What it remembers beside the failures, since when a pod runs, only delays if it is lost.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.decide import ledger
+from webhook.sweeper.decide.ledger import Failures, Running
+from webhook.sweeper.decide.shunned import Shunned, steps_of
+from webhook.sweeper.decide.verdicts import NodeFacts, NodeVerdict, Verdicts, verdicts
+from webhook.sweeper.node_rules import Avoid
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.node_failures import (
+    asks_of,
+    failure_of,
+    gang_id,
+    gpus_of,
+    is_troubled,
+    seconds_of,
+)
+from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+SHARE: Final = 0.02
+"""Of the time, that looking through the pods that run may take in the long run."""
+
+_OWN: Final = "a pod of this gang failed there"
+
+
+class NodeHealth:
+    """Of which nodes it is known that pods fail on them.
+
+    failures: what is kept, which the API server keeps between processes. verdicts: what that comes to.
+    unreadable: Node -> what an operator wrote there to forgive failures, where that is no time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """now: seconds since 1970."""
+        self._settings = settings
+        self._rules = settings.bad_nodes
+        self._clock = clock
+        self._now = now
+        self._since: dict[str, float] = {}
+        self._due_at = float("-inf")
+        self._facts: dict[str, tuple[Node, NodeFacts]] = {}
+        self.failures: Failures = ()
+        self.verdicts = Verdicts()
+        self.unreadable: Mapping[str, str] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any node is ever avoided."""
+        return self._rules.avoid is not Avoid.OFF
+
+    def saw(self, view: View, failed: Iterable[Pod]) -> None:
+        """Take in the pods that have failed, and those that run."""
+        if not self.is_on:
+            return
+        rules, now = self._rules, self._now()
+        troubled = view.index.of[Sort.TROUBLED].values()
+        failures = self.failures
+        for pod in (*failed, *troubled):
+            told = failure_of(
+                pod, self._settings.counting, rules.soon_seconds, now, self._settings.gang_labels
+            )
+            is_ignored = pod.metadata.namespace in view.protected
+            if (
+                told is None
+                or is_ignored
+                or told.node not in view.nodes
+                or now - told.at >= rules.keep_seconds
+            ):
+                continue
+            failures = ledger.added(failures, told)
+        failures = ledger.kept(failures, now, rules.keep_seconds)
+        self.failures = self._judged(view, failures)
+        if self.failures or self.verdicts != Verdicts():
+            self.verdicts = verdicts(self.failures, self._node_facts(view), rules, now)
+        else:
+            self.unreadable, self._facts = {}, {}
+
+    def of(self, gang: PodGang, spare: frozenset[str] = frozenset()) -> Shunned:
+        """The nodes that the gang passes over; spare: those that are not for it as long as others do."""
+        namespace = gang.key.namespace
+        bad = self.verdicts.of(namespace)
+        own = frozenset[str]().union(
+            *(self.verdicts.for_gangs.get((namespace, gang_id(key)), ()) for key in {gang.key, gang.maker})
+        )
+        if not bad and not own and not spare:
+            return Shunned()
+        why = dict.fromkeys(own, _OWN) | {name: _why(verdict) for name, verdict in bad.items()}
+        models = {name: facts.model for name in why if (facts := self._fact(name)) is not None}
+        hard: frozenset[str] = frozenset()
+        soft = set(own)
+        if self._rules.avoid is Avoid.HARD:
+            hard |= bad.keys()
+        else:
+            soft |= bad.keys()
+        rules = self._settings.spare_nodes
+        if rules.if_nothing_else_fits:
+            return Shunned(hard, steps_of(soft - hard, spare), why, models)
+        return Shunned(hard | spare, steps_of(soft - hard), why, models, len(spare))
+
+    def _fact(self, name: str) -> NodeFacts | None:
+        known = self._facts.get(name)
+        return known[1] if known is not None else None
+
+    def _judged(self, view: View, failures: Failures) -> Failures:
+        """By the pods that run: all of the cluster's are looked through, so for a small share of the time."""
+        started = self._clock()
+        if started < self._due_at:
+            return failures
+        running = self._running(view, failures)
+        rules = self._rules
+        failures = ledger.judged(failures, running, rules.outlive_seconds, rules.soon_seconds)
+        self._due_at = self._clock() + (self._clock() - started) / SHARE
+        return failures
+
+    def _running(self, view: View, failures: Failures) -> list[Running]:
+        """The pods that may say something of a failure, with how long they have been seen to run."""
+        gangs, nodes = ledger.of_interest(failures)
+        if not gangs and not nodes:
+            self._since = {}
+            return []
+        namespaces = {namespace for namespace, _ in (*gangs, *nodes)}
+        now, before, found = self._clock(), self._since, []
+        self._since = {}
+        for pod in view.others:
+            metadata = pod.metadata
+            if metadata.namespace not in namespaces or pod.status.phase != "Running":
+                continue
+            if metadata.deletion_timestamp or is_troubled(pod):
+                continue
+            gang = gang_id(view.maker_of(pod))
+            if (metadata.namespace, gang) not in gangs and (
+                metadata.namespace,
+                pod.spec.node_name,
+            ) not in nodes:
+                continue
+            since = self._since[metadata.uid] = before.get(metadata.uid, now)
+            found.append(
+                Running(
+                    metadata.namespace, gang, asks_of(pod), gpus_of(pod, self._settings.counting),
+                    pod.spec.node_name, seconds_of(metadata.creation_timestamp) or 0, now - since,
+                )
+            )  # fmt: skip
+        return found
+
+    def _node_facts(self, view: View) -> dict[str, NodeFacts]:
+        """What decides about the failures of each node; of nodes that have not changed as before."""
+        before, self._facts = self._facts, {}
+        unreadable = {}
+        for name, node in view.nodes.items():
+            known = before.get(name)
+            facts = known[1] if known is not None and known[0] is node else self._read(node)
+            self._facts[name] = node, facts
+            text = node.metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)
+            if text is not None and seconds_of(text) is None:
+                unreadable[name] = text
+        self.unreadable = unreadable
+        return {name: facts for name, (_, facts) in self._facts.items()}
+
+    def _read(self, node: Node) -> NodeFacts:
+        metadata = node.metadata
+        forgiven = seconds_of(metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION))
+        model = self._settings.counting.model(metadata.labels)
+        return NodeFacts(model, seconds_of(metadata.creation_timestamp) or 0, forgiven or 0)
+
+
+def _why(verdict: NodeVerdict) -> str:
+    """Without a word of whose pods: who reads it may know nothing of other namespaces."""
+    at = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(verdict.at))
+    gangs = "1 gang" if verdict.gangs == 1 else f"{verdict.gangs} gangs"
+    return f"pods of {gangs} failed there and ran elsewhere, last at {at} by {verdict.cause}"

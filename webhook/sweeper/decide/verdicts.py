@@ -1,0 +1,176 @@
+"""Which nodes are bad, for whom and until when. Pure.
+
+The rule. A gang accuses a node if all its failures that are kept were on that node, and one of them is proven
+and not cleared (see ledger): so a program that fails on two nodes accuses none. Then:
+
+1. A gang itself avoids the nodes where it has failed, if there are no more than two, from its first failure
+   on. Its next try is then elsewhere, and shows whether the node or the program is at fault.
+2. Pods of a namespace avoid a node that so many gangs of that namespace accuse as the threshold says.
+3. All avoid a node if, whichever one namespace is left out, one accusation less than the threshold is left.
+   So one namespace adds one accusation at most, whatever its pods do: nobody condemns a node for others
+   alone.
+
+A node is avoided for a while after the last accusation that is counted, twice as long for each accusation
+above the threshold, and never for longer than failures are kept. Failures before the time that an operator
+has written on a Node do not count, nor those of an earlier Node of the same name.
+
+Of the nodes of one GPU model a share at most is avoided at a time by 2 and 3, and never the only one: those
+with the most accusations first. By 1 a gang avoids two nodes at most, and never if nothing else fits.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.sweeper.decide.ledger import FailureState, GangFailure
+from webhook.sweeper.node_rules import BadNodes
+
+MOST_OF_A_GANG: Final = 2
+"""A gang that has failed on more nodes fails by itself: it gains nothing by going elsewhere."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What of a node decides about its failures: its model, since when it is there, what is forgiven."""
+
+    model: str
+    since: int = 0
+    forgiven: int = 0
+
+
+@dataclass(frozen=True)
+class NodeVerdict:
+    """A node that is bad. gangs: how many accuse it; at: when it failed last; until: seconds since 1970."""
+
+    node: str
+    model: str
+    gangs: int
+    cause: str
+    at: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Which nodes are bad: for all, in the eyes of each namespace, and of each (namespace, gang)."""
+
+    for_all: Mapping[str, NodeVerdict] = field(default_factory=dict)
+    for_namespaces: Mapping[str, Mapping[str, NodeVerdict]] = field(default_factory=dict)
+    for_gangs: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+
+    def of(self, namespace: str) -> Mapping[str, NodeVerdict]:
+        """The nodes that pods of a namespace avoid, without those that a single gang avoids."""
+        return self.for_namespaces.get(namespace, self.for_all)
+
+
+def accusations(
+    failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts]
+) -> dict[str, list[GangFailure]]:
+    """Node -> the failures by which gangs accuse it, one of each gang: its last."""
+    by_gang: dict[tuple[str, str], list[GangFailure]] = {}
+    for each in failures:
+        by_gang.setdefault((each.namespace, each.gang), []).append(each)
+    found: dict[str, list[GangFailure]] = {}
+    for own in by_gang.values():
+        if len({node for each in own for _, node in each.pods}) > 1:
+            continue
+        proven = [each for each in own if each.state is FailureState.PROVEN and _counts(each, nodes)]
+        if proven:
+            last = max(proven, key=lambda each: each.at)
+            found.setdefault(last.node, []).append(last)
+    return found
+
+
+def _counts(failure: GangFailure, nodes: Mapping[str, NodeFacts]) -> bool:
+    facts = nodes.get(failure.node)
+    return facts is not None and failure.at > max(facts.forgiven, facts.since - 1)
+
+
+def verdicts(
+    failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts], rules: BadNodes, now: float
+) -> Verdicts:
+    """What failures come to. now: seconds since 1970."""
+    failures = tuple(failures)
+    accused = accusations(failures, nodes)
+    general = [
+        verdict
+        for node, against in accused.items()
+        if (until := _until_for_all(against, rules)) > now
+        for verdict in [_verdict(node, nodes, against, until)]
+    ]
+    bounds = {model: _most(count, rules) for model, count in Counter(f.model for f in nodes.values()).items()}
+    for_all = _chosen(general, {}, bounds)
+    for_namespaces = {}
+    for namespace in {each.namespace for against in accused.values() for each in against}:
+        special = []
+        for node, against in accused.items():
+            own = [each for each in against if each.namespace == namespace]
+            until = _until(len(own), own, rules)
+            if until > now and node not in for_all:
+                special.append(_verdict(node, nodes, own, until))
+        if special:
+            for_namespaces[namespace] = _chosen(special, for_all, bounds)
+    return Verdicts(for_all, for_namespaces, _of_gangs(failures, nodes, rules, now))
+
+
+def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
+    """Until when so many accusations, of which these are counted, have a node avoided; 0 if too few do."""
+    last = max((each.at for each in against), default=0)
+    if count < rules.failures or not last:
+        return 0
+    seconds = rules.avoid_seconds * 2 ** min(count - rules.failures, 16)
+    return int(last + min(seconds, rules.keep_seconds))
+
+
+def _until_for_all(against: list[GangFailure], rules: BadNodes) -> int:
+    """The same where any one namespace may be wrong: by what is left without it, and one accusation more."""
+    rests = (
+        [each for each in against if each.namespace != left_out]
+        for left_out in {each.namespace for each in against}
+    )
+    return min(_until(len(rest) + 1, rest, rules) for rest in rests)
+
+
+def _verdict(
+    node: str, nodes: Mapping[str, NodeFacts], against: list[GangFailure], until: int
+) -> NodeVerdict:
+    last = max(against, key=lambda each: (each.at, each.cause))
+    return NodeVerdict(node, nodes[node].model, len(against), last.cause, last.at, until)
+
+
+def _most(count: int, rules: BadNodes) -> int:
+    """How many of so many nodes are avoided at a time."""
+    if count < 2:
+        return 0
+    return max(1, min(count - 1, int(rules.share * count)))
+
+
+def _chosen(
+    candidates: Iterable[NodeVerdict], before: Mapping[str, NodeVerdict], bounds: Mapping[str, int]
+) -> dict[str, NodeVerdict]:
+    """Those before, and of the others as many of each model as its bound allows."""
+    found = dict(before)
+    taken = Counter(each.model for each in before.values())
+    for each in sorted(candidates, key=lambda each: (-each.gangs, -each.at, each.node)):
+        if taken[each.model] < bounds.get(each.model, 0):
+            found[each.node] = each
+            taken[each.model] += 1
+    return found
+
+
+def _of_gangs(
+    failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts], rules: BadNodes, now: float
+) -> dict[tuple[str, str], frozenset[str]]:
+    own: dict[tuple[str, str], list[GangFailure]] = {}
+    for each in failures:
+        if each.node and each.state is not FailureState.CLEARED and _counts(each, nodes):
+            own.setdefault((each.namespace, each.gang), []).append(each)
+    found = {}
+    for key, those in own.items():
+        seconds = rules.avoid_seconds * 2 ** min(len(those) - 1, 16)
+        if max(each.at for each in those) + min(seconds, rules.keep_seconds) > now:
+            bad = frozenset(each.node for each in those)
+            if len(bad) <= MOST_OF_A_GANG:
+                found[key] = bad
+    return found

@@ -1,0 +1,161 @@
+"""What of a pod's end may be the fault of its node: when, after how long, and by what. Pure.
+
+Counted are ends for which a broken GPU is a usual cause:
+
+    the kubelet cannot give the pod its devices        UnexpectedAdmissionError
+    the container cannot be made or started            CreateContainerError, RunContainerError, StartError
+    the container ends by itself, soon, with a fault   its exit status
+
+Not counted are ends for which it is none: a pod that was deleted or evicted or that ran out of memory or
+time, an image that cannot be pulled, a node that was shut down. Whether the node was at fault, one end
+never tells; see decide.ledger and decide.verdicts.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from webhook.kube.objects import ContainerEnd, Pod, TroubledContainer
+from webhook.scheduling.gpus import Counting
+from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
+
+NOT_ADMITTED: Final = "UnexpectedAdmissionError"
+NOT_STARTED: Final = frozenset({"CreateContainerError", "RunContainerError"})
+_END_OF_START: Final = frozenset({"StartError", "ContainerCannotRun"})
+_NOT_OURS: Final = frozenset({"OOMKilled", "Completed"})
+_KILLED: Final = frozenset({137, 143})
+"""Exit statuses by SIGKILL and SIGTERM: somebody else has ended it."""
+
+
+@dataclass(frozen=True)
+class NodeFailure:
+    """A pod of `gang` (see gang_id) that failed on a node. Times are in seconds since 1970.
+
+    ran: for how many seconds. gpus: how many it asked for. asks: stands for all that it asked for.
+    """
+
+    namespace: str
+    gang: str
+    uid: str
+    node: str
+    created: int
+    at: int
+    ran: int
+    cause: str
+    gpus: int
+    asks: str
+
+
+@dataclass(frozen=True)
+class _End:
+    at: int
+    ran: int
+    cause: str
+
+
+def failure_of(
+    pod: Pod, counting: Counting, soon_seconds: float, now: float, gang_labels: Sequence[str] = ()
+) -> NodeFailure | None:
+    """The failure of a pod with GPUs, None if it has not failed, or not as by its node.
+
+    now: seconds since 1970, for ends of which no time is told.
+    """
+    if not pod.spec.node_name or pod.metadata.deletion_timestamp or not (gpus := gpus_of(pod, counting)):
+        return None
+    end = _end_of(pod, now)
+    if end is None or end.ran > soon_seconds:
+        return None
+    created = seconds_of(pod.metadata.creation_timestamp)
+    if created is None:
+        return None
+    maker = maker_of(pod, key_of(pod, gang_labels))
+    at = min(end.at, int(now))
+    return NodeFailure(
+        pod.metadata.namespace, gang_id(maker), pod.metadata.uid, pod.spec.node_name, min(created, at), at,
+        end.ran, end.cause, gpus, asks_of(pod),
+    )  # fmt: skip
+
+
+def is_troubled(pod: Pod) -> bool:
+    """Whether a container of it does not start, or has ended with a fault before."""
+    return bool(pod.status.container_statuses or pod.status.init_container_statuses)
+
+
+def gpus_of(pod: Pod, counting: Counting) -> int:
+    """The GPUs that its containers ask for, and its claims on devices."""
+    return len(pod.spec.resource_claims) + sum(
+        int(amount)
+        for container in pod.spec.containers
+        for name, amount in {**container.resources.limits, **container.resources.requests}.items()
+        if counting.names((name,)) and str(amount).isdecimal()
+    )
+
+
+@lru_cache(maxsize=4096)
+def gang_id(gang: GangKey) -> str:
+    """Stands for a gang, or for what makes the pods of gangs of one: short, whatever its author calls it."""
+    return _digest(f"{gang.kind}\0{gang.id}")
+
+
+def asks_of(pod: Pod) -> str:
+    """Stands for what the pod's containers ask for: pods of one template have the same."""
+    amounts = [
+        (
+            container.name,
+            sorted(container.resources.requests.items()),
+            sorted(container.resources.limits.items()),
+        )
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+    ]
+    return _digest(repr(amounts))
+
+
+def seconds_of(time: str | None) -> int | None:
+    """Seconds since 1970 of a time as the API server writes it; None for none, or what is no such time."""
+    try:
+        return int(datetime.fromisoformat(time).timestamp()) if time else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _end_of(pod: Pod, now: float) -> _End | None:
+    status = pod.status
+    if status.phase == "Failed" and status.reason:
+        # The kubelet or a controller says why it failed: then no container did.
+        at = seconds_of(status.start_time)
+        return (
+            _End(int(now) if at is None else at, 0, NOT_ADMITTED) if status.reason == NOT_ADMITTED else None
+        )
+    ends = [
+        end
+        for each in (*status.init_container_statuses, *status.container_statuses)
+        if (end := _of(each, now))
+    ]
+    return min(ends, key=lambda end: end.at, default=None)
+
+
+def _of(container: TroubledContainer, now: float) -> _End | None:
+    """How one container failed, None if it did not."""
+    waiting = container.state.waiting
+    if waiting is not None and waiting.reason in NOT_STARTED:
+        return _End(int(now), 0, waiting.reason)
+    ended = container.state.terminated or container.last_state.terminated
+    return _ended(ended) if ended is not None else None
+
+
+def _ended(ended: ContainerEnd) -> _End | None:
+    at, started = seconds_of(ended.finished_at), seconds_of(ended.started_at)
+    if ended.exit_code == 0 or ended.reason in _NOT_OURS or at is None:
+        return None
+    if ended.reason in _END_OF_START:
+        return _End(at, 0, "StartError")
+    if ended.exit_code in _KILLED:
+        return None
+    return _End(at, max(0, at - started) if started else 0, f"exit status {ended.exit_code}")
