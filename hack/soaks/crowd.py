@@ -57,7 +57,7 @@ class Crowd:
             self._job(f"job-{number}", size, {GPUS: self._random.choice((1, 2, 4, 8))})
         elif kind == "urgent":
             spec = {"priorityClassName": "gpu-high-priority"}
-            self._job(f"urgent-{number}", min(size, 4), {GPUS: 8}, spec=spec)
+            self._job(f"urgent-{number}", self._random.choice((2, 4, 8)), {GPUS: 8}, spec=spec)
         elif kind == "elastic":
             least = {keys.GANG_MIN_SIZE_ANNOTATION: str(self._random.randint(1, size))}
             self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)

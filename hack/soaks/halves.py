@@ -28,6 +28,7 @@ class Halves:
     preempted: set[str] = field(default_factory=set)
     longest: float = 0.0
     _stands: dict[Gang, dict[str, bool]] = field(default_factory=dict)
+    _most: dict[Gang, int] = field(default_factory=dict)
     _hit: set[Gang] = field(default_factory=set)
     _since: dict[Gang, float] = field(default_factory=dict)
 
@@ -55,14 +56,14 @@ class Halves:
             self._judge(gang)
 
     def _judge(self, gang: Gang) -> None:
-        pods = self._stands[gang].values()
-        if not any(pods) or all(pods):
-            if gang in self._since:
-                self.longest = max(self.longest, self.clock() - self._since.pop(gang))
-            if pods and all(pods):
-                self._hit.discard(gang)
-        elif gang in self._hit:
+        stands = sum(self._stands[gang].values())
+        most = self._most[gang] = max(stands, self._most.get(gang, 0))
+        if stands == most:
+            self._hit.discard(gang)  # as many as ever: it is whole again
+        if gang in self._hit and stands:
             self._since.setdefault(gang, self.clock())
+        elif gang in self._since:
+            self.longest = max(self.longest, self.clock() - self._since.pop(gang))
 
     def look(self) -> None:
         """Find those that have been half dead for too long."""

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
+from hack.soaks.halves import HALF_SECONDS, Halves
 from hack.soaks.held import Holdings
 from hack.soaks.ledger import GPUS, Ledger
 from hack.soaks.losses import SWEEPER, Losses
@@ -349,3 +350,62 @@ def test_a_soak_says_what_it_has_seen_of_held_nodes() -> None:
     for now, version in ((1.0, A), (4.0, A), (5.0, NONE), (6.0, ONE)):  # noqa: B007
         held.plan("MODIFIED", version)
     assert held.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."
+
+
+def of_job(
+    name: str, index: int, *, node: str = "", reason: str = "", elastic: bool = False
+) -> dict[str, Any]:
+    """A pod of a Job: on a node or waiting; reason: why it is disrupted."""
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}] if reason else []
+    return {
+        "metadata": {
+            "namespace": OURS,
+            "name": f"{name}-{index}",
+            "uid": f"{name}-{index}",
+            "labels": {marks.JOB_NAME_LABEL: name},
+            "annotations": {keys.GANG_MIN_SIZE_ANNOTATION: "1"} if elastic else {},
+        },
+        "spec": {"nodeName": node},
+        "status": {"conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "elastic", "count"),
+    [
+        ("PreemptionByScheduler", False, 1),
+        ("EvictionByEvictionAPI", False, 1),
+        ("DeletionByTaintManager", False, 0),
+        ("PreemptionByScheduler", True, 0),
+    ],
+)
+def test_a_gang_that_stays_half_dead_after_it_was_preempted_is_a_fault(
+    reason: str, elastic: bool, count: int
+) -> None:
+    now = [0.0]
+    halves = Halves(clock=lambda: now[0])
+    halves.pod(of_job("a", 0, node="n0", elastic=elastic), gone=False)
+    halves.pod(of_job("a", 1, node="n1", elastic=elastic), gone=False)
+    halves.pod(of_job("a", 1, node="n1", reason=reason, elastic=elastic), gone=True)
+    halves.pod(of_job("a", 2, elastic=elastic), gone=False)
+    now[0] = HALF_SECONDS + 1
+    halves.look()
+    assert len(halves.faults) == count
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole again", "gone from its nodes"])
+def test_a_gang_that_is_half_dead_for_a_moment_is_no_fault(is_whole: bool) -> None:
+    now = [0.0]
+    halves = Halves(clock=lambda: now[0])
+    halves.pod(of_job("a", 0, node="n0"), gone=False)
+    halves.pod(of_job("a", 1, node="n1"), gone=False)
+    halves.pod(of_job("a", 1, node="n1", reason="PreemptionByScheduler"), gone=True)
+    halves.pod(of_job("a", 2), gone=False)
+    now[0] = 5.0
+    if is_whole:
+        halves.pod(of_job("a", 2, node="n1"), gone=False)
+    else:
+        halves.pod(of_job("a", 0, node="n0"), gone=True)
+    now[0] = HALF_SECONDS + 10
+    halves.look()
+    assert (halves.faults, halves.longest) == ([], 5.0)
