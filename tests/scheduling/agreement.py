@@ -70,7 +70,7 @@ def steady(cluster: Cluster, names: set[str]) -> dict[str, dict[str, Any]]:
         return True
 
     found: dict[str, dict[str, Any]] = {}
-    cluster.wait_for("taints that follow from the nodes' state", settled, 60)
+    cluster.wait_for("taints that follow from the nodes' state", settled, 60 + len(names))
     return found
 
 
