@@ -111,7 +111,7 @@ class StandIn:
         """label_seconds: so long a new node has no topology labels."""
         self._api = api
         self.pool = list(pool)
-        self._label_seconds = label_seconds
+        self.label_seconds = label_seconds
         self._unlabelled: list[tuple[float, SimulatedNode]] = []
         self.refuses = ""
         """What it says of every request, "" while it serves them."""
@@ -143,14 +143,23 @@ class StandIn:
     def step(self) -> None:
         """Label what is due, and answer every request that has neither nodes nor failed. Raises ApiError."""
         for since, node in list(self._unlabelled):
-            if time.monotonic() - since >= self._label_seconds:
-                body = {"metadata": {"labels": node.topology_labels}}
-                self._api.request("PATCH", f"/api/v1/nodes/{node.name}", body=body, content_type=MERGE_PATCH)
+            if time.monotonic() - since >= self.label_seconds:
                 self._unlabelled.remove((since, node))
+                self._label(node)
         for request in self._api.json("GET", REQUESTS)["items"]:
             conditions = request.get("status", {}).get("conditions", [])
             if not any(each["status"] == "True" for each in conditions):
                 self._answer(request)
+
+    def _label(self, node: SimulatedNode) -> None:
+        body = {"metadata": {"labels": node.topology_labels}}
+        path = f"/api/v1/nodes/{node.name}"
+        try:
+            self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        except ApiError as error:
+            if error.status != 404:  # removed meanwhile
+                self._unlabelled.append((0.0, node))
+                raise
 
     def _answer(self, request: dict[str, Any]) -> None:
         metadata = request["metadata"]

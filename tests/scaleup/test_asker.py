@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from hack.local.autoscaler import BEST_EFFORT
+from labeler.contract import keys
+from tests.scaleup.test_steps import BEGAN, request
 from tests.sweeper.clock import Clock
-from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.context import Pass
@@ -16,6 +18,7 @@ from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.scaleup.asker import BEHIND, UNREAD, UNREAD_SECONDS, Asker
+from webhook.sweeper.scaleup.wants import want_of
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 
@@ -55,8 +58,12 @@ class Scene:
         settings = Settings(scale_up=ScaleUp(BEST_EFFORT, **choices))
         self.cluster, self.clock, self.api = Nodes(0, *pods), Clock(), Writes()
         self.cluster.changed = _Changed()  # type: ignore[attr-defined]
-        surroundings = Pass(self.api, self.cluster, settings, clock=self.clock)  # type: ignore[arg-type]
-        self.asker = Asker(surroundings)
+        self.said: list[tuple[str, bool]] = []
+        api: Any = self.api
+        cache: Any = self.cluster
+        surroundings = Pass(api, cache, settings, announcer=self, clock=self.clock)
+        self.metrics = surroundings.metrics
+        self.asker = Asker(surroundings, now=lambda: BEGAN + 1)
         self.asker._requests = self.asker._templates = Copy()  # type: ignore[assignment]
         self.view = Snapshotter(self.cluster, settings).view()
         self.gangs = gather(self.view.gated, (), lambda _: OwnerSays())
@@ -64,6 +71,12 @@ class Scene:
             key = gang.key.placement_key
             metadata = {"namespace": gang.key.namespace, "name": gang.key.placement_name, "uid": key}
             self.cluster.placements[key] = msgspec.convert({"metadata": metadata}, Placement)
+
+    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        self.said.append((f"{pod.metadata.name} {reason}", warning))
+
+    def counted(self, outcome: str) -> float | None:
+        return self.metrics.registry.get_sample_value("topogate_scale_ups_total", {"outcome": outcome})
 
     def step(self, cause: Cause = Cause.NO_ROOM) -> list[str]:
         """What one step writes."""
@@ -99,6 +112,22 @@ def test_a_gang_that_waits_for_anything_but_room_asks_for_nothing(cause: Cause) 
     assert scene.step(cause) == []
 
 
+def test_a_gang_that_no_node_can_help_waits_for_its_wish_and_not_for_room() -> None:
+    wish = {"topogate.io/gang": "g", keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    pods = [gpu_pod(f"p{number}", node=f"n{number}", metadata={"annotations": wish}) for number in (0, 1)]
+    cluster = Nodes(2, *pods, gpu_pod("p2", metadata={"annotations": wish}))
+    for number, node in enumerate(cluster.nodes.values()):
+        place = (f"b{number}", "s0", "h0")
+        labels = dict(zip(keys.PRERELEASE_TOPOLOGY, place, strict=True))
+        metadata = msgspec.structs.replace(node.metadata, labels=labels)
+        cluster.nodes[node.metadata.name] = msgspec.structs.replace(node, metadata=metadata)
+    placing = Placing(cluster, Settings(settle_seconds=0))
+    placing.one()
+    (verdict,) = placing.one().verdicts
+    assert "its placed pods are in" in verdict.reason
+    assert verdict.cause is Cause.WISH
+
+
 def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() -> None:
     many = [gpu_pod(f"p{number}") for number in range(2_000)]
     other = gpu_pod("x", metadata={"namespace": "other"})
@@ -108,6 +137,32 @@ def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() 
     assert len(scene.asker._wants) == 4
     assert sum(note == BEHIND for note in notes.values()) == 2_000 - 3
     assert len(notes) == 2_001
+
+
+@pytest.mark.parametrize(
+    ("conditions", "event", "outcome"),
+    [
+        ({"Provisioned": "False"}, ("p NodesDelayed", True), "delayed"),
+        ({"Provisioned": "True"}, ("p NodesProvided", False), "provided"),
+        ({"Failed": "True"}, ("p NodesRefused", True), "failed"),
+        ({"BookingExpired": "True"}, ("p NodesExpired", True), "expired"),
+        ({"CapacityRevoked": "True"}, ("p NodesRevoked", True), "revoked"),
+    ],
+)
+def test_what_an_autoscaler_says_is_an_event_once_and_counted(
+    conditions: dict[str, str], event: tuple[str, bool], outcome: str
+) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    (gang,) = scene.gangs
+    want = want_of(gang, gang.gated, scene.cluster.placements[gang.key.placement_key])
+    scene.asker._requests = Copy(request(want, conditions=conditions))  # type: ignore[assignment]
+    scene.step()
+    scene.step()
+    assert scene.said == [event]
+    assert scene.counted(outcome) == 1
+    states = scene.metrics.registry.get_sample_value
+    assert states("topogate_scale_up_requests", {"state": outcome}) == 1
+    assert "ProvisioningRequest" in scene.notes()[gang.key]
 
 
 def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:

@@ -1,11 +1,13 @@
 """What a gang asks for: its kinds of pods, as kube-scheduler sees them, and how many of each."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.sweeper.cluster import GPU, Nodes, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.scaleup.wants import Want, members, want_of
 from webhook.sweeper.settings import Settings
@@ -83,6 +85,22 @@ def test_a_host_port_is_a_port_as_the_api_server_wants_it() -> None:
 def test_an_elastic_gang_asks_for_its_minimum_alone() -> None:
     enough = {"topogate.io/gang-min-size": "2", "topogate.io/gang-size": "4"}
     assert wanted(*(of_gang(name, annotations=enough) for name in "abcd")).pods == 2
+
+
+def test_pods_that_are_made_once_others_run_are_asked_for_as_well() -> None:
+    leader, worker = of_gang("leader"), of_gang("worker", 8)
+    (gang,) = gather_all(leader)
+    view = Snapshotter(Nodes(0, leader), Settings()).view()
+    assert members(replace(gang, later=(worker,)), view) == [leader, worker]
+
+
+def test_what_is_planned_or_goes_beside_the_others_is_not_asked_for() -> None:
+    pods = of_gang("a"), of_gang("b"), of_gang("launcher", 0)
+    (gang,) = gather_all(*pods)
+    view = Snapshotter(Nodes(0, *pods), Settings()).view()
+    view = view.with_plans({"uid-a": PlannedPod(name="a", uid="uid-a", node="n0")})
+    gang = replace(gang, companions=frozenset({"uid-launcher"}))
+    assert members(gang, view) == [pods[1]]
 
 
 def test_the_shape_is_the_same_for_the_same_pods_made_again_and_another_for_others() -> None:

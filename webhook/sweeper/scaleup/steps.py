@@ -59,7 +59,7 @@ _ENDS: Final = (
 
 
 @dataclass(frozen=True)
-class Standing:
+class RequestStanding:
     """How far a request is, since when (seconds since 1970), and what its autoscaler says of that."""
 
     state: Progress
@@ -68,7 +68,7 @@ class Standing:
     is_heard: bool = True
 
 
-def standing_of(request: ProvisioningRequest) -> Standing:
+def standing_of(request: ProvisioningRequest) -> RequestStanding:
     """How far a request is, by its conditions."""
     conditions = {each.type: each for each in request.status.conditions}
     for kind, state in _ENDS:
@@ -77,16 +77,16 @@ def standing_of(request: ProvisioningRequest) -> Standing:
     provisioned = conditions.get("Provisioned")
     if provisioned is not None and provisioned.status in ("True", "False"):
         return _standing(Progress.PROVIDED if provisioned.status == "True" else Progress.DELAYED, provisioned)
-    return Standing(
+    return RequestStanding(
         Progress.ASKED,
         seconds_of(request.metadata.creation_timestamp),
         is_heard=bool(request.status.conditions),
     )
 
 
-def _standing(state: Progress, condition: RequestCondition) -> Standing:
+def _standing(state: Progress, condition: RequestCondition) -> RequestStanding:
     said = printable(condition.message or condition.reason).rstrip(".")[:_QUOTED]
-    return Standing(state, seconds_of(condition.last_transition_time), said)
+    return RequestStanding(state, seconds_of(condition.last_transition_time), said)
 
 
 def seconds_of(text: str | None) -> float:
@@ -112,7 +112,7 @@ class Steps:
     asks: list[NodeAsk] = field(default_factory=list)
     withdrawn: list[ProvisioningRequest] = field(default_factory=list)
     told: dict[GangKey, str] = field(default_factory=dict)
-    standings: dict[GangKey, Standing] = field(default_factory=dict)
+    standings: dict[GangKey, RequestStanding] = field(default_factory=dict)
     due_seconds: float = float("inf")
 
     def later(self, seconds: float) -> None:
@@ -260,7 +260,7 @@ def _follow(want: Want, request: ProvisioningRequest, made: Steps, choices: Scal
     made.later(again - now)
 
 
-_TOLD: Final[dict[Progress, Callable[[str, Standing], str]]] = {
+_TOLD: Final[dict[Progress, Callable[[str, RequestStanding], str]]] = {
     Progress.ASKED: lambda name, _: f"nodes are asked for by ProvisioningRequest {name}",
     Progress.DELAYED: lambda name, said: (
         f"the autoscaler has no nodes for it yet, and tries again by itself (ProvisioningRequest {name}: "
