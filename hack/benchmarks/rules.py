@@ -16,6 +16,7 @@ import msgspec
 
 from hack.local import nodes
 from labeler.contract import keys
+from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -59,6 +60,10 @@ class CachedObjects:
 
     def supply(self, is_wanted: bool) -> None:
         """None."""
+
+    def device_classes(self) -> dict[str, DeviceClass]:
+        """None."""
+        return {}
 
 
 def pod(number: int, namespace: str, app: str, *, repels: bool, port: int = 0, node: str = "") -> Pod:

@@ -10,6 +10,10 @@ from webhook.kube.devices import CLASSES, GROUP, SLICES
 
 DRIVER: Final = "gpu.example.com"
 CLASS: Final = "gpu.example.com"
+RESOURCE: Final = "example.com/gpu"
+"""The extended resource that the class stands for."""
+OTHER_CLASS: Final = "nic.example.com"
+"""A class of no GPUs. (It takes the same devices.)"""
 CLIENTS: Final = 8
 
 
@@ -18,7 +22,10 @@ def device_class(name: str = CLASS, *more: str) -> dict[str, Any]:
     selectors = [f'device.driver == "{DRIVER}"', *more]
     return {
         "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": e}} for e in selectors]},
+        "spec": {
+            "selectors": [{"cel": {"expression": e}} for e in selectors],
+            **({"extendedResourceName": RESOURCE} if name == CLASS else {}),
+        },
     }
 
 
@@ -44,14 +51,16 @@ def _device(node: SimulatedNode, number: int) -> dict[str, Any]:
             "index": {"int": number},
             "numa": {"int": number // 4},
             "driverVersion": {"version": "570.86.15"},
+            "cliqueID": {"string": "-".join(node.place[:2])},
         },
         "capacity": {"memory": {"value": "80Gi"}},
     }
 
 
 def publish(api: Api, nodes: Iterable[SimulatedNode], devices: int = 8) -> None:
-    """Create the class, and a slice for each node."""
-    api.request("POST", CLASSES, body=device_class())
+    """Create the classes, and a slice for each node."""
+    for name in (CLASS, OTHER_CLASS):
+        api.request("POST", CLASSES, body=device_class(name))
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(lambda n: api.request("POST", SLICES, body=resource_slice(n, devices)), nodes))
 
@@ -62,9 +71,9 @@ def withdraw(api: Api) -> None:
         api.request("DELETE", path)
 
 
-def template(name: str, count: int, **more: Any) -> dict[str, Any]:
+def template(name: str, count: int, device_class: str = CLASS, **more: Any) -> dict[str, Any]:
     """A ResourceClaimTemplate for so many devices; more: fields of the request."""
-    request = {"name": "gpus", "exactly": {"deviceClassName": CLASS, "count": count, **more}}
+    request = {"name": "gpus", "exactly": {"deviceClassName": device_class, "count": count, **more}}
     return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
 
 

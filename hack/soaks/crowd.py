@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from hack.soaks import spreads
+from hack.soaks import claims, spreads
 from hack.soaks.domains import OVER
 from hack.soaks.ledger import GPUS
 from hack.soaks.reader import PODS
@@ -39,8 +39,10 @@ class Crowd:
             return
         number = self._done["gangs"]
         self.end_staged()
-        kinds = ("job", "pods", "intel", "foreign", "elastic", "exclusive", "staged", "ruled", "urgent")
-        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1, 2, 2))[0]
+        kinds = (
+            "job", "pods", "intel", "foreign", "elastic", "exclusive", "staged", "ruled", "urgent", "claims",
+        )  # fmt: skip
+        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1, 2, 2, 3))[0]
         self._done[kind] += 1
         if kind == "foreign":
             pod = self._pod({GPUS: self._random.choice((1, 2, 4))}, self._random.uniform(2, 6))
@@ -63,6 +65,9 @@ class Crowd:
             self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)
         elif kind == "exclusive":
             self._exclusive(f"exclusive-{number}", min(size, 3), self._random.choice((1, 2)))
+        elif kind == "claims":
+            limits, spec = claims.asking(self._random.choice(claims.COUNTS), self._random.random() < 0.7)
+            self._job(f"claims-{number}", size, limits, spec=spec)
         elif kind == "ruled":
             self._ruled(f"ruled-{number}", size, self._random.choice((spreads.APART, spreads.EVEN)))
         elif kind == "staged":

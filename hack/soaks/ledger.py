@@ -17,6 +17,7 @@ its victims. True at every moment is:
 9. Gangs whose pods have rules on one another are placed by them (see spreads.py).
 10. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
 11. No gang stays half dead that was preempted (see halves.py).
+12. No device is given to two claims, and each is given where its pod was sent (see claims.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
+from hack.soaks.claims import GivenDevices
 from hack.soaks.domains import Domains
 from hack.soaks.halves import Halves
 from hack.soaks.held import Holdings
@@ -70,6 +72,7 @@ class Ledger:
     domains: Domains = field(default_factory=Domains)
     spreads: Spreads = field(default_factory=Spreads)
     halves: Halves = field(default_factory=Halves)
+    given: GivenDevices = field(default_factory=GivenDevices)
     held: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
@@ -118,6 +121,7 @@ class Ledger:
                 self.domains.pod(pod, "" if gone else node)
                 self.spreads.pod(pod, gone=gone)
                 self.halves.pod(pod, gone=gone)
+                self.given.pod(uid, pinned_to(pod))
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
@@ -129,6 +133,16 @@ class Ledger:
                 self.bound += 1
                 self._judge_binding(pod, take, in_order=in_order)
             self._judge_node(node)
+
+    def claim(self, kind: str, claim: Json) -> None:
+        """A version of a claim on devices."""
+        with self._lock:
+            self.given.claim(kind, claim)
+
+    def keep_only_claims(self, claims: Iterable[Json]) -> None:
+        """All claims that there are, as with keep_only."""
+        with self._lock:
+            self.given.keep_only({each["metadata"]["uid"] for each in claims})
 
     def keep_only(self, pods: Iterable[Json]) -> None:
         """All pods that there are, listed after a gap; to be called before they are told one by one.
@@ -239,6 +253,7 @@ class Ledger:
             for node, here in self._suspects:
                 self.faults += self._given_out_twice(node, here)
             self._suspects.clear()
+            self.given.settle()
             for uid, (version, name, node) in self._waiting.items():
                 earlier = [where for at, where, _ in self._plans.get(uid, []) if at < version]
                 if node not in earlier:

@@ -1,4 +1,4 @@
-"""Reads what a ledger is told: every version of pods and Placements, by list and watch."""
+"""Reads what a ledger is told: every version of pods, Placements and claims on devices, by list and watch."""
 
 import json
 import threading
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from hack.soaks.ledger import Ledger
 from webhook.kube.client import Api, ApiError
+from webhook.kube.devices import CLAIMS
 
 PODS: Final = "/api/v1/pods"
 PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
@@ -51,6 +52,8 @@ class LedgerReader(threading.Thread):
         self.lists += 1
         if self._path == PODS:
             self._ledger.keep_only(answer["items"])
+        elif self._path == CLAIMS:
+            self._ledger.keep_only_claims(answer["items"])
         else:
             self._ledger.look_at_held(anew=True)
         for item in answer["items"]:
@@ -60,5 +63,7 @@ class LedgerReader(threading.Thread):
     def _tell(self, kind: str, item: Json, *, in_order: bool) -> None:
         if self._path == PODS:
             self._ledger.pod(kind, item, in_order=in_order)
+        elif self._path == CLAIMS:
+            self._ledger.claim(kind, item)
         else:
             self._ledger.plan(kind, item, in_order=in_order)

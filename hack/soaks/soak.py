@@ -1,12 +1,12 @@
 """hack/soak: hundreds of gangs, and everything that can go wrong, on a real control plane.
 
-Jobs, elastic and exclusive ones and ones with rules on their pods among them, sets whose pods come in stages,
-bare pods that call themselves a gang, pods that share Intel cards and pods of others come and end; nodes
-are cordoned, fail, go and come back; pods are deleted; the API server restarts; of two sweepers the leader is
-killed; a tenant with the rights of `edit` writes whatever may hurt; gangs of one priority come by their age,
-or in a fair order. Invariants are checked throughout (see ledger.py). In the end the disturbances stop, and
-then every gang must run to its end, beside what the hostile tenant has left. The seed decides what is done,
-not the exact moment at which the cluster sees it.
+Jobs, elastic and exclusive ones, ones with rules on their pods and ones with claims on devices among them,
+sets whose pods come in stages, bare pods that call themselves a gang, pods that share Intel cards and pods of
+others come and end; nodes are cordoned, fail, go and come back; pods are deleted; the API server restarts; of
+two sweepers the leader is killed; a tenant with the rights of `edit` writes whatever may hurt; gangs of
+one priority come by their age, or in a fair order. Invariants are checked throughout (see ledger.py). In the
+end the disturbances stop, and then every gang must run to its end, beside what the hostile tenant has left.
+The seed decides what is done, not the exact moment at which the cluster sees it.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from hack.local.build import ROOT, say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
-from hack.soaks import runs
+from hack.soaks import claims, runs
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
@@ -39,6 +39,7 @@ from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
+from webhook.kube.devices import CLAIMS
 
 HOSTILE: Final = "soak-hostile"
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
@@ -97,7 +98,8 @@ class Soak:
         self.ledger = Ledger(
             names, hostile=frozenset({HOSTILE}), held=self.held, spreads=Spreads(SHAPE.blocks)
         )
-        self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in (PLACEMENTS, PODS)]
+        watched = (PLACEMENTS, PODS, CLAIMS)
+        self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in watched]
         self.sweepers: list[Program] = []
         self.done: Counter[str] = Counter()
         self.told = 0
@@ -127,6 +129,7 @@ class Soak:
                 + self.ledger.domains.faults
                 + self.ledger.spreads.faults
                 + self.ledger.halves.faults
+                + self.ledger.given.faults
                 + self.ledger.losses.faults(audit)
                 + long_steps(self.sweepers)
                 + unfinished
@@ -149,6 +152,7 @@ class Soak:
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
             runs.make_namespace(self.cluster, name, labels)
         admit(self.api, HOSTILE)
+        claims.publish(self.api, OURS, self.grid)
         for reader in self.readers:
             reader.start()
 
@@ -285,6 +289,7 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             runs.keep_logs(options.logs, soak.sweepers)
     ledger = soak.ledger
+    say(f"{ledger.given.judged} uses of claimed devices judged")
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
     say(soak.held.summary)

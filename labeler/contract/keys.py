@@ -220,6 +220,10 @@ TAS_PCI_GROUP: Final = "PCI_GROUP"
 # --- well-known keys of Kubernetes ----------------------------------------------------------------
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""With the name of a DeviceClass behind it, the extended resource that every class stands for (KEP-5004)."""
+DEVICE_ATTRIBUTE: Final = "device:"
+"""Begins what stands for the key of a label in a list of levels, but is an attribute of a node's devices."""
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """On the bookmark that ends a list which came as a stream (KEP-3157)."""

@@ -51,5 +51,24 @@ def test_what_the_api_server_is_told_follows_the_policy() -> None:
 
 
 def test_a_word_in_the_place_of_true_is_a_fault() -> None:
-    with pytest.raises(PolicyError, match="resourceClaims: must be true or false, not 'yes please'"):
+    with pytest.raises(
+        PolicyError, match=r"resourceClaims: must be true, false, or a list .* not 'yes please'"
+    ):
         parse_policy(HEAD + "resourceClaims: yes please\n")
+
+
+@pytest.mark.parametrize("wrong", ["[]", "[3]", "[GPU]", "[gpu.nvidia.com, gpu.nvidia.com/x]"])
+def test_what_is_no_list_of_device_classes_is_a_fault(wrong: str) -> None:
+    with pytest.raises(PolicyError, match="resourceClaims"):
+        parse_policy(HEAD + f"resourceClaims: {wrong}\n")
+
+
+def test_the_device_classes_that_are_gpus_may_be_named() -> None:
+    policy = parse_policy(HEAD + "resourceClaims: [gpu.nvidia.com, '*.gpu.example.com']\n")
+    assert decide(pod(**CLAIMS), "demo", policy, {}).outcome == MUTATED, "admission sees no class"
+    found = {
+        name
+        for name in ("gpu.nvidia.com", "a.gpu.example.com", "rdma", "x.gpu.nvidia.com")
+        if policy.is_gpu_class(name)
+    }
+    assert found == {"gpu.nvidia.com", "a.gpu.example.com"}

@@ -34,6 +34,22 @@ def gpus(node: str, count: int) -> ResourceSlice:
     return slice_of(node, [gpu(f"g{n}", index=n, uuid=f"{node}-{n}", model="H100") for n in range(count)])
 
 
+def part(name: str, engines: int, node: str = "") -> Body:
+    """A partition that uses up so many of the engines that counters() has; node: where it says so itself."""
+    used = {"counterSet": "gpu-0", "counters": {"engines": {"value": str(engines)}}}
+    return gpu(
+        name, more={"consumesCounters": [used], **({"nodeName": node} if node else {})}, engines=engines
+    )
+
+
+def counters(slices: int, engines: int = 7, node: str = "") -> ResourceSlice:
+    """The counters of one GPU, in a pool of so many slices; node: its only one."""
+    where = {"nodeName": node} if node else {"allNodes": True}
+    pool = {"name": node, "generation": 1, "resourceSliceCount": slices}
+    sets = [{"name": "gpu-0", "counters": {"engines": {"value": str(engines)}}}]
+    return slice_of(node, [], pool=pool, sharedCounters=sets, name=f"{node}-counters", **where)
+
+
 def device_class(name: str, *expressions: str) -> DeviceClass:
     selectors = [{"cel": {"expression": each}} for each in expressions]
     return msgspec.convert({"metadata": {"name": name}, "spec": {"selectors": selectors}}, DeviceClass)

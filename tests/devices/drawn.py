@@ -1,6 +1,7 @@
 """Devices, classes and claims at random, such as the API server takes."""
 
 import random
+import uuid
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,12 +33,18 @@ SELECTORS: Final = (
 )
 
 
+RESOURCE: Final = "example.com/gpu"
+"""The extended resource that one of the classes stands for."""
+
+
 def classes() -> list[Body]:
     """All of them."""
-    return [
+    found = [
         {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": each}} for each in own]}}
         for name, own in CLASSES.items()
     ]
+    found[0]["spec"] |= {"extendedResourceName": RESOURCE}  # type: ignore[operator]
+    return found
 
 
 def device(dice: random.Random, driver: str, number: int) -> Body:
@@ -53,20 +60,66 @@ def device(dice: random.Random, driver: str, number: int) -> Body:
     made: Body = {"name": f"d{number}", "attributes": attributes}
     if driver == GPU:
         made["capacity"] = {"memory": {"value": dice.choice(("40Gi", "80Gi", "141Gi", "81920Mi"))}}
+    if driver == GPU and dice.random() < 0.15:
+        _draw_shares(dice, made)
     if dice.random() < 0.15:
         effect = dice.choice(("NoSchedule", "NoExecute", "None"))
         made["taints"] = [{"key": TAINT, "value": "yes", "effect": effect}]
     return made
 
 
+POLICIES: Final[tuple[Body, ...]] = (
+    {"default": "10Gi", "validRange": {"min": "5Gi", "max": "40Gi", "step": "5Gi"}},
+    {"default": "20Gi", "validRange": {"min": "8Gi"}},
+    {"default": "16Gi", "validValues": ["4Gi", "16Gi", "32Gi"]},
+)
+
+
+def _draw_shares(dice: random.Random, device: Body) -> None:
+    """Let several claims have shares of a device."""
+    device["allowMultipleAllocations"] = True
+    if dice.random() < 0.75:
+        device["capacity"]["memory"]["requestPolicy"] = dice.choice(POLICIES)
+    if dice.random() < 0.3:
+        device["capacity"]["lanes"] = {
+            "value": "8",
+            "requestPolicy": {"default": "2", "validRange": {"min": "0"}},
+        }
+
+
+PARTS: Final = ((80, 7), (40, 4), (40, 3), (20, 2), (10, 1), (10, 1))
+"""What partitions use up of the counters of their GPU."""
+
+
+def _partitions(dice: random.Random, gpus: int) -> tuple[list[Body], list[Body]]:
+    """The partitions of so many GPUs, in random order, and the counters of these."""
+    devices: list[Body] = []
+    for gpu in range(gpus):
+        for memory, engines in dice.sample(PARTS, dice.randrange(2, len(PARTS) + 1)):
+            made = device(dice, GPU, len(devices))
+            counters = {"memory": {"value": f"{memory}Gi"}, "engines": {"value": str(engines)}}
+            made["consumesCounters"] = [{"counterSet": f"gpu-{gpu}", "counters": counters}]
+            devices.append(made)
+    sets = [
+        {"name": f"gpu-{gpu}", "counters": {"memory": {"value": "80Gi"}, "engines": {"value": "7"}}}
+        for gpu in range(gpus)
+    ]
+    return devices, sets
+
+
 @dataclass
 class Pair:
-    """A node's slices, claims that hold some of its devices, and a pod's claims: of templates or by name."""
+    """A node's slices, claims that hold some of its devices, and a pod's claims: of templates or by name.
+
+    extended: how much its containers ask for of the extended resource. plugin: what the node offers of it.
+    """
 
     slices: list[Body] = field(default_factory=list)
     taken: list[Body] = field(default_factory=list)
     specs: list[Body] = field(default_factory=list)
     is_template: bool = True
+    extended: tuple[int, ...] = ()
+    plugin: int = 0
 
 
 def draw(dice: random.Random, node: str) -> Pair:
@@ -75,10 +128,18 @@ def draw(dice: random.Random, node: str) -> Pair:
     for pool in range(dice.choice((1, 1, 2))):
         _draw_pool(dice, node, f"{node}-{pool}", pair)
     pair.specs = [claim(dice) for _ in range(dice.choice((1, 1, 1, 1, 2)))]
+    if dice.random() < 0.3:
+        pair.extended = tuple(dice.choice((0, 1, 1, 2, 3)) for _ in range(dice.choice((1, 1, 2))))
+        pair.plugin = dice.choice((0, 0, 0, 2, 4))
+        if dice.random() < 0.6:
+            pair.specs, pair.is_template = [], True
     return pair
 
 
 def _draw_pool(dice: random.Random, node: str, name: str, pair: Pair) -> None:
+    if dice.random() < 0.2:
+        _draw_partitions(dice, node, name, pair)
+        return
     driver = dice.choice(DRIVERS)
     parts = dice.choice((1, 1, 2))
     said = parts + (dice.random() < 0.08)  # one is missing
@@ -102,14 +163,30 @@ def _draw_pool(dice: random.Random, node: str, name: str, pair: Pair) -> None:
             for each in devices:
                 each["nodeName"] = dice.choice((node, node, "elsewhere"))
         pair.slices.append({"metadata": {"name": f"{name}-{part}"}, "spec": spec})
-        for each in devices:
-            if dice.random() < 0.1:
-                results = [{"request": "r", "driver": driver, "pool": name, "device": each["name"]}]
-                pair.taken.append({"devices": {"results": results}})
+        _draw_taken(dice, driver, name, devices, pair)
     if dice.random() < 0.1:  # what is left of the generation before
         old: Body = {"driver": driver, "nodeName": node, "devices": [device(dice, driver, 9)]}
         old["pool"] = {"name": name, "generation": 1, "resourceSliceCount": 1}
         pair.slices.append({"metadata": {"name": f"{name}-old"}, "spec": old})
+
+
+def _draw_partitions(dice: random.Random, node: str, name: str, pair: Pair) -> None:
+    devices, sets = _partitions(dice, dice.choice((1, 2)))
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 2 + (dice.random() < 0.05)}
+    common: Body = {"driver": GPU, "pool": pool, "nodeName": node}
+    pair.slices.append({"metadata": {"name": f"{name}-0"}, "spec": {**common, "devices": devices}})
+    pair.slices.append({"metadata": {"name": f"{name}-1"}, "spec": {**common, "sharedCounters": sets}})
+    _draw_taken(dice, GPU, name, devices, pair)
+
+
+def _draw_taken(dice: random.Random, driver: str, pool: str, devices: list[Body], pair: Pair) -> None:
+    for each in devices:
+        if dice.random() < 0.1:
+            result: Body = {"request": "r", "driver": driver, "pool": pool, "device": each["name"]}
+            if each.get("allowMultipleAllocations"):
+                result["shareID"] = str(uuid.UUID(int=dice.getrandbits(128), version=4))
+                result["consumedCapacity"] = {"memory": dice.choice(("16Gi", "30Gi"))}
+            pair.taken.append({"devices": {"results": [result]}})
 
 
 def claim(dice: random.Random) -> Body:
@@ -146,6 +223,11 @@ def _asked(dice: random.Random) -> Body:
         asked |= {"allocationMode": "ExactCount", "count": dice.choice((1, 1, 2, 3))}
     if dice.random() < 0.35:
         asked["selectors"] = [{"cel": {"expression": dice.choice(SELECTORS)}}]
+    if dice.random() < 0.2:
+        amounts = ("1Gi", "7Gi", "16Gi", "30Gi", "50Gi", "90Gi")
+        asked["capacity"] = {"requests": {"memory": dice.choice(amounts)}}
+        if dice.random() < 0.1:
+            asked["capacity"]["requests"]["lanes"] = "3"
     if dice.random() < 0.25:
         toleration = {"key": TAINT, "operator": dice.choice(("Exists", "Equal"))}
         if toleration["operator"] == "Equal":

@@ -4,6 +4,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -13,8 +14,9 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.mortal import MortalApi, living
-from webhook.kube.devices import CLAIMS, GROUP
-from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snapshot, Usage, place
+from webhook.kube.devices import CLAIMS, GROUP, SLICES
+from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snapshot, Topology, Usage, place
+from webhook.policy.values import Policy
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
@@ -68,6 +70,105 @@ def test_a_gang_with_claims_is_packed_by_the_devices_that_are_free(
     assert allocated(with_devices) == dict.fromkeys(places, 8)
 
 
+def test_a_gang_whose_resource_a_device_class_stands_for_is_packed_beside_claims(
+    with_devices: Cluster, namespace: str
+) -> None:
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("six", 6))
+    create_job(api, namespace, "first", 1, with_claim("six"))
+    sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "first", 1), "the first to run")
+    body = template(0)
+    limits = {"limits": {claims.RESOURCE: "2"}}
+    body["spec"]["containers"] = [{"name": "c", "image": "x", "resources": limits}]
+    create_job(api, namespace, "job", 5, body)
+    pods = sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 5), "the gang to run")
+    places = Counter(pod["spec"]["nodeName"] for pod in named(pods, "job"))
+    assert sorted(places.values()) == [1, 4], "four on an empty node, and one in the rest of the first's"
+    assert set(allocated(with_devices).values()) == {8}
+
+
+def test_partitions_and_shares_are_placed_where_they_fit(with_devices: Cluster, namespace: str) -> None:
+    api = with_devices.api()
+    api.request("DELETE", SLICES)
+    for node in GRID[:2]:
+        for body in divided(node.name):
+            api.request("POST", SLICES, body=body)
+    small: dict[str, Any] = {
+        "selectors": [{"cel": {"expression": f'device.attributes["{claims.DRIVER}"].engines == 1'}}]
+    }
+    share: dict[str, Any] = {"selectors": [{"cel": {"expression": "device.allowMultipleAllocations"}}]}
+    claims.create_template(api, namespace, claims.template("part", 1, **small))
+    claims.create_template(
+        api, namespace, claims.template("share", 1, **share, capacity={"requests": {"memory": "30Gi"}})
+    )
+    create_job(api, namespace, "part", 8, with_claim("part"))
+    create_job(api, namespace, "share", 3, with_claim("share"))
+
+    def run(pods: Pods) -> bool:
+        return run_all(pods, "part", 8) and run_all(pods, "share", 3)
+
+    pods = sweep(with_devices, namespace, SETTINGS, run, "both gangs to run")
+    for name, counts in (("part", [1, 7]), ("share", [1, 2])):
+        assert sorted(Counter(pod["spec"]["nodeName"] for pod in named(pods, name)).values()) == counts
+
+
+def divided(node: str) -> list[dict[str, Any]]:
+    """A node's GPU of seven engines with eight partitions of one each, and a device that is shared."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+    common = {"driver": claims.DRIVER, "nodeName": node, "pool": pool}
+    used = {"counterSet": "gpu-0", "counters": {"engines": {"value": "1"}}}
+    parts: list[dict[str, Any]] = [
+        {"name": f"part-{number}", "attributes": {"engines": {"int": 1}}, "consumesCounters": [used]}
+        for number in range(8)
+    ]
+    shared = {
+        "name": "shared",
+        "attributes": {"engines": {"int": 0}},
+        "capacity": {"memory": {"value": "80Gi"}},
+        "allowMultipleAllocations": True,
+    }
+    sets = [{"name": "gpu-0", "counters": {"engines": {"value": "7"}}}]
+    return [
+        {"metadata": {"name": f"{node}-0"}, "spec": {**common, "devices": [*parts, shared]}},
+        {"metadata": {"name": f"{node}-1"}, "spec": {**common, "sharedCounters": sets}},
+    ]
+
+
+def test_pods_with_claims_on_other_classes_than_the_policy_s_are_let_go(
+    with_devices: Cluster, namespace: str
+) -> None:
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("nic", 1, claims.OTHER_CLASS))
+    claims.create_template(api, namespace, claims.template("gpu", 1))
+    create_job(api, namespace, "nic", 2, with_claim("nic"))
+    create_job(api, namespace, "gpu", 2, with_claim("gpu"))
+    policy = Policy(resource_claims=True, device_classes=("gpu.*",))
+
+    def run(pods: Pods) -> bool:
+        return run_all(pods, "nic", 2) and run_all(pods, "gpu", 2)
+
+    pods = sweep(with_devices, namespace, SETTINGS, run, "all to run", policy=policy)
+    pinned = {pod["metadata"]["name"].split("-")[0]: "affinity" in pod["spec"] for pod in pods}
+    assert pinned == {"nic": False, "gpu": True}
+
+
+def test_a_level_of_the_topology_may_be_an_attribute_of_the_devices(
+    with_devices: Cluster, namespace: str
+) -> None:
+    levels = Topology(((f"device:{claims.DRIVER}/cliqueID",),), ("clique",))
+    settings = replace(SETTINGS, topology=levels)
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("eight", 8))
+    create_job(api, namespace, "first", 2, with_claim("eight"))
+    sweep(with_devices, namespace, settings, lambda pods: run_all(pods, "first", 2), "two nodes to be taken")
+    body = with_claim("eight")
+    body["metadata"]["annotations"] = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "clique"}
+    create_job(api, namespace, "job", 4, body)
+    pods = sweep(with_devices, namespace, settings, lambda pods: run_all(pods, "job", 4), "the gang to run")
+    places = {each.name: each.place[:2] for each in GRID}
+    assert len({places[pod["spec"]["nodeName"]] for pod in named(pods, "job")}) == 1
+
+
 def test_a_gang_that_finds_too_few_devices_is_told_which(with_devices: Cluster, namespace: str) -> None:
     api = with_devices.api()
     claims.create_template(api, namespace, claims.template("more", 9))
@@ -87,16 +188,15 @@ def test_a_gang_that_finds_too_few_devices_is_told_which(with_devices: Cluster, 
     [
         ({"resourceClaimTemplateName": "missing"}, 'there is no ResourceClaimTemplate "missing"'),
         ({"resourceClaimName": "missing"}, 'there is no ResourceClaim "missing" for its claim gpus'),
-        ({"resourceClaimTemplateName": "share"}, "asks in its request gpus for a share of a device"),
+        ({"resourceClaimTemplateName": "strange"}, 'names in its request gpus the DeviceClass "strange"'),
     ],
-    ids=["no template", "no claim", "a share of a device"],
+    ids=["no template", "no claim", "no class"],
 )
 def test_a_pod_whose_claims_cannot_be_answered_waits_and_says_why(
     with_devices: Cluster, namespace: str, spec: dict[str, str], sentence: str
 ) -> None:
     api = with_devices.api()
-    share = claims.template("share", 1, capacity={"requests": {"memory": "10Gi"}})
-    claims.create_template(api, namespace, share)
+    claims.create_template(api, namespace, claims.template("strange", 1, "strange"))
     body = with_claim("x")
     body["spec"]["resourceClaims"] = [{"name": "gpus", **spec}]
     create_pod(api, namespace, "lone", body)
@@ -162,6 +262,7 @@ def domains(pods: Pods) -> tuple[int, ...]:
     return *(len({place[: level + 1] for place in used}) for level in range(3)), len(set(used))
 
 
+@pytest.mark.timeout(300 + 10 * GANGS)
 def test_gangs_with_claims_run_at_the_optimum(with_devices: Cluster, namespace: str) -> None:
     dice = random.Random(5)
     api = with_devices.api()

@@ -8,11 +8,13 @@ from tests.devices.bodies import (
     Body,
     claim,
     claim_spec,
+    counters,
     exactly,
     given,
     gpu,
     gpus,
     nodes,
+    part,
     pod,
     selecting,
     slice_of,
@@ -23,7 +25,7 @@ from webhook.devices.needs import Needs, needs
 from webhook.devices.supply import Supply
 from webhook.kube.devices import ResourceClaim, ResourceSlice
 from webhook.kube.objects import Pod
-from webhook.placement import NodeInfo, Snapshot, Usage, capacity
+from webhook.placement import Assignment, Gang, Member, NodeInfo, Snapshot, Usage, capacity, place
 from webhook.scheduling import convert
 
 MODEL = 'device.attributes["gpu.example.com"].model == "{}"'
@@ -146,6 +148,43 @@ def test_pods_with_unlike_claims_on_the_same_devices_take_them_from_each_other()
     assert room(found, waiting, sent) == {"n": 1}
 
 
+def test_claims_that_can_never_be_met_keep_nobody_else_s_pods_off() -> None:
+    mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
+    odd = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
+    held = claim("t", odd, given=given("g0", pool="n"))
+    supplied = supply(mixed, claims=(claim("c", claim_spec(exactly(4))), claim("d", odd), held))
+    waiting, never = pod("p", "c"), pod("q", "d")
+    found = needs([waiting, never], [], nodes("n"), supplied, 16)
+    assert room(found, never) == {"n": 0}
+    assert room(found, waiting) == {"n": 1}
+
+
+def test_pods_of_one_gang_with_unlike_claims_leave_each_other_enough() -> None:
+    mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
+    odd = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
+    supplied = supply(mixed, claims=(claim("c", claim_spec(exactly(1))), claim("d", odd)))
+    both = [pod("p", "c"), pod("q", "d")]
+    apart = needs(both, [], nodes("n"), supplied, 16)
+    together = needs(both, [], nodes("n"), supplied, 16, gang_of=lambda _: "gang")
+    assert [room(each, both[0]) for each in (apart, together)] == [{"n": 8}, {"n": 1}]
+
+
+def test_what_a_pass_has_planned_for_others_is_left_to_them() -> None:
+    supplied = supply(gpus("n", 8), claims=(
+        claim("c", claim_spec(exactly(6))), claim("d", claim_spec(exactly(3, selectors=selecting("true")))),
+    ))  # fmt: skip
+    first, second = pod("p", "c"), pod("q", "d")
+    found = needs([first, second], [], nodes("n"), supplied, 16)
+    state = Snapshot.build([found.node(NodeInfo("n", allocatable={"pods": 20}))], [])
+    kinds = [found.pod_class(each, convert.pod_class_of(each)) for each in (first, second)]
+    gang = Gang("g", (Member("p", 0, kinds[0]),))
+    answer = place(gang, state)
+    assert isinstance(answer, Assignment)
+    after = state.assume(answer, gang).nodes["n"]
+    assert capacity.room(kinds[1], state.nodes["n"]).pods == 2
+    assert capacity.room(kinds[1], after).pods == 0
+
+
 def test_pods_with_claims_on_other_devices_take_nothing_from_each_other() -> None:
     mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n < 4 else "A100") for n in range(8)])
     specs = {
@@ -168,7 +207,7 @@ def test_a_pod_with_an_allocated_claim_goes_to_the_nodes_of_its_devices_alone() 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (claim_spec(exactly(1, capacity={"requests": {"memory": "1Gi"}})), "for a share of a device"),
+        (claim_spec(exactly(1, capacity={"requests": {"memory": "1Gix"}})), "a capacity that cannot be read"),
         (claim_spec(exactly(1, "missing")), 'names in its request r the DeviceClass "missing", which is not'),
         (claim_spec(exactly(33)), "asks for 33 devices; a claim is given at most 32"),
         (claim_spec({"name": "r"}), "of a kind that topogate does not model"),
@@ -187,12 +226,11 @@ def test_what_is_not_modelled_is_refused_with_a_sentence(spec: Body, sentence: s
     [
         ([slice_of("", [gpu("a")], allNodes=True)], "it is one that several nodes share"),
         (
-            [slice_of("n", [gpu("a", more={"consumesCounters": [{"counterSet": "x"}]})])],
-            "it shares counters with others",
+            [slice_of("", [part("a", 1, "n"), part("b", 1, "m")], perDeviceNodeSelection=True), counters(2)],
+            "it shares counters with devices of other nodes",
         ),
-        ([slice_of("n", [gpu("a", more={"allowMultipleAllocations": True})])], "shared out among several"),
     ],
-    ids=["of all nodes", "a partition", "shared capacity"],
+    ids=["of all nodes", "a partition over nodes"],
 )
 def test_a_claim_that_only_devices_that_are_not_modelled_could_meet_is_told_so(
     slices: list[ResourceSlice], sentence: str

@@ -7,6 +7,7 @@ import msgspec
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
+from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.avoided import Avoided
@@ -72,6 +73,9 @@ class Nodes:
 
     def supply(self, is_wanted: bool) -> None:
         return None
+
+    def device_classes(self) -> dict[str, DeviceClass]:
+        return {}
 
 
 class Placing:

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hack.soaks.claims import GivenDevices
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
 from hack.soaks.halves import HALF_SECONDS, Halves
@@ -23,6 +24,49 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.metrics import Metrics
 from webhook.workloads import marks
+
+
+def given(uid: str, device: str, pod: str) -> dict[str, Any]:
+    """A claim that has been given a device of the node n, for a pod."""
+    results = [{"driver": "d", "pool": "n", "device": device}]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"uid": pod}]}
+    return {"metadata": {"uid": uid, "name": uid, "namespace": OURS}, "status": status}
+
+
+def test_a_device_that_two_claims_have_is_named() -> None:
+    judge = GivenDevices()
+    judge.claim("ADDED", given("a", "g0", "p"))
+    judge.claim("MODIFIED", given("a", "g0", "p"))
+    judge.claim("ADDED", given("b", "g1", "q"))
+    assert judge.faults == []
+    judge.claim("MODIFIED", given("b", "g0", "q"))
+    assert judge.faults == [f"d/n/g0 was given to {OURS}/b while {OURS}/a had it"]
+
+
+def test_a_device_may_be_given_again_once_it_was_taken_back() -> None:
+    judge = GivenDevices()
+    for uid in "abc":
+        judge.claim("ADDED", given(uid, f"g-{uid}", "p"))
+    judge.claim("DELETED", given("a", "g-a", "p"))
+    judge.claim("MODIFIED", given("b", "g-x", "p"))
+    judge.keep_only({"b"})
+    for number, name in enumerate("abc"):
+        judge.claim("ADDED", given(f"new-{number}", f"g-{name}", "p"))
+    assert judge.faults == []
+
+
+@pytest.mark.parametrize(
+    ("pin", "faults", "judged"),
+    [("n", 0, 1), ("m", 1, 1), ("", 0, 0)],
+    ids=["there", "elsewhere", "not ours"],
+)
+def test_devices_elsewhere_than_their_pod_was_sent_are_named(pin: str, faults: int, judged: int) -> None:
+    judge = GivenDevices()
+    judge.pod("p", pin)
+    judge.pod("p", "")
+    judge.claim("ADDED", given("a", "g0", "p"))
+    judge.settle()
+    assert (len(judge.faults), judge.judged) == (faults, judged)
 
 
 @pytest.mark.parametrize(

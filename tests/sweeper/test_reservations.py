@@ -8,6 +8,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.question import question
@@ -47,6 +48,9 @@ class TwoNodes:
 
     def supply(self, is_wanted: bool) -> None:
         return None
+
+    def device_classes(self) -> dict[str, DeviceClass]:
+        return {}
 
 
 def with_gpu(pod: Pod, **spec: Any) -> Pod:

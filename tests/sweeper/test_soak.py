@@ -22,7 +22,8 @@ def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(own_clust
     assert soak.ledger.released > 30
     assert soak.done["API server restarts"] >= 1
     assert soak.done["leaders killed"] >= 1
-    assert min(soak.done[kind] for kind in ("elastic", "exclusive", "staged", "ruled")) >= 1
+    assert min(soak.done[kind] for kind in ("elastic", "exclusive", "staged", "ruled", "claims")) >= 1
     assert soak.ledger.domains.seen >= 1
     assert soak.ledger.spreads.judged >= 1
+    assert soak.ledger.given.judged >= 1
     assert soak.held.holds >= 1, soak.held.summary

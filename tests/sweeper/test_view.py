@@ -7,6 +7,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
+from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -47,6 +48,9 @@ class Cluster:
 
     def supply(self, is_wanted: bool) -> None:
         return None
+
+    def device_classes(self) -> dict[str, DeviceClass]:
+        return {}
 
 
 def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0) -> Pod:

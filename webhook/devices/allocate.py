@@ -9,13 +9,14 @@ uses by default), with its constraints as they are: of a request with several de
 compares with the one chosen last.
 """
 
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.devices.claims import Asked, AttributeRule, Choice, Filter
-from webhook.devices.pools import DeviceId, NodePool, OneDevice
+from webhook.devices.pools import NodePool, OneDevice
 from webhook.devices.selectors import SelectorError, UndecidedError
+from webhook.devices.shares import Counters, DeviceId, Share, SharesInUse, Taken
 from webhook.kube.devices import MOST_DEVICES, DeviceTaint, DeviceToleration
 
 STEPS: Final = 20_000
@@ -29,19 +30,21 @@ _BLOCKING: Final = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True)
 class Given:
-    """The devices of a solution; fault is None then, else why there is none ("" if there are too few)."""
+    """What a solution takes from others; devices: whole ones, shares: of shared ones.
+
+    fault is None then, else why there is no solution ("" if there is too little).
+    """
 
     devices: frozenset[DeviceId] = frozenset()
+    shares: tuple[tuple[DeviceId, Share], ...] = ()
     fault: str | None = None
 
 
-def allocate(
-    pools: Sequence[NodePool], used: Set[DeviceId], claims: Sequence[Asked], matches: Matches
-) -> Given:
+def allocate(pools: Sequence[NodePool], used: Taken, claims: Sequence[Asked], matches: Matches) -> Given:
     """The devices that are taken if all these claims of one pod are met, beside those that are in use."""
     try:
         search = _DeviceSearch(pools, used, claims, matches)
-        return Given(search.taken()) if search.run() else Given(fault="")
+        return search.taken() if search.run() else Given(fault="")
     except UndecidedError:
         raise
     except (_RefusedError, SelectorError) as error:
@@ -108,17 +111,33 @@ class _Kept:
             self.count -= 1
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A device that is tried for a request. counters: those from which it took."""
+
+    device: OneDevice
+    choice: Choice
+    share: Share
+    counters: Counters | None
+
+
 class _DeviceSearch:
     def __init__(
-        self, pools: Sequence[NodePool], used: Set[DeviceId], claims: Sequence[Asked], matches: Matches
+        self, pools: Sequence[NodePool], used: Taken, claims: Sequence[Asked], matches: Matches
     ) -> None:
         self._pools = pools
         self._claims = claims
         self._matches = matches
-        self._used = used
+        self._used = used.devices
+        self._shares = SharesInUse(used)
+        self._counters = {
+            pool.id: Counters(pool.counters, [(each.id, each.counters) for each in pool.consumers], used)
+            for pool in pools
+            if pool.consumers
+        }
         self._steps = STEPS
         self._order = [device for pool in pools for device in pool.devices]
-        self._given: list[list[tuple[OneDevice, Choice]]] = [[] for _ in claims]
+        self._given: list[list[_Step]] = [[] for _ in claims]
         self._kept = [[_Kept(each) for each in claim.conditions] for claim in claims]
         self._all = {
             choice: self._whole(choice)
@@ -145,14 +164,25 @@ class _DeviceSearch:
         for device in found:
             if device.unmodelled:
                 raise _RefusedError(f"all devices are asked for, and of {device.id[2]} {device.unmodelled}")
-        return found
+        # One without room for what is wanted of it is none of them; one that is given away is.
+        return [each for each in found if self._offer(each, choice) is not None]
+
+    def _offer(self, device: OneDevice, choice: Choice) -> Share | None:
+        """What a choice would take of a device's capacities, None if there is no room."""
+        if not device.is_shared and not choice.wanted:
+            return {}
+        return self._shares.offer(device.id, device.amounts, choice.wanted)
 
     def _count(self, choice: Choice) -> int:
         return len(self._all[choice]) if choice.count is None else choice.count
 
-    def taken(self) -> frozenset[DeviceId]:
-        """The devices that nobody else may have now."""
-        return frozenset(device.id for given in self._given for device, choice in given if not choice.admin)
+    def taken(self) -> Given:
+        """What nobody else may have now."""
+        steps = [step for given in self._given for step in given if not step.choice.admin]
+        return Given(
+            frozenset(step.device.id for step in steps if not step.device.is_shared),
+            tuple((step.device.id, step.share) for step in steps if step.device.is_shared),
+        )
 
     def run(self) -> bool:
         """Whether there is a solution."""
@@ -222,10 +252,12 @@ class _DeviceSearch:
         return False
 
     def _in_use(self, device: OneDevice, choice: Choice, claim: int) -> bool:
+        if device.is_shared:
+            return not choice.admin and device.id in self._used  # given before it was shared
         if choice.admin:
-            return any(device is given for given, _ in self._given[claim])
+            return any(device is step.device for step in self._given[claim])
         # What this very pod is given for admin access is in use for its other claims as well.
-        return device.id in self._used or any(device is given for each in self._given for given, _ in each)
+        return device.id in self._used or any(device is step.device for each in self._given for step in each)
 
     def _take(self, device: OneDevice, choice: Choice, claim: int) -> bool:
         self._steps -= 1
@@ -233,6 +265,23 @@ class _DeviceSearch:
             raise _RefusedError(f"what it could be given was not decided within {STEPS} steps")
         if device.unmodelled or not tolerates(choice.filter.tolerations, device.taints):
             return False
+        counters = self._counters.get(device.id[:2]) if device.counters else None
+        if counters is not None and device.is_shared and self._shares.is_begun(device.id):
+            counters = None  # whoever has the first share of it has used them up
+        if counters is not None and not counters.take(device.counters):
+            return False
+        share = self._constrained(device, choice, claim)
+        if share is None:
+            if counters is not None:
+                counters.give_back(device.counters)
+            return False
+        if device.is_shared:
+            self._shares.take(device.id, share)
+        self._given[claim].append(_Step(device, choice, share, counters))
+        return True
+
+    def _constrained(self, device: OneDevice, choice: Choice, claim: int) -> Share | None:
+        """What would be taken of the device, once the claim's constraints count it; None if it cannot be."""
         kept = self._kept[claim]
         for number, each in enumerate(kept):
             if not each.add(choice, device):
@@ -240,11 +289,18 @@ class _DeviceSearch:
                     before.remove(choice)
                 if choice.count is None:  # kube-scheduler takes it for a mistake of the claim's author
                     raise _RefusedError(f"all devices are asked for, and {device.id[2]} breaks a constraint")
-                return False
-        self._given[claim].append((device, choice))
-        return True
+                return None
+        share = self._offer(device, choice)
+        if share is None:
+            for each in kept:
+                each.remove(choice)
+        return share
 
     def _give_back(self, claim: int) -> None:
-        _, choice = self._given[claim].pop()
+        step = self._given[claim].pop()
+        if step.device.is_shared:
+            self._shares.give_back(step.device.id, step.share)
+        if step.counters is not None:
+            step.counters.give_back(step.device.counters)
         for each in self._kept[claim]:
-            each.remove(choice)
+            each.remove(step.choice)

@@ -4,9 +4,13 @@ Source of the rules: k8s.io/dynamic-resource-allocation/structured, and kube-sch
 DynamicResources.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
+from labeler.contract.quantities import exact
+from webhook.devices.extended import DeviceAmount
+from webhook.devices.shares import Wanted
 from webhook.kube import devices
 from webhook.kube.devices import DeviceClaim, DeviceClass, DeviceToleration, SubRequest
 
@@ -29,12 +33,16 @@ class Filter:
 
 @dataclass(frozen=True)
 class Choice:
-    """Devices of one kind: count of them, or None for all. name: "request" or "request/alternative"."""
+    """Devices of one kind: count of them, or None for all. name: "request" or "request/alternative".
+
+    wanted: of each device so much of its capacities, which a device that is not shared must have.
+    """
 
     name: str
     filter: Filter
     count: int | None
     admin: bool = False
+    wanted: Wanted = ()
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,21 @@ class AttributeRule:
 
 @dataclass(frozen=True)
 class Asked:
-    """What one claim asks for: for each request the choices of which the first that can be had is given."""
+    """What one claim asks for: for each request the choices of which the first that can be had is given.
+
+    resources: of the claim that kube-scheduler makes for extended resources, the one behind each request.
+    """
 
     requests: tuple[tuple[Choice, ...], ...]
     conditions: tuple[AttributeRule, ...] = ()
+    resources: tuple[str, ...] = ()
+
+    def on_node_with(self, offered: Container[str]) -> "Asked":
+        """What is asked for on a node whose device plugins offer some resources."""
+        left = [pair for pair in zip(self.requests, self.resources, strict=True) if pair[1] not in offered]
+        return replace(
+            self, requests=tuple(each for each, _ in left), resources=tuple(each for _, each in left)
+        )
 
     def __str__(self) -> str:
         """As "2 gpu.example.com" or "1 a or 2 b"."""
@@ -64,16 +83,33 @@ class Asked:
 
 def _shown(choice: Choice) -> str:
     count = "all" if choice.count is None else str(choice.count)
-    return f"{count} {choice.filter.class_name}{' (admin)' if choice.admin else ''}"
+    share = " with " + ", ".join(f"{name} {_plain(amount)}" for name, amount in choice.wanted)
+    return f"{count} {choice.filter.class_name}{share if choice.wanted else ''}{' (admin)' * choice.admin}"
+
+
+def _plain(amount: Fraction) -> str:
+    return str(amount) if amount.denominator == 1 else f"{float(amount):g}"
 
 
 def read(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Asked:
     """What a claim asks for. Raises UnmodelledError."""
-    requests = tuple(tuple(_choices(each, classes)) for each in claim.requests)
+    requests = tuple(tuple(_choices(each, classes)) for each in claim.asked)
     fewest = sum(min(choice.count or 0 for choice in each) for each in requests)
     if fewest > devices.MOST_DEVICES:
         raise UnmodelledError(f"asks for {fewest} devices; a claim is given at most {devices.MOST_DEVICES}")
     return Asked(requests, tuple(map(_condition, claim.constraints)))
+
+
+def read_amounts(amounts: Iterable[DeviceAmount], classes: Mapping[str, DeviceClass]) -> Asked:
+    """What the claim for extended resources asks for. Raises UnmodelledError."""
+    found = [
+        (_choice(each.name, SubRequest(device_class_name=each.class_name, count=each.count), classes), each)
+        for each in amounts
+    ]
+    total = sum(each.count for _, each in found)
+    if total > devices.MOST_DEVICES:
+        raise UnmodelledError(f"asks for {total} devices; a pod is given at most {devices.MOST_DEVICES}")
+    return Asked(tuple((choice,) for choice, _ in found), resources=tuple(each.resource for _, each in found))
 
 
 def _choices(request: devices.DeviceRequest, classes: Mapping[str, DeviceClass]) -> Iterator[Choice]:
@@ -88,10 +124,6 @@ def _choices(request: devices.DeviceRequest, classes: Mapping[str, DeviceClass])
 
 def _choice(name: str, asked: SubRequest, classes: Mapping[str, DeviceClass]) -> Choice:
     what = f"its request {name}"
-    if asked.capacity is not None and asked.capacity.get("requests"):
-        raise UnmodelledError(
-            f"asks in {what} for a share of a device's capacity, which topogate does not model"
-        )
     found = classes.get(asked.device_class_name)
     if found is None:
         raise UnmodelledError(
@@ -100,11 +132,20 @@ def _choice(name: str, asked: SubRequest, classes: Mapping[str, DeviceClass]) ->
     expressions = (*_expressions(found.spec.selectors, what), *_expressions(asked.selectors, what))
     tolerations = tuple(sorted(asked.tolerations, key=str))
     filter_ = Filter(expressions, tolerations, asked.device_class_name)
+    wanted = _wanted(asked, what)
     if asked.allocation_mode == devices.ALL:
-        return Choice(name, filter_, None, asked.admin_access)
+        return Choice(name, filter_, None, asked.admin_access, wanted)
     if asked.allocation_mode != devices.EXACT_COUNT:
         raise UnmodelledError(f"has in {what} the unknown allocationMode {asked.allocation_mode!r}")
-    return Choice(name, filter_, asked.count, asked.admin_access)
+    return Choice(name, filter_, asked.count, asked.admin_access, wanted)
+
+
+def _wanted(asked: SubRequest, what: str) -> Wanted:
+    requests = asked.capacity.requests if asked.capacity is not None else {}
+    try:
+        return tuple(sorted((name, exact(str(amount))) for name, amount in requests.items()))
+    except ValueError as error:
+        raise UnmodelledError(f"asks in {what} for a capacity that cannot be read: {error}") from None
 
 
 def _expressions(selectors: tuple[devices.Selector, ...], what: str) -> Iterator[str]:

@@ -1,27 +1,36 @@
 """What waiting pods' claims need of each node, as synthetic resources that the placement core can count.
 
 For requests of so many devices each, the resource is the devices: each node has those that are free, and a
-pod takes its count. For claims with constraints, alternatives, all devices or admin access it is the pods:
-each node has as many as kube-scheduler's own search finds room for, and a pod takes one. Where pods with
-unlike claims could be given the same devices, each takes from the other's resource what it could take at
-most, for as long as its claims are not allocated: which devices it gets, kube-scheduler decides. So a node is
-never promised twice, and now and then a pod waits until the claims of another are allocated.
+pod takes its count. For claims with constraints, alternatives, all devices or admin access, and for devices
+that are given in parts, it is the pods: each node has as many as kube-scheduler's own search finds room for,
+and a pod takes one.
+
+Where pods with unlike claims could be given the same devices, each takes from the other's resource what it
+could take at most, for as long as its claims are not allocated: which devices it gets, kube-scheduler
+decides. So a node is never promised twice, and now and then a pod waits until the claims of another are
+allocated. But nobody has to find room in what only others ask for: claims that never can be met would keep
+everybody off. Only of its own gang's kinds of claims each pod must leave enough.
+
+A resource that a DeviceClass stands for is a claim on nodes that do not offer it themselves. They count as
+having as many of it as they have devices of the class. Where other nodes offer it, these have plenty of what
+its pods need of devices, and nothing for pods that have claims on such devices.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from webhook.devices.claims import Asked, Choice, Filter, UnmodelledError
+from webhook.devices.displaced import displaced
 from webhook.devices.pod_claims import PodClaims, Shape, claims_of
-from webhook.devices.pools import OneDevice
 from webhook.devices.selectors import UndecidedError
 from webhook.devices.supply import NodeDevices, Supply
 from webhook.kube.objects import Node, Pod
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
+from webhook.placement.synthetic import WHOLE
 
 MOST_PODS: Final = 64
 """Pods of one shape that are looked for on one node."""
@@ -29,11 +38,15 @@ MOST_PODS: Final = 64
 
 @dataclass(frozen=True)
 class DeviceResource:
-    """Something that nodes have for claims: devices of a filter, or room for pods of a shape."""
+    """Something that nodes have for claims: devices of a filter, or room for pods of a shape.
+
+    unless: it is that pods with claims on these devices may be there: the node does not offer this resource.
+    """
 
     name: str
     filter: Filter | None = None
     shape: Shape = ()
+    unless: str = ""
 
 
 def _choices(shape: Shape) -> Iterator[tuple[Choice, ...]]:
@@ -54,7 +67,12 @@ class Needs:
     shared: frozenset[str] = frozenset()
     resources: tuple[DeviceResource, ...] = ()
     problems: dict[Shape, str] = field(default_factory=dict)
+    gang_of: Callable[[Pod], Hashable] = field(default=lambda pod: pod.metadata.uid)
+    delegated: dict[str, Filter] = field(default_factory=dict)
+    """Of the resources that pods wait for, those that a DeviceClass stands for."""
     _takes: dict[Shape, dict[str, int]] = field(default_factory=dict)
+    _made: dict[Shape, frozenset[str]] = field(default_factory=dict)
+    _shapes: dict[Hashable, set[Shape]] = field(default_factory=dict)
 
     @cached_property
     def _there(self) -> Mapping[str, NodeDevices]:
@@ -68,19 +86,34 @@ class Needs:
         """The pod's class with what its claims ask for, or with the problem that they are."""
         if pod_class.problem:
             return pod_class
-        found = self.read(pod) if pod.spec.resource_claims else PodClaims()
+        found = self.read(pod) if self.supply.asks(pod) else PodClaims()
         problem = found.problem or self.problems.get(found.shape, "")
         if problem:
             return PodClass((), pod_class.rules, problem=problem)
         taken = self.takes(found.shape)
         if not taken and not found.terms:
             return pod_class
+        own = self._own(pod, found.shape)
         rules = replace(pod_class.rules, claims=found.terms)
-        return replace(pod_class, rules=rules, requests=vector({**dict(pod_class.requests), **taken}))
+        needed = {name: amount for name, amount in taken.items() if name in own}
+        others = {name: amount for name, amount in taken.items() if name not in own}
+        beside = vector({**dict(pod_class.beside), **others})
+        requests = vector({**dict(pod_class.requests), **needed})
+        return replace(pod_class, rules=rules, requests=requests, beside=beside)
+
+    def _own(self, pod: Pod, shape: Shape) -> frozenset[str]:
+        """The names of what the pods of its gang ask for."""
+        shapes = (shape, *self._shapes.get(self.gang_of(pod), ()))
+        always = (each.name for each in self.resources if each.unless)
+        return frozenset(always).union(*(self._made.get(each, ()) for each in shapes))
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether a pod may be given devices that waiting pods ask for."""
+        return bool(pod.spec.resource_claims) or (bool(self.delegated) and self.supply.asks(pod))
 
     def usage(self, pod: Pod, usage: Usage) -> Usage:
         """The pod's use of its node with what its claims may be given there, while they are not allocated."""
-        if not self.resources or not pod.spec.resource_claims:
+        if not self.resources or not self.concerns(pod):
             return usage
         taken = self.takes(claims_of(pod, self.supply).shape)
         return replace(usage, requests={**usage.requests, **taken}) if taken else usage
@@ -90,13 +123,39 @@ class Needs:
         there = self._there.get(node.name)
         if not self.resources or there is None:
             return node
-        return self.supply.completed(node, {each.name: self._has(each, there) for each in self.resources})
+        offered = frozenset(name for name in self.delegated if node.allocatable.get(name, 0) > 0)
+        amounts = {each.name: self._has(each, there, offered) for each in self.resources}
+        for name, filter_ in self.delegated.items():
+            if name not in offered:
+                amounts[name] = self._total(filter_, there)
+        return self.supply.completed(node, amounts)
 
-    def _has(self, resource: DeviceResource, there: NodeDevices) -> int:
+    def _total(self, filter_: Filter, there: NodeDevices) -> int:
         try:
+            return self.supply.total(there, filter_)
+        except UndecidedError:
+            return 0
+
+    def _has(self, resource: DeviceResource, there: NodeDevices, offered: frozenset[str]) -> int:
+        if resource.unless:
+            return 0 if resource.unless in offered else WHOLE
+        try:
+            if offered:
+                return self._beside(resource, there, offered)
             return self.supply.kept(resource, there, self._amount)
         except UndecidedError:
             return 0
+
+    def _beside(self, resource: DeviceResource, there: NodeDevices, offered: frozenset[str]) -> int:
+        """What a node has that offers some resources itself."""
+        left = tuple(each.on_node_with(offered) if each.resources else each for each in resource.shape)
+        if left != resource.shape:
+            left = tuple(each for each in left if each.requests)
+            return self.supply.pods(there, left, MOST_PODS) if left else WHOLE
+        filters = [each.filter for each in _of(resource)]
+        if any(self.overlap(self.delegated[name], each) for name in offered for each in filters):
+            return WHOLE
+        return self.supply.kept(resource, there, self._amount)
 
     def _amount(self, resource: DeviceResource, there: NodeDevices) -> int:
         if resource.filter is not None:
@@ -112,41 +171,50 @@ class Needs:
         return known
 
     def _taken(self, shape: Shape, resource: DeviceResource) -> int:
+        if resource.unless:
+            claims = [each for each in shape if not each.resources]
+            return int(
+                any(self.overlap(self.delegated[resource.unless], each) for each in _filters(tuple(claims)))
+            )
         if resource.filter is None and resource.shape == shape:
             return 1
-        filters = [resource.filter] if resource.filter is not None else list(_filters(resource.shape))
         most = 0
         for choices in _choices(shape):
-            most += max(self._most(choice, filters) for choice in choices)
-        return most
+            most += max(self._most(choice, resource) for choice in choices)
+        return min(MOST_PODS, most)
 
-    def _most(self, choice: Choice, filters: Sequence[Filter]) -> int:
-        """The devices that a choice may take of those of some filters; of all devices as many as can be."""
-        if choice.admin or not any(self.overlap(choice.filter, each) for each in filters):
+    def _most(self, choice: Choice, resource: DeviceResource) -> int:
+        """What a choice may take of a resource at most; of all devices as much as can be."""
+        own = _of(resource)
+        if choice.admin or not any(self.overlap(choice.filter, each.filter) for each in own):
             return 0
-        return MOST_PODS if choice.count is None else choice.count
+        if choice.count is None:
+            return MOST_PODS
+        each = self.supply.kept_for((choice, own), lambda: displaced(choice, own, self.supply.reached))
+        return min(MOST_PODS, choice.count * each)
 
     def overlap(self, one: Filter, other: Filter) -> bool:
-        """Whether some device may be given by either."""
+        """Whether some device may be given by either, or one that uses up the same counters."""
         if one == other:
             return True
-        return not self._reached(one).isdisjoint(self._reached(other))
+        return not self.supply.touched(one).isdisjoint(self.supply.touched(other))
 
-    def _reached(self, filter_: Filter) -> frozenset[OneDevice]:
-        return self.supply.reached(filter_)
+    def asks(self, pod: Pod, shape: Shape) -> None:
+        """Note what a pod of a gang asks for."""
+        self._shapes.setdefault(self.gang_of(pod), set()).add(shape)
 
     def add(self, shape: Shape) -> None:
         """Make the resources that pods of a shape need."""
         try:
             for filter_ in _filters(shape):
-                found = self._reached(filter_)
+                found = self.supply.reached(filter_)
                 if found and all(each.unmodelled for each in found):
                     why = next(iter(found))
                     raise UnmodelledError(
                         f'its claim could only be given devices of the DeviceClass "{filter_.class_name}" '
                         f"that topogate does not model: of {why.id[2]}, {why.unmodelled}"
                     )
-            new = list(self._needed(shape))
+            new = [*self._needed(shape), *self._delegated(shape)]
         except UndecidedError as error:
             self.problems[shape] = f"of its claims, {error}"
             return
@@ -154,12 +222,23 @@ class Needs:
             self.problems[shape] = str(error)
             return
         self.resources = tuple(dict.fromkeys((*self.resources, *new)))
+        self._made[shape] = frozenset(each.name for each in new)
+
+    def _delegated(self, shape: Shape) -> Iterator[DeviceResource]:
+        """Note the resources that a class stands for; one more of each that some node offers itself."""
+        for asked in shape:
+            for name, (choice,) in zip(asked.resources, asked.requests, strict=False):
+                self.delegated[name] = choice.filter
+                if any(_offers(node, name) for node in self.nodes.values()):
+                    yield DeviceResource(f"{name} by claims alone", unless=name)
 
     def _needed(self, shape: Shape) -> Iterator[DeviceResource]:
         filters = list(_filters(shape))
-        if all(map(_is_plain, shape)) and not any(
+        divided = any(each.is_divided for filter_ in filters for each in self.supply.reached(filter_))
+        overlapping = (
             self.overlap(one, other) for number, one in enumerate(filters) for other in filters[:number]
-        ):
+        )
+        if all(map(_is_plain, shape)) and not divided and not any(overlapping):
             for filter_ in filters:
                 found = self.supply.classes.get(filter_.class_name)
                 whole = found is not None and len(found.spec.selectors) == len(filter_.expressions)
@@ -169,6 +248,17 @@ class Needs:
             yield DeviceResource(f"claims on {', '.join(map(str, shape))} ({_digest(shape)})", shape=shape)
 
 
+def _offers(node: Node, resource: str) -> bool:
+    return str(node.status.allocatable.get(resource, "0")) != "0"
+
+
+def _of(resource: DeviceResource) -> tuple[Choice, ...]:
+    """The choices of which one is made for each unit of a resource."""
+    if resource.filter is not None:
+        return (Choice("", resource.filter, 1),)
+    return tuple(dict.fromkeys(choice for choices in _choices(resource.shape) for choice in choices))
+
+
 def _filters(shape: Shape) -> Iterable[Filter]:
     return dict.fromkeys(choice.filter for choices in _choices(shape) for choice in choices)
 
@@ -176,14 +266,20 @@ def _filters(shape: Shape) -> Iterable[Filter]:
 def _is_plain(asked: Asked) -> bool:
     """Whether counting devices answers it."""
     return not asked.conditions and all(
-        len(each) == 1 and each[0].count is not None and not each[0].admin for each in asked.requests
+        len(each) == 1 and each[0].count is not None and not each[0].admin and not each[0].wanted
+        for each in asked.requests
     )
 
 
 def needs(
-    waiting: Sequence[Pod], others: Iterable[Pod], nodes: Mapping[str, Node], supply: Supply, most: int
+    waiting: Sequence[Pod],
+    others: Iterable[Pod],
+    nodes: Mapping[str, Node],
+    supply: Supply,
+    most: int,
+    gang_of: Callable[[Pod], Hashable] = lambda pod: pod.metadata.uid,
 ) -> Needs:
-    """What waiting pods need. others: pods that have a node, or are sent to one.
+    """What waiting pods need. others: pods that have a node, or are sent to one. gang_of: a pod's gang.
 
     most: how many resources there may be, as every node has its amount of each and anybody may write as many
     claims as he likes. Each namespace has its share; what exceeds it waits, and says so.
@@ -194,11 +290,12 @@ def needs(
             if each.resource_claim_name:
                 users[f"{pod.metadata.namespace}/{each.resource_claim_name}"] += 1
     shared = frozenset(name for name, count in users.items() if count > 1)
-    found = Needs(supply, nodes, shared)
+    found = Needs(supply, nodes, shared, gang_of=gang_of)
     by_namespace: dict[str, dict[Shape, None]] = {}
     for pod in waiting:
-        if pod.spec.resource_claims and (shape := found.read(pod).shape):
+        if supply.asks(pod) and (shape := found.read(pod).shape):
             by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
+            found.asks(pod, shape)
     share = max(1, most // max(1, len(by_namespace)))
     for shapes in by_namespace.values():
         for number, shape in enumerate(shapes):

@@ -54,6 +54,14 @@ def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) ->
                     alternatives.append(tuple(terms(allocation.node_selector)))
         except UnmodelledError as error:
             return PodClaims(problem=str(error))
+    try:
+        extended = supply.extended(pod)
+    except UnmodelledError as error:
+        return PodClaims(problem=f"for its extended resources it {error}")
+    if isinstance(extended, Asked):
+        shape.append(extended)
+    elif extended is not None:
+        alternatives.append(tuple(terms(extended)))
     return PodClaims(tuple(shape), tuple(alternatives))
 
 

@@ -1,45 +1,61 @@
 """The devices that each node can use: ResourceSlices put together to pools, as kube-scheduler does it. Pure.
 
 Of a pool only slices of the highest generation count, and nothing of it is given before all are there.
-Devices of several nodes, and such as share counters or capacity with others, are not modelled: they are left
-out, and a request that only they could meet is told so.
+Devices of several nodes, and such as share counters with devices of other nodes, are not modelled: they are
+left out, and a request that only they could meet is told so.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/structured, GatherPools.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final
 
+from labeler.contract.quantities import exact
 from webhook.devices.selectors import Described, described
+from webhook.devices.shares import Amount, CounterName, DeviceId, amounts_of, counters_of
 from webhook.kube.affinity import NodeSelector
-from webhook.kube.devices import Device, DeviceTaint, ResourceSlice
+from webhook.kube.devices import CounterSet, Device, DeviceTaint, ResourceSlice, SliceSpec
 from webhook.placement.eligibility import NAME_FIELD, Term, term_holds
 from webhook.scheduling.convert import node_term
-
-DeviceId = tuple[str, str, str]
-"""Driver, pool and name."""
 
 PoolId = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
 class OneDevice:
-    """A device. unmodelled: why it is left out, "" if it is not."""
+    """A device. unmodelled: why it is left out, "" if it is not.
+
+    counters: what it uses up of its pool's. is_shared: whether several claims may have shares of it.
+    """
 
     id: DeviceId
     described: Described
     taints: tuple[DeviceTaint, ...] = ()
     unmodelled: str = ""
+    amounts: tuple[Amount, ...] = ()
+    counters: tuple[tuple[CounterName, Fraction], ...] = ()
+    is_shared: bool = False
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether counting devices does not tell how many can be given."""
+        return self.is_shared or bool(self.counters)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodePool:
-    """What of a pool one node can use. fault: why nothing of it can be given at the moment, "" if it can."""
+    """What of a pool one node can use. fault: why nothing of it can be given at the moment, "" if it can.
+
+    counters: of the pool. consumers: the devices that use them up, on whatever node.
+    """
 
     id: PoolId
     devices: tuple[OneDevice, ...] = ()
     fault: str = ""
+    counters: Mapping[CounterName, Fraction] = field(default_factory=dict)
+    consumers: tuple[OneDevice, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,39 +72,65 @@ class Pools:
     """All slices, and from them the pools of each node. What is read of a slice stays while it is there."""
 
     def __init__(self) -> None:
+        self._said: dict[str, _Read] = {}
         self._read: dict[str, _Read] = {}
         self._of_node: dict[str, list[_Read]] = {}
         self._wide: list[_Read] = []
         self._newest: dict[PoolId, tuple[int, int]] = {}
+        self._counted: dict[PoolId, _Counted] = {}
 
     def update(self, slices: Iterable[ResourceSlice]) -> bool:
         """Take in the slices that there are now; whether anything is different."""
-        before, self._read = self._read, {}
+        before, self._said = self._said, {}
         is_same = True
         for each in slices:
             known = before.get(each.metadata.name)
             if known is None or known.source is not each:
                 known, is_same = _read(each), False
-            self._read[each.metadata.name] = known
-        if is_same and len(before) == len(self._read):
+            self._said[each.metadata.name] = known
+        if is_same and len(before) == len(self._said):
             return False
         self._sort()
         return True
 
     def _sort(self) -> None:
         self._of_node, self._wide, self._newest = {}, [], {}
+        self._read = dict(self._said)
         for name in sorted(self._read):
-            each = self._read[name]
-            spec = each.source.spec
+            spec = self._read[name].source.spec
             pool = (spec.driver, spec.pool.name)
             generation, count = self._newest.get(pool, (spec.pool.generation, 0))
             if spec.pool.generation > generation:
                 generation, count = spec.pool.generation, 0
             self._newest[pool] = generation, count + (spec.pool.generation == generation)
+        self._counted = self._with_counters()
+        for name in sorted(self._read):
+            each = self._read[name]
+            spec = each.source.spec
+            if spec.shared_counters:
+                continue
+            counted = self._counted.get((spec.driver, spec.pool.name))
+            if counted is not None and counted.crossing:
+                each = self._read[name] = _without(each, counted.crossing)
             if spec.node_name:
                 self._of_node.setdefault(spec.node_name, []).append(each)
             else:
                 self._wide.append(each)
+
+    def _with_counters(self) -> dict[PoolId, "_Counted"]:
+        """Of the pools that have counters, what all of their slices say of them."""
+        sets: dict[PoolId, list[CounterSet]] = {}
+        parts: dict[PoolId, list[_Read]] = {}
+        for name in sorted(self._read):
+            each = self._read[name]
+            spec = each.source.spec
+            pool = (spec.driver, spec.pool.name)
+            if spec.pool.generation == self._newest[pool][0]:
+                parts.setdefault(pool, []).append(each)
+                if spec.shared_counters:
+                    sets.setdefault(pool, []).extend(spec.shared_counters)
+        using = {pool for pool, found in parts.items() if any(d.counters for p in found for d in p.devices)}
+        return {pool: _counted(sets.get(pool, []), parts[pool]) for pool in sets.keys() | using}
 
     def devices(self) -> Iterator[OneDevice]:
         """All devices, of whatever node."""
@@ -100,16 +142,24 @@ class Pools:
         found: dict[PoolId, list[tuple[_Read, tuple[OneDevice, ...]]]] = {}
         for each in self._of_node.get(node, ()):
             spec = each.source.spec
-            if not spec.shared_counters:
-                found.setdefault((spec.driver, spec.pool.name), []).append((each, each.devices))
+            found.setdefault((spec.driver, spec.pool.name), []).append((each, each.devices))
         for each in self._wide:
             usable = _usable(each, node, labels)
             if usable is not None:
                 spec = each.source.spec
                 found.setdefault((spec.driver, spec.pool.name), []).append((each, usable))
         pools = [made for pool, parts in found.items() if (made := self._pool(pool, parts)) is not None]
+        # The counters of a pool are read for every node, and with them whether the pool is in order.
+        others = (pool for pool, counted in self._counted.items() if counted.has_sets and pool not in found)
+        pools += [NodePool(pool, fault=fault) for pool in others if (fault := self._fault(pool))]
         late = {pool for pool, parts in found.items() if any(each.is_late for each, _ in parts)}
         return tuple(sorted(pools, key=lambda pool: (pool.id in late, pool.id)))
+
+    def _fault(self, pool: PoolId) -> str:
+        counted = self._counted.get(pool)
+        if counted is not None and self._newest[pool][1] != counted.slice_count:
+            return UPDATED
+        return counted.fault if counted is not None else ""
 
     def _pool(self, pool: PoolId, parts: list[tuple[_Read, tuple[OneDevice, ...]]]) -> NodePool | None:
         generation, count = self._newest[pool]
@@ -119,55 +169,116 @@ class Pools:
         # Sorted by name: see _sort, and of_node and wide together.
         current.sort(key=lambda part: part[0].source.metadata.name)
         if count != current[0][0].source.spec.pool.resource_slice_count:
-            return NodePool(pool, fault="is being updated")
-        devices = tuple(device for _, each in current for device in each)
+            return NodePool(pool, fault=UPDATED)
         names = [device.name for part, _ in current for device in part.source.spec.devices]
         if len(set(names)) != len(names):
             return NodePool(pool, fault="names a device twice")
-        return NodePool(pool, devices)
+        if fault := self._fault(pool):
+            return NodePool(pool, fault=fault)
+        devices = tuple(device for _, each in current for device in each)
+        counted = self._counted.get(pool)
+        if counted is None:
+            return NodePool(pool, devices)
+        return NodePool(pool, devices, counters=counted.counters, consumers=counted.consumers)
 
 
+UPDATED: Final = "is being updated"
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The counters of a pool. crossing: sets that devices of several nodes use up."""
+
+    counters: Mapping[CounterName, Fraction]
+    consumers: tuple[OneDevice, ...]
+    slice_count: int
+    crossing: frozenset[str]
+    fault: str
+    has_sets: bool
+
+
+def _counted(sets: list[CounterSet], parts: list[_Read]) -> _Counted:
+    counters = {
+        (each.name, name): exact(str(counter.value))
+        for each in sets
+        for name, counter in each.counters.items()
+    }
+    consumers = tuple(device for part in parts for device in part.devices if device.counters)
+    names = [each.name for each in sets]
+    fault = "names a set of counters twice" if len(set(names)) != len(names) else ""
+    if any(name not in counters for device in consumers for name, _ in device.counters):
+        fault = fault or "has devices that use up counters which it does not have"
+    users: dict[str, set[str]] = {}
+    for part in parts:
+        for said, device in zip(part.source.spec.devices, part.devices, strict=True):
+            for (set_name, _), _ in device.counters:
+                users.setdefault(set_name, set()).add(_node_of(part.source.spec, said))
+    crossing = frozenset(name for name, nodes in users.items() if len(nodes) > 1)
+    count = parts[0].source.spec.pool.resource_slice_count
+    return _Counted(counters, consumers, count, crossing, fault, bool(sets))
+
+
+def _node_of(spec: SliceSpec, device: Device) -> str:
+    """The node that can use a device, "" if that is not one alone."""
+    selector = device.node_selector if spec.per_device_node_selection else spec.node_selector
+    name = device.node_name if spec.per_device_node_selection else spec.node_name
+    return name or _one_node(selector)
+
+
+def _without(each: _Read, crossing: frozenset[str]) -> _Read:
+    """The same, its devices that use these sets left out."""
+    return replace(
+        each,
+        devices=tuple(
+            replace(device, unmodelled=device.unmodelled or CROSSING)
+            if any(name in crossing for (name, _), _ in device.counters)
+            else device
+            for device in each.devices
+        ),
+    )
+
+
+CROSSING: Final = "it shares counters with devices of other nodes"
 SHARED: Final = "it is one that several nodes share"
 
 
 def _read(each: ResourceSlice) -> _Read:
     spec = each.spec
-    shared = (
-        "" if spec.node_name or _one_node(spec.node_selector) or spec.per_device_node_selection else SHARED
-    )
-    devices = []
-    for device in spec.devices:
-        unmodelled = shared or _unmodelled(device, spec.per_device_node_selection)
-        identity = spec.driver, spec.pool.name, device.name
-        devices.append(OneDevice(identity, described(spec.driver, device), device.taints, unmodelled))
-    return _Read(each, tuple(devices), any(device.binding_conditions for device in spec.devices))
+    devices = tuple(_read_device(spec, device) for device in spec.devices)
+    return _Read(each, devices, any(device.binding_conditions for device in spec.devices))
 
 
-def _unmodelled(device: Device, says_where: bool) -> str:
-    if says_where and not device.node_name and not _one_node(device.node_selector):
-        return SHARED
-    if device.consumes_counters:
-        return "it shares counters with others (a partition)"
-    if device.allow_multiple_allocations:
-        return "its capacity is shared out among several claims"
+def _read_device(spec: SliceSpec, device: Device) -> OneDevice:
+    unmodelled = "" if _node_of(spec, device) else SHARED
     if device.node_allocatable_resource_mappings:
-        return "it stands for a resource of its node"
-    return ""
+        unmodelled = unmodelled or "it stands for a resource of its node"
+    try:
+        amounts, counters = amounts_of(device), counters_of(device)
+    except ValueError as error:
+        amounts, counters, unmodelled = (), (), unmodelled or str(error)
+    return OneDevice(
+        (spec.driver, spec.pool.name, device.name),
+        described(spec.driver, device),
+        device.taints,
+        unmodelled,
+        amounts,
+        counters,
+        device.allow_multiple_allocations,
+    )
 
 
-def _one_node(selector: NodeSelector | None) -> bool:
-    """Whether a selector names a single node."""
+def _one_node(selector: NodeSelector | None) -> str:
+    """The node of a selector that names a single one, else ""."""
     if selector is None or len(selector.node_selector_terms) != 1:
-        return False
+        return ""
     fields = selector.node_selector_terms[0].match_fields
-    return any(each.key == NAME_FIELD and each.operator == "In" for each in fields)
+    names = (each.values for each in fields if each.key == NAME_FIELD and each.operator == "In")
+    return next((each[0] for each in names if each), "")
 
 
 def _usable(each: _Read, node: str, labels: Mapping[str, str]) -> tuple[OneDevice, ...] | None:
     """What this node can use of a slice that names no node, None if that is nothing."""
     spec = each.source.spec
-    if spec.shared_counters:
-        return None
     if spec.per_device_node_selection:
         pairs = zip(spec.devices, each.devices, strict=True)
         found = tuple(device for said, device in pairs if _is_for(said, node, labels))

@@ -55,6 +55,13 @@ class Described:
         value = self.attributes.get(name)
         return None if value is None else (type(value), self.versions.get(name) or value)
 
+    def shown(self, name: tuple[str, str]) -> str:
+        """An attribute as text, "" if it is not there."""
+        value = self.attributes.get(name)
+        if value is None or isinstance(value, bool):
+            return "" if value is None else str(value).lower()
+        return self.versions.get(name) or str(value)
+
     @cached_property
     def whole(self) -> Hashable:
         """Equal for devices that no selector can tell apart."""

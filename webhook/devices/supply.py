@@ -4,17 +4,34 @@ What is worked out of a slice, a selector or a node stays while what it rests on
 cluster in which little has changed works out little.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from labeler.contract.quantities import exact
 from webhook.devices.allocate import Given, allocate, tolerates
-from webhook.devices.claims import Asked, Filter, UnmodelledError, read
-from webhook.devices.pools import DeviceId, NodePool, OneDevice, PoolId, Pools
+from webhook.devices.claims import Asked, Filter, UnmodelledError, read, read_amounts
+from webhook.devices.extended import amounts_of, backing, resources_of
+from webhook.devices.levels import labels_by_attributes
+from webhook.devices.pools import NodePool, OneDevice, PoolId, Pools
 from webhook.devices.selectors import SelectorError, Selectors, UndecidedError
-from webhook.kube.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from webhook.devices.shares import NOTHING, DeviceId, Taken
+from webhook.kube.affinity import NodeSelector
+from webhook.kube.devices import (
+    EXTENDED,
+    AllocatedDevice,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from webhook.kube.objects import Pod
 from webhook.placement.model import NodeInfo
+
+MOST_SHARES: Final = 1024
+"""How many shares of one device count as all that anybody can have."""
 
 R = TypeVar("R")
 Labels = Mapping[str, str]
@@ -22,10 +39,10 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, eq=False)
 class NodeDevices:
-    """What a node has. taken: of these, what claims have been given."""
+    """What a node has. taken: of these, and of others of the same pools, what claims have been given."""
 
     pools: tuple[NodePool, ...]
-    taken: frozenset[DeviceId]
+    taken: Taken
 
 
 @dataclass
@@ -41,11 +58,21 @@ class Supply:
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     templates: Mapping[str, ResourceClaimTemplate] = field(default_factory=dict)
+    backing: Mapping[str, str] = field(default_factory=dict)
+    """Extended resource -> the DeviceClass that stands for it."""
+    _extended: Mapping[str, ResourceClaim] = field(default_factory=dict)
     _pools: Pools = field(default_factory=Pools)
     _nodes: dict[str, tuple[Labels, NodeDevices]] = field(default_factory=dict)
-    _taken: dict[PoolId, set[DeviceId]] = field(default_factory=dict)
+    _taken: dict[PoolId, Taken] = field(default_factory=dict)
     _matched: dict[Filter, dict[OneDevice, bool | str]] = field(default_factory=dict)
     _reached: dict[Filter, frozenset[OneDevice]] = field(default_factory=dict)
+    _touched: dict[Filter, frozenset[Hashable]] = field(default_factory=dict)
+    _slices: int = 0
+    """Counts the changes of slices."""
+    _labels: dict[str, tuple[Labels, int, Labels, list[str]]] = field(default_factory=dict)
+    _totals: dict[Filter, dict[tuple[NodePool, ...], int]] = field(default_factory=dict)
+    _named: dict[Hashable, dict[tuple[NodePool, ...], frozenset[DeviceId]]] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
     _asked: dict[str, tuple[object, Asked | str]] = field(default_factory=dict)
     _amounts: dict[object, dict[NodeDevices, int]] = field(default_factory=dict)
     _completed: dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]] = field(default_factory=dict)
@@ -61,28 +88,51 @@ class Supply:
         self.problem, self.is_undecided = "", False
         self.selectors.begin()
         if self._pools.update(slices):
+            self._slices += 1
             self._nodes.clear()
             self._matched.clear()
             self._reached.clear()
+            self._touched.clear()
+            self._numbers.clear()
+            self._totals.clear()
+            self._named.clear()
         if classes != self.classes:
             self._asked.clear()
+            self.backing = backing(classes.values())
+        self._extended = {
+            owner.uid: claim
+            for claim in claims.values()
+            if claim.metadata.annotations.get(EXTENDED) == "true" and (owner := claim.metadata.controller)
+        }
         self.classes, self.claims, self.templates = classes, claims, templates
         self._taken = {}
         for claim in claims.values():
             allocation = claim.status.allocation
             for each in allocation.devices.results if allocation is not None else ():
                 if not each.admin_access:
-                    identity = each.driver, each.pool, each.device
-                    self._taken.setdefault(identity[:2], set()).add(identity)
+                    self._take(each)
+
+    def _take(self, given: AllocatedDevice) -> None:
+        identity = given.driver, given.pool, given.device
+        there = self._taken.get(identity[:2], NOTHING)
+        if given.share_id:
+            share = {name: _exact(amount) for name, amount in given.consumed_capacity.items()}
+            self._taken[identity[:2]] = there.plus((), [(identity, share)])
+        else:
+            self._taken[identity[:2]] = there.plus([identity], ())
 
     def on(self, node: str, labels: Labels) -> NodeDevices:
         """What a node has; the very same value while nothing of it has changed."""
         known = self._nodes.get(node)
         if known is None or known[0] is not labels:
             pools = known[1].pools if known and known[0] == labels else self._pools.on(node, labels)
-            known = labels, NodeDevices(pools, frozenset())
+            known = labels, NodeDevices(pools, NOTHING)
         there = known[1]
-        taken = frozenset().union(*(self._taken.get(pool.id, ()) for pool in there.pools))
+        taken = NOTHING
+        for pool in there.pools:
+            if pool.id in self._taken:
+                more = self._taken[pool.id]
+                taken = taken.plus(more.devices, more.shares.items())
         if taken != there.taken:
             there = NodeDevices(there.pools, taken)
         self._nodes[node] = known[0], there
@@ -101,6 +151,47 @@ class Supply:
         if isinstance(known[1], str):
             raise UnmodelledError(known[1])
         return known[1]
+
+    def extended(self, pod: Pod) -> Asked | NodeSelector | None:
+        """What kube-scheduler's claim for a pod's extended resources asks for, or where it can be used.
+
+        None if there is neither. Raises UnmodelledError.
+        """
+        amounts = amounts_of(pod, self.backing)
+        made = self._extended.get(pod.metadata.uid) if amounts else None
+        if made is not None and made.status.allocation is not None:
+            return made.status.allocation.node_selector
+        return _same(read_amounts(amounts, self.classes)) if amounts else None
+
+    def labels(self, node: str, labels: Labels, attributes: Sequence[str]) -> tuple[Labels, list[str]]:
+        """What attributes of a node's devices make of its labels, see labels_by_attributes; kept."""
+        known = self._labels.get(node)
+        if known is None or known[0] is not labels or known[1] != self._slices:
+            before = known[2] if known is not None else {}
+            found, problems = labels_by_attributes(node, self._pools.on(node, labels), attributes, before)
+            known = self._labels[node] = labels, self._slices, found, problems
+        return known[2], known[3]
+
+    def class_names(self, pod: Pod) -> frozenset[str] | None:
+        """The DeviceClasses that a pod's claims name, None while some claim or template is not there."""
+        names: set[str] = set()
+        for each in pod.spec.resource_claims:
+            key = f"{pod.metadata.namespace}/{each.resource_claim_name or each.resource_claim_template_name}"
+            template = None if each.resource_claim_name else self.templates.get(key)
+            claim = self.claims.get(key) if each.resource_claim_name else None
+            found = claim.spec if claim is not None else template.spec.spec if template is not None else None
+            if self.problem or found is None:
+                return None
+            for request in found.devices.asked:
+                asked = (request.exactly,) if request.exactly is not None else request.first_available
+                names.update(choice.device_class_name for choice in asked)
+        return frozenset(names)
+
+    def asks(self, pod: Pod) -> bool:
+        """Whether a pod asks for devices, by claims or by resources that a class stands for."""
+        if pod.spec.resource_claims:
+            return True
+        return not self.backing.keys().isdisjoint(resources_of(pod.spec))
 
     def matches(self, filter_: Filter, device: OneDevice) -> bool:
         """Whether all selectors of a filter are true of a device. Raises SelectorError."""
@@ -143,7 +234,7 @@ class Supply:
             for each in resources
         }
 
-    def fits(self, there: NodeDevices, claims: tuple[Asked, ...], taken: frozenset[DeviceId]) -> Given:
+    def fits(self, there: NodeDevices, claims: tuple[Asked, ...], taken: Taken) -> Given:
         """What a pod with these claims would be given on a node of which so much is taken."""
         return allocate(there.pools, taken, claims, self.matches)
 
@@ -155,9 +246,9 @@ class Supply:
             if given.fault is not None:
                 break
             count += 1
-            if not given.devices:
+            if not given.devices and not given.shares:
                 return most  # they take nothing away
-            taken |= given.devices
+            taken = taken.plus(given.devices, given.shares)
         return count
 
     def free(self, there: NodeDevices, filter_: Filter) -> int:
@@ -165,7 +256,7 @@ class Supply:
         count = 0
         for pool in there.pools:
             for device in pool.devices:
-                if device.id in there.taken:
+                if device.id in there.taken.devices:
                     continue
                 try:
                     matches = self.matches(filter_, device)
@@ -177,12 +268,50 @@ class Supply:
                 count += usable and tolerates(filter_.tolerations, device.taints)
         return count
 
+    def total(self, there: NodeDevices, filter_: Filter) -> int:
+        """How many devices of a node match, taken or not, and tainted or not; of shared ones many."""
+        known = self._totals.setdefault(filter_, {})
+        if there.pools not in known:
+            devices = (device for pool in there.pools for device in pool.devices)
+            found = [device for device in devices if self._may_match(filter_, device)]
+            known[there.pools] = sum(MOST_SHARES if each.is_shared else 1 for each in found)
+        return known[there.pools]
+
+    def named(
+        self, there: NodeDevices, what: Hashable, is_one: Callable[[OneDevice], bool]
+    ) -> frozenset[DeviceId]:
+        """The devices of a node of which something is true; what: keeps the answer while slices stay."""
+        known = self._named.setdefault(what, {})
+        if there.pools not in known:
+            devices = (device for pool in there.pools for device in pool.devices)
+            found = frozenset(device.id for device in devices if is_one(device))
+            if self.is_undecided:
+                return found
+            known[there.pools] = found
+        return known[there.pools]
+
     def reached(self, filter_: Filter) -> frozenset[OneDevice]:
         """All devices of all nodes that a request may be given, or fails on, taken or not."""
         known = self._reached.get(filter_)
         if known is None:
             found = (each for each in self._pools.devices() if self._may_match(filter_, each))
             known = self._reached[filter_] = frozenset(found)
+        return known
+
+    def touched(self, filter_: Filter) -> frozenset[Hashable]:
+        """Those devices, and the sets of counters that they use up."""
+        known = self._touched.get(filter_)
+        if known is None:
+            found = self.reached(filter_)
+            sets = ((device.id[:2], name) for device in found for (name, _), _ in device.counters)
+            known = self._touched[filter_] = frozenset((*found, *sets))
+        return known
+
+    def kept_for(self, what: Hashable, work_out: Callable[[], int]) -> int:
+        """A number that rests on all devices, worked out anew only when slices have changed."""
+        known = self._numbers.get(what)
+        if known is None:
+            known = self._numbers[what] = work_out()
         return known
 
     def _may_match(self, filter_: Filter, device: OneDevice) -> bool:
@@ -192,6 +321,14 @@ class Supply:
             raise
         except SelectorError:
             return True
+
+
+def _exact(amount: str | int | float) -> Fraction:
+    """An amount that kube-scheduler has written; what cannot be read takes all."""
+    try:
+        return exact(str(amount))
+    except ValueError:
+        return Fraction(10**30)
 
 
 @lru_cache(maxsize=4096)

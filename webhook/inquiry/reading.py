@@ -45,6 +45,7 @@ class ClusterReading:
     read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
     read_supply: Callable[[], Supply | None] = lambda: None
     read_use: Callable[[], Record | None] = lambda: None
+    read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -58,6 +59,7 @@ class ClusterReading:
             functools.cache(lambda: _namespaces(api)),
             functools.cache(lambda: _supply(api)),
             functools.cache(lambda: _use(api)),
+            functools.cache(lambda: _classes(api)),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -87,6 +89,19 @@ class ClusterReading:
     def supply(self, is_wanted: bool) -> Supply | None:
         """Devices and claims on them, likewise."""
         return self.read_supply() if is_wanted else None
+
+    def device_classes(self) -> Mapping[str, devices.DeviceClass]:
+        """DeviceClasses by name; none for whoever may not read them."""
+        return self.read_classes()
+
+
+def _classes(api: Api) -> Mapping[str, devices.DeviceClass]:
+    try:
+        return {each.metadata.name: each for each in read_all(api, devices.CLASSES, devices.DeviceClass)}
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return {}
 
 
 def _namespaces(api: Api) -> NamespaceLabels | None:

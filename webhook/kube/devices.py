@@ -7,7 +7,7 @@ from msgspec.structs import force_setattr
 
 from webhook.kube.affinity import NodeSelector
 from webhook.kube.objects import Metadata
-from webhook.kube.struct import Struct
+from webhook.kube.struct import Quantities, Struct
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
 SLICES: Final = f"{GROUP}/resourceslices"
@@ -32,10 +32,47 @@ class Attribute(Struct, frozen=True):
     version: str | None = None
 
 
+class CapacityRange(Struct, frozen=True):
+    """The amounts between which a request is rounded up, by steps."""
+
+    min: str | int | float | None = None
+    max: str | int | float | None = None
+    step: str | int | float | None = None
+
+
+class CapacityPolicy(Struct, frozen=True):
+    """How a request for a share is read: what is given where it names no amount, and what may be given."""
+
+    default: str | int | float | None = None
+    valid_values: tuple[str | int | float, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
 class Capacity(Struct, frozen=True):
     """An amount of something on a device."""
 
     value: str | int | float = 0
+    request_policy: CapacityPolicy | None = None
+
+
+class Counter(Struct, frozen=True):
+    """An amount that devices of a pool use up together."""
+
+    value: str | int | float = 0
+
+
+class CounterSet(Struct, frozen=True):
+    """Counters of a pool."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class CounterConsumption(Struct, frozen=True):
+    """What a device uses up of a set's counters."""
+
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
 
 
 class DeviceTaint(Struct, frozen=True):
@@ -52,7 +89,7 @@ class Device(Struct, frozen=True):
     name: str = ""
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, Capacity] = {}
-    consumes_counters: tuple[Any, ...] = ()
+    consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
@@ -80,7 +117,7 @@ class SliceSpec(Struct, frozen=True):
     all_nodes: bool = False
     per_device_node_selection: bool = False
     devices: tuple[Device, ...] = ()
-    shared_counters: tuple[Any, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(Struct, frozen=True):
@@ -125,6 +162,12 @@ class DeviceToleration(Struct, frozen=True):
     effect: str = ""
 
 
+class CapacityRequirements(Struct, frozen=True):
+    """How much of its capacities each device must have left."""
+
+    requests: Quantities = {}
+
+
 class SubRequest(Struct, frozen=True):
     """Devices that are asked for; name is that of an alternative among others."""
 
@@ -135,7 +178,7 @@ class SubRequest(Struct, frozen=True):
     count: int = 1
     admin_access: bool = False
     tolerations: tuple[DeviceToleration, ...] = ()
-    capacity: dict[str, Any] | None = None
+    capacity: CapacityRequirements | None = None
 
 
 class DeviceRequest(Struct, frozen=True):
@@ -155,10 +198,15 @@ class Constraint(Struct, frozen=True):
 
 
 class DeviceClaim(Struct, frozen=True):
-    """All that a claim asks for."""
+    """All that a claim asks for; null where kube-scheduler's own claim asks for nothing on its node."""
 
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[DeviceRequest, ...] | None = ()
     constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def asked(self) -> tuple[DeviceRequest, ...]:
+        """The requests."""
+        return self.requests or ()
 
 
 class DeviceClaimSpec(Struct, frozen=True):
@@ -168,12 +216,17 @@ class DeviceClaimSpec(Struct, frozen=True):
 
 
 class AllocatedDevice(Struct, frozen=True):
-    """A device that a claim has been given; one given for admin access is taken from nobody."""
+    """A device that a claim has been given; one given for admin access is taken from nobody.
+
+    share_id: of a share of it; consumed_capacity: what the share takes.
+    """
 
     driver: str = ""
     pool: str = ""
     device: str = ""
     admin_access: bool = False
+    share_id: str = msgspec.field(default="", name="shareID")
+    consumed_capacity: Quantities = {}
 
 
 class AllocatedDevices(Struct, frozen=True):

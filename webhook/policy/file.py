@@ -16,6 +16,7 @@ from webhook.policy.values import (
     DEFAULT_EXCLUDED_NAMESPACES,
     DEFAULT_GPU_RESOURCES,
     DEFAULT_SCHEDULER_NAMES,
+    EVERY_CLASS,
     LONGEST_MODEL_NAME,
     GpuModel,
     NamespaceRules,
@@ -33,6 +34,7 @@ _LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
 _QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
 _GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
 _RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
+_CLASS_PATTERN: Final = re.compile(r"[-a-z0-9.*?\[\]!]+")
 _DNS_NAME: Final = re.compile(_DNS)
 _NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _TIER_NAME: Final = re.compile(_NAME)
@@ -91,9 +93,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
     excluded = reader.texts(
         root.get("excludedNamespaces", ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
     )
-    claims = root.get("resourceClaims", False)
-    if not isinstance(claims, bool):
-        reader.fault("resourceClaims", f"must be true or false, not {shown(claims)}")
+    claims, classes = _claims(root.get("resourceClaims", False), reader)
     gate, prefix = _gate(root, reader)
     return Policy(
         gate=gate,
@@ -105,7 +105,8 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *excluded)),
         topology_levels=levels,
         scheduler_names=schedulers,
-        resource_claims=claims is True,
+        resource_claims=claims,
+        device_classes=classes,
         fair_order=read_fair_order(
             root.get("fairOrder", ABSENT),
             reader,
@@ -120,6 +121,19 @@ def _finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:
     """The catalogue's name of a model, by name or alias however it is spelt."""
     names = {normal_model_name(name): m.name for m in models for name in (m.name, *m.aliases)}
     return lambda name: names.get(normal_model_name(name))
+
+
+def _claims(value: Any, reader: DocumentReader) -> tuple[bool, tuple[str, ...]]:
+    """resourceClaims: true, false, or the DeviceClasses that are GPUs."""
+    if isinstance(value, bool):
+        return value, EVERY_CLASS
+    if not isinstance(value, list) or not value:
+        reader.fault(
+            "resourceClaims",
+            f"must be true, false, or a list of DeviceClasses (names or patterns), not {shown(value)}",
+        )
+        return False, EVERY_CLASS
+    return True, reader.texts(value, "resourceClaims", _CLASS_PATTERN, "DeviceClass name or pattern")
 
 
 def _gate(root: dict[str, Any], reader: DocumentReader) -> tuple[str, str]:

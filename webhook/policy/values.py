@@ -24,6 +24,7 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (
     "topogate-labeler",
 )
 DEFAULT_SCHEDULER_NAMES: Final = ("default-scheduler",)
+EVERY_CLASS: Final = ("*",)
 LONGEST_MODEL_NAME: Final = 100
 
 
@@ -78,7 +79,8 @@ class Policy:
     holds for namespaces that have none of their own (entries are not merged). topology_levels: the
     names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
     cluster's own and ours always. scheduler_names: the kube-schedulers that bind what is released; pods of
-    others are left to those. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too.
+    others are left to those. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too;
+    device_classes: the DeviceClasses, names or shell patterns, one of which its claims must name for that.
     fair_order: who comes first among gangs of one priority, None where that is the oldest.
     """
 
@@ -93,6 +95,7 @@ class Policy:
     scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
     resource_claims: bool = False
     fair_order: FairOrder | None = None
+    device_classes: tuple[str, ...] = EVERY_CLASS
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:
@@ -125,6 +128,19 @@ class Policy:
     def is_gpu_resource(self, resource: str) -> bool:
         """Whether asking for this resource makes a pod a GPU pod."""
         return resource in self._gpu_names or self._gpu_pattern.match(resource) is not None
+
+    @cached_property
+    def _class_pattern(self) -> re.Pattern[str]:
+        return _any_of(self.device_classes)
+
+    @property
+    def takes_every_class(self) -> bool:
+        """Whether a claim on any device makes a pod a GPU pod."""
+        return self.device_classes == EVERY_CLASS
+
+    def is_gpu_class(self, device_class: str) -> bool:
+        """Whether devices of this DeviceClass are GPUs."""
+        return self._class_pattern.match(device_class) is not None
 
     def gpu_model(self, name: str) -> GpuModel | None:
         """The catalogue's entry; case and punctuation do not matter."""

@@ -21,6 +21,12 @@ first, as users ask for those; then what the labeler writes, spelled alike for a
 own; a cloud's name of a machine type tells least of the GPU."""
 
 
+DEVICES: Final = "GPUs by claims"
+"""What nodes have, and pods take, of devices whose DeviceClass counts as one of GPUs."""
+
+DEFAULT_GPU_CLASSES: Final = ("*gpu*",)
+
+
 @dataclass(frozen=True)
 class Counting:
     """Which resources are GPUs (names or shell patterns), and which labels may name their model."""
@@ -31,7 +37,7 @@ class Counting:
     def gpus(self, amounts: Mapping[str, int] | Iterable[tuple[str, int]]) -> int:
         """The GPUs among amounts of resources."""
         pairs = amounts.items() if isinstance(amounts, Mapping) else amounts
-        return sum(amount for name, amount in pairs if _is_one_of(name, self.resources))
+        return sum(amount for name, amount in pairs if name == DEVICES or _is_one_of(name, self.resources))
 
     def names(self, amounts: Iterable[str]) -> tuple[str, ...]:
         """Those of these resources that are GPUs."""

@@ -11,7 +11,7 @@ import yaml
 from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
-from webhook.scheduling.gpus import MODEL_LABELS, Counting
+from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
 from webhook.sweeper.scaling import ScaleUp, scale_up_of
 from webhook.workloads import marks
@@ -66,7 +66,8 @@ class Settings:
     preempt: whether gangs and pods of lower priority go for a gang that else finds no place.
     evict_broken: whether the rest of a gang is evicted that others have preempted below its minimum, and that
     cannot be whole again where it is; broken_seconds: once it has been so for that long.
-    gpu_resources: what the metrics count as GPUs, names or shell patterns. model_label: the node label that
+    gpu_resources: what the metrics count as GPUs, names or shell patterns; gpu_device_classes: of devices
+    that are had by claims, the DeviceClasses. model_label: the node label that
     names the model of its GPUs in the metrics, before those that are usual.
     gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
     neither their annotations nor a controller that is known says so (app.kubernetes.io/instance, name).
@@ -96,6 +97,7 @@ class Settings:
     broken_seconds: float = 30.0
     ignored_namespaces: frozenset[str] = frozenset()
     gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
+    gpu_device_classes: frozenset[str] = frozenset(DEFAULT_GPU_CLASSES)
     model_label: str = MODEL_LABELS[0]
     gang_labels: tuple[str, ...] = ()
     bad_nodes: BadNodes = field(default_factory=BadNodes)
@@ -114,6 +116,10 @@ class Settings:
 
 _LABEL_KEY: Final = re.compile(
     r"(?:(?=[^/]{1,253}/)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
+
+_ATTRIBUTE: Final = re.compile(
+    keys.DEVICE_ATTRIBUTE + r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*"
 )
 
 _NESTED = ("topology", "options", "scale_up")
@@ -248,9 +254,20 @@ _OPTIONS: Final[dict[str, Callable[[Path, Any], Any]]] = {
 
 
 def _topology(path: Path, value: Any) -> Topology:
-    """levels: a mapping of level names, coarsest first, to the label key of each family."""
+    """levels: a mapping of level names, coarsest first, to the label key of each family.
+
+    In the place of a key, device:DOMAIN/NAME stands for an attribute of the node's devices.
+    """
     if not isinstance(value, dict) or not value:
         raise SettingsError(f"{path}: levels: must map each level's name to its label keys, coarsest first")
+    for each in (
+        text for keys_ in value.values() for text in (keys_ if isinstance(keys_, list) else [keys_])
+    ):
+        if str(each).startswith(keys.DEVICE_ATTRIBUTE) and not _ATTRIBUTE.fullmatch(str(each)):
+            raise SettingsError(
+                f"{path}: levels: {each!r} names no attribute of devices; write {keys.DEVICE_ATTRIBUTE}"
+                "DOMAIN/NAME, as device:gpu.nvidia.com/cliqueID"
+            )
     columns = [keys_ if isinstance(keys_, list) else [keys_] for keys_ in value.values()]
     if len({len(column) for column in columns}) != 1:
         raise SettingsError(f"{path}: levels: each level needs one label key for each family")

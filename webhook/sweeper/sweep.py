@@ -40,6 +40,7 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.let_go import let_go
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
@@ -136,6 +137,7 @@ class Sweeper:
         self._gathered.end_round()
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
+        gangs = let_go(gangs, seen.view, self._pass.policy())
         with self._guarded("order"):
             gangs = self._fair.order(gangs, seen.view, self._reporter.causes, self._placer.kept_nodes.held)
         self._placer.remember(gangs, seen.view)

@@ -9,6 +9,7 @@ from webhook.devices.supply import Supply
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.whole import ask_whole, resized, with_levels
+from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage
@@ -90,6 +91,10 @@ class _With:
     def supply(self, is_wanted: bool) -> Supply | None:
         """Nothing, for the same reason."""
         return None
+
+    def device_classes(self) -> Mapping[str, DeviceClass]:
+        """Nothing is known of them either."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,8 @@ def any_asks_for_devices(templates: Iterable[PodTemplate]) -> bool:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a resource has a domain of its own, as nvidia.com/gpu."""
-    return "/" in resource and "kubernetes.io/" not in resource
+    """Whether a resource has a domain of its own, as nvidia.com/gpu, or stands for a DeviceClass."""
+    return "/" in resource and ("kubernetes.io/" not in resource or resource.startswith(keys.DEVICE_CLASS))
 
 
 def _is_opted_out(template: PodTemplate) -> bool:

@@ -18,6 +18,7 @@ from webhook.kube import objects, placements
 from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
+from webhook.kube.devices import DeviceClass
 from webhook.kube.informer import Informer
 from webhook.kube.placements import Placement
 from webhook.scheduling.antiaffinity import NamespaceLabels
@@ -197,6 +198,10 @@ class ClusterCache:
             return self.devices.supply()
         self.devices.nobody_waits()
         return None
+
+    def device_classes(self) -> Mapping[str, DeviceClass]:
+        """DeviceClasses by name, none while they are not known; see Devices."""
+        return self.devices.classes()
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""

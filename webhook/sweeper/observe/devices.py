@@ -1,18 +1,21 @@
 """Device classes, slices, claims and templates, kept current from the first pod on that waits with claims.
 
-Nothing of it is read before: on a cluster without claims it costs nothing, and needs not be served.
+Nothing of it is read before, but for the classes, of which there are few: they say which extended resources
+are claims, and whether there are GPUs to count. On a cluster without claims it costs nothing, and needs not
+be served.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from webhook.devices.selectors import Selectors
 from webhook.devices.supply import Supply
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.kube.devices import (
     CLAIMS,
     CLASSES,
+    GROUP,
     SLICES,
     TEMPLATES,
     DeviceClass,
@@ -24,6 +27,11 @@ from webhook.kube.informer import Informer
 
 FIRST_SECONDS: Final = 3.0
 """How long the pass that meets the first claim waits for all of it to be read."""
+
+ASK_AGAIN_SECONDS: Final = 600.0
+"""How often an API server without claims is asked whether it has them by now."""
+
+NOT_FOUND: Final = 404
 
 UNREAD: Final = (
     "the devices of the cluster have not been read yet: the sweeper needs the right to list and watch "
@@ -42,10 +50,12 @@ class Devices:
         self._on_change = on_change
         self._on_room = on_room
         self._is_complete = False
-        self._is_wanted = self._is_started = False
+        self._is_wanted = self._is_started = self._reads_classes = False
+        self._api = api
+        self._ask_again = 0.0
         self._is_stale = True
         self._slices = Informer(api, SLICES, ResourceSlice, on_event=self._note)
-        self._classes = Informer(api, CLASSES, DeviceClass, on_event=self._note)
+        self._classes = Informer(api, CLASSES, DeviceClass, on_event=self._note_class)
         self._claims = Informer(api, CLAIMS, ResourceClaim, on_event=self._note_claim)
         self._templates = Informer(api, TEMPLATES, ResourceClaimTemplate, on_event=self._note)
         self._all: dict[str, Informer[Any]] = {
@@ -58,8 +68,8 @@ class Devices:
 
     def stop(self) -> None:
         """End all watches."""
-        if self._is_started:
-            for each in self._all.values():
+        for each in self._all.values():
+            if self._is_started or (each is self._classes and self._reads_classes):
                 each.stop()
 
     def supply(self) -> Supply:
@@ -68,7 +78,9 @@ class Devices:
         if not self._is_started:
             self._is_started = True
             for each in self._all.values():
-                each.start()
+                if each is not self._classes or not self._reads_classes:
+                    each.start()
+            self._reads_classes = True
             deadline = time.monotonic() + FIRST_SECONDS
             for each in self._all.values():
                 each.wait_synced(max(0.0, deadline - time.monotonic()))
@@ -88,6 +100,22 @@ class Devices:
             )
         return self._supply
 
+    def classes(self) -> Mapping[str, DeviceClass]:
+        """The DeviceClasses by name; none while they are not known.
+
+        Where claims are not served at all, that is asked again now and then.
+        """
+        if not self._reads_classes:
+            if time.monotonic() < self._ask_again:
+                return {}
+            if not _serves(self._api):
+                self._ask_again = time.monotonic() + ASK_AGAIN_SECONDS
+                return {}
+            self._reads_classes = True
+            self._classes.start()
+            self._classes.wait_synced(FIRST_SECONDS)
+        return self._classes.items()
+
     def nobody_waits(self) -> None:
         """No waiting pod has claims: changes need not be told until supply() is called again."""
         self._is_wanted = False
@@ -100,11 +128,25 @@ class Devices:
         if self._is_wanted:
             self._on_change()
 
+    def _note_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
+        self._note(before, after)
+        if not self._is_wanted:
+            self._on_change()
+
     def _note(self, before: object, after: object) -> None:
         self._on_room()
         self._is_stale = True
         if self._is_wanted:
             self._on_change()
+
+
+def _serves(api: Api) -> bool:
+    """Whether the API server has claims; what cannot be asked is believed to be there."""
+    try:
+        api.request("GET", GROUP)
+    except ApiError as error:
+        return error.status != NOT_FOUND
+    return True
 
 
 def _makes_room(before: ResourceClaim, after: ResourceClaim) -> bool:

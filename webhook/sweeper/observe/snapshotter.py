@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from webhook.devices.counted import gpu_classes
+from webhook.devices.extended import backing, resources_of
 from webhook.devices.needs import Needs, needs
 from webhook.devices.supply import Supply
+from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -18,9 +21,11 @@ from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
+from webhook.sweeper.observe.claimed import Claimed
 from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.membership import GangKey, key_of
+from webhook.sweeper.observe.node_levels import NodeLevels
 from webhook.sweeper.observe.on_nodes import OnNodes, Placed, Standing, Usages, amended
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
@@ -67,6 +72,9 @@ class Objects(Protocol):
     def supply(self, is_wanted: bool) -> Supply | None:
         """Devices and claims on them, None if unknown. is_wanted: whether a waiting pod has any."""
 
+    def device_classes(self) -> Mapping[str, DeviceClass]:
+        """DeviceClasses by name, none while they are not known."""
+
 
 class Snapshotter:
     """Makes views and snapshots of a cache."""
@@ -88,6 +96,8 @@ class Snapshotter:
         self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.gang_labels))
         self._pods = Pods(Sorter(self._waits, self._gangs.get, PROTECTED | settings.ignored_namespaces))
         self._plans = Plans()
+        self._levels = NodeLevels(settings.topology)
+        self._claimed = Claimed(settings.gpu_device_classes)
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
@@ -103,7 +113,8 @@ class Snapshotter:
         else:
             pods = Pods.sorted(self._pods.sorter, self._objects.pod_items())
         gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
-        nodes = self._objects.node_items()
+        supply = self._supply(gated)
+        nodes = self._levels.of(self._objects.node_items(), supply)
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.saw(placements)
@@ -123,7 +134,7 @@ class Snapshotter:
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
-            pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes), pods,
+            pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
             self._plans.naming,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
@@ -147,13 +158,25 @@ class Snapshotter:
             and not pod.metadata.deletion_timestamp
         )
 
-    def _needs(self, gated: list[Pod], others: list[Pod], nodes: Mapping[str, Node]) -> Needs | None:
+    def _supply(self, gated: list[Pod]) -> Supply | None:
+        """What is known of devices, None if no waiting pod and no level needs any, and none is a GPU."""
+        classes = self._objects.device_classes()
+        wanted = self._levels.are_wanted or bool(gpu_classes(classes, self._settings.gpu_device_classes))
+        if not wanted and any(pod.spec.resource_claims for pod in gated):
+            wanted = True
+        if not wanted and classes:
+            asked = {name for pod in gated for name in resources_of(pod.spec)}
+            wanted = not asked.isdisjoint(backing(classes.values()))
+        return self._objects.supply(wanted)
+
+    def _needs(
+        self, gated: list[Pod], others: list[Pod], nodes: Mapping[str, Node], supply: Supply | None
+    ) -> Needs | None:
         """What claims on devices make of nodes and pods, None if no waiting pod has any."""
-        supply = self._objects.supply(any(pod.spec.resource_claims for pod in gated))
         if supply is None:
             return None
         most = max(FEWEST_RULES, AMOUNTS // max(1, len(nodes)))
-        return needs(gated, others, nodes, supply, most)
+        return needs(gated, others, nodes, supply, most, self._gangs.get)
 
     def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
@@ -200,10 +223,10 @@ class Snapshotter:
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
         if view.needs is not None:
             nodes = [view.needs.node(each) for each in nodes]
-            claimed = amended(
-                standing, usages, view.nodes, lambda pod: pod.spec.resource_claims, _claims_of(view.needs)
-            )
+            claimed = amended(standing, usages, view.nodes, view.needs.concerns, _claims_of(view.needs))
             usages = {**usages, **claimed}
+            nodes, counted = self._claimed.counted(view.needs.supply, view.nodes, nodes, standing, usages)
+            usages = {**usages, **counted}
         if view.volumes is not None:
             nodes = [view.volumes.node(each) for each in nodes]
             with_some = amended(
@@ -265,10 +288,6 @@ class Snapshotter:
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
             return None
-
-
-def _has_claims(pod: Pod) -> bool:
-    return bool(pod.spec.resource_claims)
 
 
 def _has_volumes(pod: Pod) -> bool:

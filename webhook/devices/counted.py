@@ -1,0 +1,95 @@
+"""Devices of GPU classes in sums for people: how many a node has, and who has been given how many. Pure.
+
+Neither decides where a pod goes. A GPU of which a partition or a share was given counts by what was given.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from webhook.devices.claims import Filter, UnmodelledError, read
+from webhook.devices.pools import OneDevice
+from webhook.devices.selectors import SelectorError
+from webhook.devices.supply import Supply
+from webhook.kube.devices import DeviceClaim, DeviceClass, DeviceRequest, ResourceClaim, SubRequest
+from webhook.kube.objects import Node
+
+
+def gpu_classes(classes: Iterable[str], patterns: Collection[str]) -> list[str]:
+    """Those of some DeviceClasses whose devices count as GPUs, by name."""
+    return sorted(name for name in classes if any(fnmatchcase(name, each) for each in patterns))
+
+
+class DeviceCounts:
+    """The counts of one moment."""
+
+    def __init__(self, supply: Supply, patterns: Collection[str]) -> None:
+        """patterns: names or shell patterns of the DeviceClasses of GPUs."""
+        self._supply = supply
+        self._of = supply.claims, supply.classes
+        names = gpu_classes(supply.classes, patterns)
+        self._filters = [each for name in names if (each := _filter_of(name, supply.classes)) is not None]
+        self._of_pods: dict[str, Counter[tuple[str, str, str]]] = {}
+        for claim in supply.claims.values():
+            self._add(claim)
+
+    def serves(self, supply: Supply) -> bool:
+        """Whether they are what they would be now."""
+        return self._of[0] is supply.claims and self._of[1] is supply.classes and not supply.is_undecided
+
+    def _add(self, claim: ResourceClaim) -> None:
+        allocation = claim.status.allocation
+        if allocation is None or not claim.status.reserved_for:
+            return
+        # Of a claim that several pods share, its devices count once.
+        uid = claim.status.reserved_for[0].uid
+        mine = self._of_pods.setdefault(uid, Counter())
+        mine.update(
+            (each.driver, each.pool, each.device)
+            for each in allocation.devices.results
+            if not each.admin_access
+        )
+
+    @property
+    def counts_any(self) -> bool:
+        """Whether any DeviceClass is one of GPUs."""
+        return bool(self._filters)
+
+    def of_node(self, node: Node) -> int:
+        """How many GPUs a node has."""
+        return len(self._gpus(node))
+
+    def has_any(self, uid: str) -> bool:
+        """Whether a pod has been given any device."""
+        return uid in self._of_pods
+
+    def of_pod(self, uid: str, node: Node) -> int:
+        """How many of a node's GPUs a pod has been given."""
+        given = self._of_pods.get(uid)
+        if not given:
+            return 0
+        there = self._gpus(node)
+        return sum(1 for device in given if device in there)
+
+    def _gpus(self, node: Node) -> Collection[tuple[str, str, str]]:
+        there = self._supply.on(node.metadata.name, node.metadata.labels)
+        return self._supply.named(there, tuple(self._filters), self._is_gpu)
+
+    def _is_gpu(self, device: OneDevice) -> bool:
+        return any(self._matches(each, device) for each in self._filters)
+
+    def _matches(self, filter_: Filter, device: OneDevice) -> bool:
+        try:
+            return self._supply.matches(filter_, device)
+        except SelectorError:
+            return False
+
+
+def _filter_of(name: str, classes: Mapping[str, DeviceClass]) -> Filter | None:
+    """Whether a device is of a class; None for a class that cannot be read."""
+    request = DeviceRequest(name="", exactly=SubRequest(device_class_name=name))
+    try:
+        asked = read(DeviceClaim(requests=(request,)), classes)
+    except UnmodelledError:
+        return None
+    return asked.requests[0][0].filter

@@ -1,0 +1,48 @@
+"""Levels of the topology that drivers publish: a node's domain is an attribute of its devices. Pure.
+
+A driver of GPUs says with each device to which NVLink domain it belongs, for one. All devices of a node that
+have the attribute must agree; a node whose devices do not, or have none, is in no domain of that level.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from labeler.contract import keys
+from webhook.devices.pools import UPDATED, NodePool
+from webhook.placement.topology import Topology
+
+Labels = Mapping[str, str]
+
+
+def attribute_keys(topology: Topology) -> tuple[str, ...]:
+    """Those of the label keys of a topology that stand for an attribute of devices."""
+    found = (key for family in topology.families for key in family if key.startswith(keys.DEVICE_ATTRIBUTE))
+    return tuple(dict.fromkeys(found))
+
+
+def labels_by_attributes(
+    node: str, pools: Iterable[NodePool], attributes: Sequence[str], before: Labels
+) -> tuple[dict[str, str], list[str]]:
+    """A node's value of each of these keys, and a sentence for each whose devices disagree.
+
+    before: what it was; it stays while a pool is being updated.
+    """
+    pools = list(pools)
+    if any(pool.fault == UPDATED for pool in pools):
+        return dict(before), []
+    labels: dict[str, str] = {}
+    problems: list[str] = []
+    for key in attributes:
+        domain, _, name = key.removeprefix(keys.DEVICE_ATTRIBUTE).partition("/")
+        found: dict[str, str] = {}
+        for pool in pools:
+            for device in pool.devices:
+                value = device.described.shown((domain, name))
+                if value:
+                    found.setdefault(value, device.id[2])
+        if len(found) == 1:
+            labels[key] = next(iter(found))
+        elif found:
+            said = " and ".join(f'"{value}" ({device})' for value, device in sorted(found.items())[:2])
+            more = f" and {len(found) - 2} others" if len(found) > 2 else ""
+            problems.append(f"devices of node {node} have unlike values of {domain}/{name}: {said}{more}")
+    return labels, problems

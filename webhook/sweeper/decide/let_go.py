@@ -1,0 +1,46 @@
+"""Gangs that admission held for claims which turn out to be on no GPU: let go at once, and unpinned. Pure.
+
+Which DeviceClasses a claim names stands in claims and templates, which may come later than the pod, so
+admission gates every pod with claims. Where the policy names the classes that are GPUs, it is decided here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from labeler.contract import keys
+from webhook.devices.extended import resources_of
+from webhook.devices.supply import Supply
+from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+
+
+def let_go(gangs: Sequence[PodGang], view: View, policy: Policy | None) -> list[PodGang]:
+    """The gangs; those of which no pod asks for a GPU as gangs of companions that wait for nobody.
+
+    A pod that asks for topogate by a wish, or by a gate of its manifest, stays what it is.
+    """
+    if policy is None or view.needs is None or policy.takes_every_class:
+        return list(gangs)
+    supply = view.needs.supply
+    return [_let_go(gang) if _is_of_none(gang, supply, policy) else gang for gang in gangs]
+
+
+def _let_go(gang: PodGang) -> PodGang:
+    return replace(gang, companions=frozenset(pod.metadata.uid for pod in gang.pods), alone=True)
+
+
+def _is_of_none(gang: PodGang, supply: Supply, policy: Policy) -> bool:
+    return all(_is_of_other_classes(pod, supply, policy) for pod in (*gang.pods, *gang.later))
+
+
+def _is_of_other_classes(pod: Pod, supply: Supply, policy: Policy) -> bool:
+    if not pod.spec.resource_claims or any(resources_of(pod.spec)):
+        return False
+    if not keys.WISH_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
+        return False
+    if any(policy.serves_gate(each.name) and each.name != policy.gate for each in pod.spec.scheduling_gates):
+        return False
+    names = supply.class_names(pod)
+    return names is not None and not any(map(policy.is_gpu_class, names))

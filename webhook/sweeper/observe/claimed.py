@@ -1,0 +1,57 @@
+"""GPUs that are had by claims, as amounts of nodes and pods: for people and metrics, not for placement."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from webhook.devices.counted import DeviceCounts
+from webhook.devices.supply import Supply
+from webhook.kube.objects import Node
+from webhook.placement import NodeInfo, Usage
+from webhook.scheduling.gpus import DEVICES
+from webhook.sweeper.observe.on_nodes import Standing, Usages, amended
+
+
+class Claimed:
+    """Completes nodes and usages; a node of which nothing has changed stays the very same value."""
+
+    def __init__(self, classes: Collection[str]) -> None:
+        """classes: names or shell patterns of the DeviceClasses of GPUs."""
+        self._classes = classes
+        self._counts: DeviceCounts | None = None
+        self._nodes: dict[str, tuple[NodeInfo, NodeInfo]] = {}
+
+    def counted(
+        self,
+        supply: Supply,
+        objects: Mapping[str, Node],
+        nodes: Sequence[NodeInfo],
+        standing: Standing,
+        usages: Usages,
+    ) -> tuple[list[NodeInfo], dict[str, tuple[Usage, ...]]]:
+        """The nodes with their GPUs, and the usages of those where pods have some. standing: these pods."""
+        counts = self._counts
+        if counts is None or not counts.serves(supply):
+            counts = self._counts = DeviceCounts(supply, self._classes)
+        if not counts.counts_any:
+            return list(nodes), {}
+        found = amended(
+            standing,
+            usages,
+            objects,
+            lambda pod: counts.has_any(pod.metadata.uid),
+            lambda pod, name, use: _with_gpus(use, counts.of_pod(pod.metadata.uid, objects[name])),
+        )
+        return [self._node(each, counts.of_node(objects[each.name])) for each in nodes], found
+
+    def _node(self, node: NodeInfo, gpus: int) -> NodeInfo:
+        if not gpus:
+            return node
+        known = self._nodes.get(node.name)
+        if known is None or known[0] is not node or known[1].allocatable[DEVICES] != gpus:
+            known = node, replace(node, allocatable={**node.allocatable, DEVICES: gpus})
+            self._nodes[node.name] = known
+        return known[1]
+
+
+def _with_gpus(use: Usage, gpus: int) -> Usage:
+    return replace(use, requests={**use.requests, DEVICES: gpus}) if gpus else use

@@ -1,0 +1,49 @@
+"""Nodes whose place in the topology drivers tell by attributes of devices: as if it stood in their labels."""
+
+import logging
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from webhook.devices.levels import attribute_keys
+from webhook.devices.supply import Supply
+from webhook.kube.objects import Node
+from webhook.placement.topology import Topology
+
+logger = logging.getLogger(__name__)
+
+
+class NodeLevels:
+    """Completes nodes; one of which nothing has changed stays the very same value."""
+
+    def __init__(self, topology: Topology) -> None:
+        """topology: nodes are completed only if some of its levels stand for attributes."""
+        self._attributes = attribute_keys(topology)
+        self._known: dict[str, tuple[Node, Mapping[str, str], Node]] = {}
+        self._told: Mapping[str, str] = {}
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether any level has to be read from devices."""
+        return bool(self._attributes)
+
+    def of(self, nodes: Mapping[str, Node], supply: Supply | None) -> Mapping[str, Node]:
+        """The nodes with what their devices say; a sentence in the log on each whose devices disagree."""
+        if not self._attributes or supply is None:
+            return nodes
+        before, self._known = self._known, {}
+        told: dict[str, str] = {}
+        for name, node in nodes.items():
+            added, problems = supply.labels(name, node.metadata.labels, self._attributes)
+            if problems:
+                told[name] = "; ".join(problems)
+            known = before.get(name)
+            if known is None or known[0] is not node or known[1] != added:
+                metadata = structs.replace(node.metadata, labels={**node.metadata.labels, **added})
+                known = node, added, structs.replace(node, metadata=metadata)
+            self._known[name] = known
+        for name, reason in told.items():
+            if self._told.get(name) != reason:
+                logger.warning("level_not_known node=%s reason=%r", name, reason)
+        self._told = told
+        return {name: made for name, (_, _, made) in self._known.items()}
