@@ -322,7 +322,8 @@ class Placer:
         for other, waiting in now.next_to(gang, LOOKED_AHEAD):
             with contextlib.suppress(ValueError):  # it will be told in its turn
                 holding = self._holders.before(other, waiting, now.view, now.rank)
-                avoid = self._avoided.of(other.key, other.maker) | held_off(holding) | now.unlabelled
+                shunned = self._health.of(other, now.spares).hard | now.unlabelled
+                avoid = self._avoided.of(other.key, other.maker) | held_off(holding) | shunned
                 known = self._memory[other.key].no_fit
                 if known is not None and known.still_holds(self._failure(other, avoid, now)):
                     continue
