@@ -1,0 +1,118 @@
+"""`topogate nodes`, and what `topogate doctor` says of nodes, over what the sweeper keeps of failures."""
+
+import argparse
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.sweeper.failing import proven
+from webhook.cli import nodes, session
+from webhook.inquiry import bad_nodes
+from webhook.inquiry.findings import State
+from webhook.kube.client import Api
+from webhook.sweeper.apply.failure_log import PATH, encoded
+
+NOW = 1_700_000_000
+FORGIVE = "topogate.io/forgive-failures"
+
+
+class Cluster:
+    """The boundary to the API server: the sweeper's ConfigMap, and nodes."""
+
+    def __init__(self, data: dict[str, str] | None, **forgiven: str) -> None:
+        self.data = data
+        self.nodes = [
+            {"metadata": {"name": name, "annotations": {FORGIVE: text}}} for name, text in forgiven.items()
+        ]
+
+    def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
+        assert method == "GET"
+        return {"data": self.data} if path == PATH else {"items": self.nodes}
+
+
+def avoided(node: str, by: str = "all", until: int = NOW + 60) -> str:
+    return (
+        f'{{"node": "{node}", "by": "{by}", "model": "H100", "gangs": 3, "cause": "exit status 1", '
+        f'"last": {NOW}, "until": {until}}}'
+    )
+
+
+def kept(*nodes_: str) -> str:
+    return encoded(tuple(proven(each, gang=each, namespace="a", at=NOW) for each in nodes_))
+
+
+def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
+    data = {"avoided": f"[{avoided('n1')}]", "failures": kept("n0", "n1")}
+    found = bad_nodes.rows(data, NOW)
+    assert [(row.node, row.by, row.gangs, row.failures) for row in found] == [
+        ("n1", "all", 3, 1),
+        ("n0", "", 1, 1),
+    ]
+
+
+def test_a_node_whose_time_is_over_is_not_avoided_though_nobody_has_written_it() -> None:
+    assert bad_nodes.rows({"avoided": f"[{avoided('n1', until=NOW)}]"}, NOW) == []
+
+
+def shown(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    monkeypatch.setattr(session, "connect", lambda _: cluster)
+    monkeypatch.setattr("webhook.cli.nodes.time.time", lambda: NOW)
+    status = nodes.run(argparse.Namespace(command="nodes", output=None))
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+def test_the_list_says_by_whom_until_when_why_and_how_to_end_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"avoided": f"[{avoided('n1')}]", "failures": kept("n1")}
+    status, text = shown(Cluster(data, n2="yes"), monkeypatch, capsys)
+    assert status == 0
+    assert text.splitlines()[1].split("   ")[0] == "n1"
+    assert "2023-11-14 22:14:20Z" in text
+    assert "exit status 1" in text
+    assert f'kubectl annotate node NODE --overwrite {FORGIVE}="$(date -u +%FT%TZ)"' in text
+    assert "Node n2: what is written to forgive its failures is no time: yes" in text
+
+
+@pytest.mark.parametrize("data", [None, {}, {"avoided": "[]", "failures": "[]"}])
+def test_where_nothing_fails_it_says_so(
+    data: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(Cluster(data), monkeypatch, capsys) == (0, "No failure of a pod speaks against a node.\n")
+
+
+def test_what_cannot_be_read_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = shown(Cluster({"avoided": "nonsense"}), monkeypatch, capsys)
+    assert status == 1
+    assert text.startswith("topogate nodes: what the sweeper keeps of nodes cannot be read")
+
+
+def examined(cluster: Any) -> list[tuple[State, str]]:
+    api: Api = cluster
+    now = datetime.fromtimestamp(NOW, UTC)
+    return [(each.state, each.sentence) for each in bad_nodes.examine(api, now)]
+
+
+def test_the_doctor_warns_of_nodes_that_are_avoided_and_of_what_forgives_nothing() -> None:
+    data = {"avoided": f"[{avoided('n1')}, {avoided('n2', by='team')}]"}
+    assert examined(Cluster(data, n3="soon")) == [
+        (State.ODD, "1 node is avoided since pods of several gangs failed there: n1"),
+        (State.ODD, "some namespaces avoid nodes where their pods failed: n2"),
+        (State.ODD, "node n3: topogate.io/forgive-failures is no time: 'soon'"),
+    ]
+
+
+def test_the_doctor_finds_all_well_where_no_node_is_avoided() -> None:
+    assert examined(Cluster({}, n0="2026-01-01T00:00:00Z")) == [(State.WELL, "no node is avoided")]
+
+
+def test_the_doctor_says_what_to_do_with_what_it_cannot_read() -> None:
+    ((state, sentence),) = examined(Cluster({"avoided": "nonsense"}))
+    assert state is State.ODD
+    assert sentence.startswith("topogate-node-failures cannot be read")
