@@ -162,6 +162,31 @@ def test_a_refused_request_is_told_and_made_again_until_there_are_nodes(
         until(empty, one_pass, "the gang to run", runs)
 
 
+def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_again(
+    empty: Cluster, namespace: str, one_pass: Any
+) -> None:
+    api = empty.api()
+    create_job(api, namespace, "train", 2, template(8))
+    with StandIn(api, GRID, label_seconds=60.0) as standin:
+
+        def is_provided() -> bool:
+            return "there are, or come, nodes for it" in reason_of(empty, namespace)
+
+        until(empty, one_pass, "nodes that have no labels yet", is_provided)
+        (request,) = requests_of(empty, namespace)
+        standin.label_seconds = 0.0
+        standin.say(request["metadata"], "BookingExpired", "True", "not used in time")
+        api.request("DELETE", "/api/v1/nodes")
+
+        def runs() -> bool:
+            pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+            return run_all(pods, "train", 2) and not left_of(empty, namespace)
+
+        until(empty, one_pass, "the gang to run on other nodes", runs)
+    nodes_left = {each["metadata"]["name"] for each in api.json("GET", "/api/v1/nodes")["items"]}
+    assert nodes_left == {GRID[2].name, GRID[3].name}
+
+
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 @pytest.mark.parametrize("kind", ["podtemplates", "provisioningrequests"])
 def test_whichever_write_a_sweeper_dies_at_the_next_one_asks_once(
