@@ -224,6 +224,19 @@ def test_a_volume_that_several_nodes_can_use_counts_if_there_are_enough_for_all(
     assert shelf.placed(pods) == ["a", "a"]
 
 
+def test_one_pod_with_claims_of_two_classes_needs_one_shared_volume_of_each() -> None:
+    shelf = Shelf()
+    for each in ("fast", "slow"):
+        shelf.local(f"v-{each}", class_name=each, on=("a", "b"))
+    names = [shelf.wait(f"{number}-{each}", class_name=each) for number in "01" for each in ("fast", "slow")]
+    assert shelf.placed([pod("p", *names[:2])]) == ["a"]
+    both = [pod("p", *names[:2]), pod("q", *names[2:])]
+    assert shelf.placed(both) == []
+    for each in ("fast", "slow"):
+        shelf.local(f"w-{each}", class_name=each, on=("a", "b"))
+    assert shelf.placed(both) == ["a", "a"]
+
+
 def test_a_pod_that_was_sent_to_a_node_and_waits_there_for_its_volume_counts() -> None:
     shelf = Shelf()
     shelf.local("v0", on=("a",))

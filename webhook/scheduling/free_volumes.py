@@ -46,10 +46,10 @@ Shape = tuple[ClaimKind, ...]
 
 
 class SharedShape(NamedTuple):
-    """A shape, and how many volumes there must be where several nodes can use them; 0 if none can."""
+    """A shape, and for each claim how many volumes there must be where several nodes can use them."""
 
     shape: Shape
-    demand: int
+    demand: tuple[int, ...]
 
 
 @dataclass
@@ -92,7 +92,7 @@ class FreeVolumes:
         )
         if sent:
             self._raise_demands(sent)
-        self._takes: dict[tuple[Shape, int], dict[str, int]] = {}
+        self._takes: dict[tuple[Shape, tuple[int, ...] | None], dict[str, int]] = {}
 
     # --- what pods ask for ------------------------------------------------------------------------
 
@@ -115,16 +115,16 @@ class FreeVolumes:
                     continue
                 mine.add(shape)
                 self._shapes[pod.metadata.uid] = shape
-                is_wide = any(self._supply(kind).wide for kind in shape)
-                demand = sum(map(self._overlaps, claims, [shape] * len(claims))) if is_wide else 0
+                demand = self._demand(shape, claims if len(found) > 1 else ())  # one pod is in nobody's way
                 self._shared[pod.metadata.uid] = SharedShape(shape, demand)
 
     def _raise_demands(self, sent: Sequence[Shape]) -> None:
         """Count the claims of pods that were sent to a node and are not bound to volumes yet."""
         claims = [kind for shape in sent for kind in shape]
         for uid, (shape, demand) in self._shared.items():
-            more = sum(map(self._overlaps, claims, [shape] * len(claims))) if demand else 0
-            self._shared[uid] = SharedShape(shape, demand + more)
+            more = self._demand(shape, claims)
+            own = demand if any(demand) or not any(more) else self._demand(shape, shape)
+            self._shared[uid] = SharedShape(shape, tuple(map(sum, zip(own, more, strict=True))))
         self.shapes = tuple(dict.fromkeys(self._shared.values()))
         self.names = {each: _name(each) for each in self.shapes}
 
@@ -136,6 +136,13 @@ class FreeVolumes:
             if claim is not None and kind is not None and self._known(kind, claim).names:
                 found.append(kind)
         return tuple(sorted(found, key=lambda kind: (kind.size, repr(kind))))
+
+    def _demand(self, shape: Shape, claims: Sequence[ClaimKind]) -> tuple[int, ...]:
+        """For each claim of a shape, how many of these may be given its volumes, where any is shared."""
+        return tuple(
+            sum(self._overlaps(kind, (each,)) for kind in claims) if self._supply(each).wide else 0
+            for each in shape
+        )
 
     def _overlaps(self, kind: ClaimKind, shape: Shape) -> bool:
         """Whether a claim may be given a volume that one of a shape could be given."""
@@ -149,7 +156,7 @@ class FreeVolumes:
         uid = pod.metadata.uid
         own = self._shared.get(uid)
         shape = own.shape if own is not None else self._shape(pod)
-        key = shape, own.demand if own is not None else -1
+        key = shape, own.demand if own is not None else None
         if key not in self._takes:
             amounts = {self.names[each]: self._taken(shape, each.shape) for each in self.shapes}
             self._takes[key] = {name: amount for name, amount in amounts.items() if amount}
@@ -172,12 +179,12 @@ class FreeVolumes:
         """How many pods of a shape find volumes on a node, one after the other."""
         labels = self._nodes[node].metadata.labels
         lists: list[list[PersistentVolume]] = []
-        for kind in shared.shape:
+        for kind, demand in zip(shared.shape, shared.demand, strict=True):
             supply = self._supply(kind)
             if any(term_holds(term, node, labels) for term in supply.made):
                 continue
             wide = supply.wide.get(node, [])
-            lists.append([*supply.on.get(node, []), *(wide if len(wide) >= shared.demand else [])])
+            lists.append([*supply.on.get(node, []), *(wide if len(wide) >= demand else [])])
         if not lists:
             return PLENTY
         taken: set[str] = set()
