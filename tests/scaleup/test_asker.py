@@ -13,7 +13,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -51,7 +51,7 @@ class Writes:
         return b"{}"
 
 
-class Scene:
+class Scene(Silent):
     """Gangs of one pod each, all of which wait, and an asker whose clock is the test's."""
 
     def __init__(self, *pods: Pod, **choices: Any) -> None:
