@@ -144,3 +144,31 @@ def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
             # Rules under which nobody waits any more may still be told apart: that is more, never less.
             assert {each: nodes[name].free[each] for each in fresh.free} == fresh.free
             assert (nodes[name].cards, nodes[name].path) == (fresh.cards, fresh.path)
+
+
+def test_a_pod_has_its_own_cards_again_once_its_plan_is_gone() -> None:
+    story, journal = Story(0), Journal()
+    cards = {"gas-container-cards": "card0", "gas-ts": "1764000000000000001"}
+    limits = {"cpu": "1", keys.I915: "1"}
+    there = decode(
+        pod_json(
+            "p",
+            metadata={"annotations": cards},
+            nodeName="n1",
+            schedulingGates=[],
+            containers=[{"name": "c", "resources": {"limits": limits, "requests": limits}}],
+        )
+    )
+    story.cluster.pods.append(there)
+    journal.note(None, there)
+    entry = PlannedPod("p", there.metadata.uid, "n1", annotations={**cards, "gas-container-cards": "card1"})
+    plan = Placement(Metadata(name="plan", namespace="ns"), PlacementSpec(pods=[entry]))
+    remembers = Snapshotter(story.cluster, Settings(), journal)
+    seen_cards = []
+    for placements in ({plan.key: plan}, {}):
+        story.cluster.placements = placements
+        nodes, _ = seen(remembers)
+        fresh, _ = seen(Snapshotter(story.cluster, Settings()))
+        assert nodes["n1"].cards == fresh["n1"].cards
+        seen_cards.append(nodes["n1"].cards)
+    assert seen_cards[0] != seen_cards[1]

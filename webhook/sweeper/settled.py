@@ -9,7 +9,7 @@ from webhook.sweeper.observe.pods import Pods
 from webhook.sweeper.observe.view import View, identity
 
 
-class _Seen(NamedTuple):
+class _LastRound(NamedTuple):
     """What was seen in the round before."""
 
     pods: Pods
@@ -21,11 +21,11 @@ class Settled:
 
     def __init__(self) -> None:
         self._plans: dict[str, Placement] = {}
-        self._seen: _Seen | None = None
+        self._seen: _LastRound | None = None
 
     def begin_round(self, view: View) -> None:
         """Forget the plans of pods that have changed since the round before."""
-        seen, self._seen = self._seen, _Seen(view.index, view.nodes)
+        seen, self._seen = self._seen, _LastRound(view.index, view.nodes)
         changed = view.index.changed_since(seen.pods) if seen is not None else None
         if seen is None or changed is None or _relabelled(seen.nodes, view.nodes):
             self._plans = {}

@@ -8,7 +8,7 @@ from webhook.devices.supply import Supply
 from webhook.kube.objects import Node
 from webhook.placement import NodeInfo, Usage
 from webhook.scheduling.gpus import DEVICES
-from webhook.sweeper.observe.on_nodes import Standing, Usages, amended
+from webhook.sweeper.observe.on_nodes import PodsOnNodes, Usages, amended
 
 
 class Claimed:
@@ -25,7 +25,7 @@ class Claimed:
         supply: Supply,
         objects: Mapping[str, Node],
         nodes: Sequence[NodeInfo],
-        standing: Standing,
+        standing: PodsOnNodes,
         usages: Usages,
     ) -> tuple[list[NodeInfo], dict[str, tuple[Usage, ...]]]:
         """The nodes with their GPUs, and the usages of those where pods have some. standing: these pods."""

@@ -16,7 +16,7 @@ Placed = tuple[Pod, Texts | None]
 
 
 @dataclass(frozen=True)
-class Standing:
+class PodsOnNodes:
     """The pods that have a node, by it.
 
     bound: others, as they stand there. coming: those that are sent or planned there. cards: what plans say of
@@ -35,7 +35,7 @@ class Standing:
             found.append((pod, self.cards.get((pod.metadata.namespace, pod.metadata.uid, node))))
         return [*found, *self.coming.get(node, ())]
 
-    def differing_from(self, before: "Standing") -> set[str]:
+    def differing_from(self, before: "PodsOnNodes") -> set[str]:
         """The nodes on which other pods stand than before, or with other cards."""
         names = set[str]()
         # What has not changed is the very same object: as a whole in most passes, else by node.
@@ -55,14 +55,14 @@ class OnNodes:
     """Remembers what each node's pods take for as long as all of them are the very same."""
 
     def __init__(self) -> None:
-        self._standing = Standing({}, {}, {}, {})
+        self._standing = PodsOnNodes({}, {}, {}, {})
         self._usages: Usages = {}
         self._filled: set[str] = set()
         self._by: object = None
 
     def usages(
         self,
-        standing: Standing,
+        standing: PodsOnNodes,
         by: object,
         usage_of: Callable[[Pod, Texts | None], Usage | None],
         fill: Callable[[str], Usage],
@@ -73,7 +73,7 @@ class OnNodes:
         says of its node, which is asked each time: it depends on the node.
         """
         if by is not self._by:
-            self._by, self._standing, self._usages = by, Standing({}, {}, {}, {}), {}
+            self._by, self._standing, self._usages = by, PodsOnNodes({}, {}, {}, {}), {}
         names = standing.differing_from(self._standing) | self._filled
         self._standing = standing
         if not names:
@@ -94,7 +94,7 @@ class OnNodes:
 
 
 def amended(
-    standing: Standing,
+    standing: PodsOnNodes,
     usages: Usages,
     nodes: Container[str],
     concerns: Callable[[Pod], object],

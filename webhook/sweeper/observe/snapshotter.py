@@ -26,7 +26,7 @@ from webhook.sweeper.observe.converted import Converted, Texts
 from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.node_levels import NodeLevels
-from webhook.sweeper.observe.on_nodes import OnNodes, Placed, Standing, Usages, amended
+from webhook.sweeper.observe.on_nodes import OnNodes, Placed, PodsOnNodes, Usages, amended
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _MadeOf:
     """What a snapshot was made of. capacity: by which nodes were completed."""
 
     nodes: Mapping[str, Node]
@@ -103,7 +103,7 @@ class Snapshotter:
         self._capacity = conflicts.NONE.capacity
         self._snapshot: Snapshot | None = None
         self._completed: Completed = {}
-        self._seen: _Seen | None = None
+        self._seen: _MadeOf | None = None
 
     def view(self) -> View:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
@@ -209,16 +209,16 @@ class Snapshotter:
             self._capacity = rules.capacity
         self._nodes.complete_by(self._capacity, rules.node if rules else None)
         self._usages.complete_by(rules, rules.usage if rules else None)
-        standing = Standing(view.index.bound, _coming(view), view.cards, self._plans.turns)
+        standing = PodsOnNodes(view.index.bound, _coming(view), view.cards, self._plans.turns)
         usages = self._on_nodes.usages(standing, rules, self._usage, lambda name: self._fill(view, name))
         self._snapshot = self._renewed(view, usages) or self._made(view, standing, usages)
         is_plain = view.needs is None and view.volumes is None
-        self._seen = _Seen(view.nodes, usages, self._capacity) if is_plain else None
+        self._seen = _MadeOf(view.nodes, usages, self._capacity) if is_plain else None
         self._nodes.end_round(len(view.nodes))
         self._usages.end_round(len(view.gated) + len(view.others))
         return self._snapshot
 
-    def _made(self, view: View, standing: Standing, usages: Usages) -> Snapshot:
+    def _made(self, view: View, standing: PodsOnNodes, usages: Usages) -> Snapshot:
         """A snapshot for which each node is looked at."""
         nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
         if view.needs is not None:
