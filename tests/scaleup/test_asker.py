@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.scaleup.test_steps import BEGAN, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Cause
@@ -71,6 +71,9 @@ class Scene(Silent):
             key = gang.key.placement_key
             metadata = {"namespace": gang.key.namespace, "name": gang.key.placement_name, "uid": key}
             self.cluster.placements[key] = msgspec.convert({"metadata": metadata}, Placement)
+
+    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+        raise AssertionError("of a node it says nothing")
 
     def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
         self.said.append((f"{pod.metadata.name} {reason}", warning))
