@@ -24,7 +24,7 @@ from webhook.placement import (
     Toleration,
     place,
 )
-from webhook.placement.model import Crowd, Preferences
+from webhook.placement.model import PodCounts, Preferences
 
 SOFT = Taint("old", "", "PreferNoSchedule")
 LIKED = Term((Requirement("disk", "In", ("ssd",)),))
@@ -84,13 +84,17 @@ def test_the_network_comes_before_what_pods_would_like() -> None:
 def test_pods_that_stand_draw_and_repel_where_nothing_else_decides() -> None:
     nodes = [labelled(f"n{n}", (f"b{n}", "s", f"h{n}"), zone=f"z{n}") for n in range(3)]
     crowd = (("z0", 4), ("z1", 1))
-    assert chosen(nodes, replace(pod_class(), preferred=Preferences(spread=(Crowd("zone", crowd),)))) == [
+    assert chosen(nodes, replace(pod_class(), preferred=Preferences(spread=(PodCounts("zone", crowd),)))) == [
         "n2"
     ]
     liked = (("z0", 4), ("z1", 9))
-    assert chosen(nodes, replace(pod_class(), preferred=Preferences(near=(Crowd("zone", liked),)))) == ["n1"]
+    assert chosen(nodes, replace(pod_class(), preferred=Preferences(near=(PodCounts("zone", liked),)))) == [
+        "n1"
+    ]
     feared = (("z0", -4), ("z1", -9))
-    assert chosen(nodes, replace(pod_class(), preferred=Preferences(near=(Crowd("zone", feared),)))) == ["n2"]
+    assert chosen(nodes, replace(pod_class(), preferred=Preferences(near=(PodCounts("zone", feared),)))) == [
+        "n2"
+    ]
 
 
 def test_an_answer_that_the_block_remembers_is_not_given_to_other_wishes() -> None:

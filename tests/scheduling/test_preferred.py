@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.objects import Node, Pod
-from webhook.placement.model import Crowd, PodClass, Preferences
+from webhook.placement.model import PodClass, PodCounts, Preferences
 from webhook.scheduling import convert
 from webhook.scheduling.neighbourhood import Neighbourhood
 
@@ -33,7 +33,7 @@ def test_a_pod_that_is_given_its_node_counts_for_those_who_are_asked_about_next(
     soft = {"topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": SELECTOR}
     asked = pod("p", topologySpreadConstraints=[soft])
     near = Neighbourhood({"a": node}, [(pod("r0"), "a")], {}, [asked])
-    counts: list[Crowd] = []
+    counts: list[PodCounts] = []
     for _ in range(2):
         counts += near.pod_class(asked, convert.pod_class_of(asked)).preferred.spread
         near.add(pod("r1"), "a")
@@ -56,14 +56,14 @@ def test_spread_that_need_not_be_kept_counts_the_pods_that_stand() -> None:
         "labelSelector": SELECTOR,
     }
     found = read(pod("p", topologySpreadConstraints=[soft]))
-    assert found.preferred == Preferences(spread=(Crowd(ZONE, (("a", 2),), 2),))
+    assert found.preferred == Preferences(spread=(PodCounts(ZONE, (("a", 2),), 2),))
     assert not found.rules.kept_off
 
 
 def test_preferred_pod_affinity_and_anti_affinity_count_with_their_weights() -> None:
     term = {"topologyKey": ZONE, "labelSelector": SELECTOR}
     wishes = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]}
-    assert read(pod("p", affinity={"podAffinity": wishes})).preferred.near == (Crowd(ZONE, (("a", 10),)),)
+    assert read(pod("p", affinity={"podAffinity": wishes})).preferred.near == (PodCounts(ZONE, (("a", 10),)),)
     assert read(pod("p", affinity={"podAntiAffinity": wishes})).preferred.near == (
-        Crowd(ZONE, (("a", -10),)),
+        PodCounts(ZONE, (("a", -10),)),
     )

@@ -80,13 +80,13 @@ class CsiSource(Struct, frozen=True):
     volume_handle: str = ""
 
 
-class AwsSource(Struct, frozen=True):
+class AwsVolume(Struct, frozen=True):
     """A volume as before CSI: "vol-1", or "aws://ZONE/vol-1"."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
-class GceSource(Struct, frozen=True):
+class GceVolume(Struct, frozen=True):
     """A disk as before CSI."""
 
     pd_name: str = ""
@@ -115,8 +115,8 @@ class VolumeSpec(Struct, frozen=True):
     claim_ref: ClaimReference | None = None
     volume_attributes_class_name: str = ""
     csi: CsiSource | None = None
-    aws_elastic_block_store: AwsSource | None = None
-    gce_persistent_disk: GceSource | None = None
+    aws_elastic_block_store: AwsVolume | None = None
+    gce_persistent_disk: GceVolume | None = None
     azure_disk: AzureSource | None = None
     cinder: VolumeIdSource | None = None
     portworx_volume: VolumeIdSource | None = None

@@ -75,7 +75,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class PodCounts:
     """Pods in the domains of a label, as (value, how many, or what they are worth) where there are any.
 
     max_skew: by how much domains may differ before it counts.
@@ -93,8 +93,8 @@ class Preferences:
     """
 
     terms: tuple[tuple[int, Term], ...] = ()
-    spread: tuple[Crowd, ...] = ()
-    near: tuple[Crowd, ...] = ()
+    spread: tuple[PodCounts, ...] = ()
+    near: tuple[PodCounts, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is any."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from webhook.kube import objects
 from webhook.placement.eligibility import Rules, Taint, reason_against
-from webhook.placement.model import Crowd, PodClass, Preferences
+from webhook.placement.model import PodClass, PodCounts, Preferences
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels, terms_of
 from webhook.scheduling.carriers import Carriers, carriers_of
 from webhook.scheduling.convert import node_rules
@@ -49,7 +49,7 @@ class Neighbourhood:
         self._rules: dict[object, _RulesByLabels] = {}
         self._parts_kept: list[objects.Pod] = []
         self._deciding: dict[int, tuple[str, ...]] = {}
-        self._crowds: dict[int, tuple[tuple[Crowd, ...], tuple[Crowd, ...]]] = {}
+        self._crowds: dict[int, tuple[tuple[PodCounts, ...], tuple[PodCounts, ...]]] = {}
         self._kept_off: dict[object, tuple[objects.Pod, tuple[tuple[str, frozenset[str]], ...]]] = {}
         self._eligible: dict[object, frozenset[str]] = {}
         self._by_value: dict[str, dict[str, list[str]]] = {}
@@ -118,11 +118,11 @@ class Neighbourhood:
         known = self._crowds.get(id(rules))  # rules are kept, see rules_of
         if known is None:
             spread = tuple(
-                Crowd(each.key, _sorted(self.spread(each, _Everywhere)), each.max_skew)
+                PodCounts(each.key, _sorted(self.spread(each, _Everywhere)), each.max_skew)
                 for each in rules.soft_spread
             )
             near = tuple(
-                Crowd(near.key, _sorted(self.near(near.key, (near.pods,)), weight))
+                PodCounts(near.key, _sorted(self.near(near.key, (near.pods,)), weight))
                 for weight, near in rules.liked
             )
             known = self._crowds[id(rules)] = spread, near
