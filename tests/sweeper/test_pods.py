@@ -9,8 +9,10 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
+from webhook.sweeper.decide.health import candidates
 from webhook.sweeper.observe.journal import Journal
-from webhook.sweeper.observe.membership import key_of
+from webhook.sweeper.observe.membership import key_of, maker_of
+from webhook.sweeper.observe.node_failures import gang_id
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
 from webhook.workloads import marks
@@ -93,6 +95,7 @@ def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed:
         assert pods.of == anew.of
         assert uids(pods.bound) == uids(anew.bound)
         assert uids(pods.mates) == uids(anew.mates)
+        assert uids(pods.siblings) == uids(anew.siblings)
         assert (earlier.by_uid, earlier.of) == seen, "a pass keeps what it has seen"
 
 
@@ -102,6 +105,28 @@ def test_every_sort_occurs_in_the_stories() -> None:
         story.step(Journal())
         found.update(*map(SORTER.sorts, story.pods.values()))
     assert found == set(Sort)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_those_that_may_speak_of_a_failure_are_found_without_looking_at_all_pods(seed: int) -> None:
+    story = Story(seed)
+    for _ in range(60):
+        story.step(Journal())
+        pods = Pods.sorted(SORTER, story.pods.values())
+        others = list(pods.of[Sort.OTHER].values())
+        # A bare pod is the only one of its gang, so it is asked for by its node alone.
+        makers = {
+            pod.metadata.uid: maker
+            for pod in others
+            if (maker := maker_of(pod, key_of(pod))).id != pod.metadata.uid
+        }
+        gangs = {uid: (maker.namespace, gang_id(maker)) for uid, maker in makers.items()}
+        nodes = {each.metadata.uid: (each.metadata.namespace, each.spec.node_name) for each in others}
+        some = frozenset(each for each in gangs.values() if story.dice.random() < 0.5)
+        there = frozenset(each for each in nodes.values() if each[1] and story.dice.random() < 0.3)
+        found = [pod.metadata.uid for pod in candidates(pods, some, there)]
+        assert len(found) == len(set(found))
+        assert set(found) == {uid for uid in nodes if gangs.get(uid) in some or nodes[uid] in there}
 
 
 def test_pods_of_which_nothing_has_changed_are_the_very_same() -> None:

@@ -4,7 +4,7 @@ What it remembers beside the failures, since when a pod runs, only delays if it 
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 from labeler.contract import keys
@@ -23,12 +23,12 @@ from webhook.sweeper.observe.node_failures import (
     is_troubled,
     seconds_of,
 )
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import Pods, Sort
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 SHARE: Final = 0.02
-"""Of the time, that looking through the pods that run may take in the long run."""
+"""Of the time, that looking at the pods that run may take in the long run."""
 
 _OWN: Final = "a pod of this gang failed there"
 
@@ -117,7 +117,7 @@ class NodeHealth:
         return known[1] if known is not None else None
 
     def _judged(self, view: View, failures: Failures) -> Failures:
-        """By the pods that run: all of the cluster's are looked through, so for a small share of the time."""
+        """By the pods that run. Many may say something, so it takes a small share of the time."""
         started = self._clock()
         if started < self._due_at:
             return failures
@@ -133,26 +133,18 @@ class NodeHealth:
         if not gangs and not nodes:
             self._since = {}
             return []
-        namespaces = {namespace for namespace, _ in (*gangs, *nodes)}
         now, before, found = self._clock(), self._since, []
         self._since = {}
-        for pod in view.others:
+        for pod in candidates(view.index, gangs, nodes):
             metadata = pod.metadata
-            if metadata.namespace not in namespaces or pod.status.phase != "Running":
-                continue
-            if metadata.deletion_timestamp or is_troubled(pod):
-                continue
-            gang = gang_id(view.maker_of(pod))
-            if (metadata.namespace, gang) not in gangs and (
-                metadata.namespace,
-                pod.spec.node_name,
-            ) not in nodes:
+            if pod.status.phase != "Running" or metadata.deletion_timestamp or is_troubled(pod):
                 continue
             since = self._since[metadata.uid] = before.get(metadata.uid, now)
             found.append(
                 Running(
-                    metadata.namespace, gang, asks_of(pod), gpus_of(pod, self._settings.counting),
-                    pod.spec.node_name, seconds_of(metadata.creation_timestamp) or 0, now - since,
+                    metadata.namespace, gang_id(view.maker_of(pod)), asks_of(pod),
+                    gpus_of(pod, self._settings.counting), pod.spec.node_name,
+                    seconds_of(metadata.creation_timestamp) or 0, now - since,
                 )
             )  # fmt: skip
         return found
@@ -176,6 +168,20 @@ class NodeHealth:
         forgiven = seconds_of(metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION))
         model = self._settings.counting.model(metadata.labels)
         return NodeFacts(model, seconds_of(metadata.creation_timestamp) or 0, forgiven or 0)
+
+
+def candidates(pods: Pods, gangs: Set[tuple[str, str]], nodes: Set[tuple[str, str]]) -> Iterable[Pod]:
+    """Pods of these gangs (namespace, gang_id), and those of namespaces on nodes (namespace, node)."""
+    found: dict[str, Pod] = {}
+    for namespace, node in nodes:
+        there = pods.bound.get(node, ())
+        found.update((pod.metadata.uid, pod) for pod in there if pod.metadata.namespace == namespace)
+    namespaces = {namespace for namespace, _ in gangs}
+    for made in (pods.mates, pods.siblings) if gangs else ():
+        for maker, there in made.items():
+            if maker.namespace in namespaces and (maker.namespace, gang_id(maker)) in gangs:
+                found.update((pod.metadata.uid, pod) for pod in there)
+    return found.values()
 
 
 def _why(verdict: NodeVerdict) -> str:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.membership import GangKey, is_of_a_set
+from webhook.sweeper.observe.membership import GangKey, is_of_a_set, maker_of
 from webhook.sweeper.observe.node_failures import is_troubled
 from webhook.sweeper.observe.pins import pinned_node
 
@@ -111,8 +111,9 @@ class Pods:
     """The pods of one moment.
 
     by_uid: all. of: by sort and uid. bound: others by the node to which they are bound. mates: others by
-    their gang, but for pods that are gangs of their own. number: of the moment; steps: what changed at the
-    last ones; line: of moments that were made of one another.
+    their gang, but for pods that are gangs of their own; siblings: those by what made them, see maker_of.
+    number: of the moment; steps: what changed at the last ones; line: of moments that were made of one
+    another.
     """
 
     sorter: Sorter
@@ -120,6 +121,7 @@ class Pods:
     of: Mapping[Sort, Mapping[str, Pod]] = field(default_factory=lambda: {each: {} for each in Sort})
     bound: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     mates: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
+    siblings: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
     number: int = 0
     steps: tuple[Set[str], ...] = ()
     line: object = field(default_factory=object)
@@ -147,6 +149,7 @@ class Pods:
             of,
             _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
             _regrouped(self.mates, gone_others, others, self._gang_with_others),
+            _regrouped(self.siblings, gone_others, others, self._maker_of_one),
             self.number + 1,
             (*self.steps, frozenset(changes))[-_STEPS:] if len(changes) <= _LARGE else (),
             self.line,
@@ -183,6 +186,10 @@ class Pods:
     def _gang_with_others(self, pod: Pod) -> GangKey | None:
         gang = self.sorter.gang_of(pod)
         return gang if gang.kind != "Pod" else None
+
+    def _maker_of_one(self, pod: Pod) -> GangKey | None:
+        gang = self.sorter.gang_of(pod)
+        return maker_of(pod, gang) if gang.kind == "Pod" and pod.metadata.controller is not None else None
 
 
 def name_of(pod: Pod) -> str:
