@@ -1,12 +1,14 @@
 """A gang that spares the places of those after it, where another place is as good for it."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from tests.placement.small import gang_of, placed, pod_class, snapshot_of
+from tests.placement.small import gang_of, nodes_of, placed, pod_class, snapshot_of
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, check, place
 from webhook.placement.ahead import sparing
+from webhook.placement.eligibility import Taint
 
 LARGE = gang_of(2, pod_class(2), required_level="subblock")
 
@@ -25,7 +27,17 @@ def test_a_gang_leaves_the_rack_that_only_the_next_one_needs() -> None:
     assert set(placed(gang_of(2), snapshot).nodes.values()) == {"a"}
     found = spared(gang_of(2), [LARGE], snapshot)
     assert set(found.nodes.values()) == {"c"}
+    assert found.proven, "no place uses fewer domains"
     assert isinstance(place(LARGE, snapshot.assume(found, gang_of(2))), Assignment)
+
+
+def test_a_gang_spares_no_place_that_its_pods_like_better() -> None:
+    soft = Taint("old", "", "PreferNoSchedule")
+    nodes = [
+        replace(each, taints=(soft,)) if each.name == "c" else each
+        for each in nodes_of({"b": {"r1": {"a": 2, "b": 2}, "r2": {"c": 2, "d": 1, "e": 1, "f": 1}}})
+    ]
+    assert set(spared(gang_of(2), [LARGE], Snapshot.build(nodes, [])).nodes.values()) == {"a"}
 
 
 def test_a_gang_keeps_its_place_where_every_other_is_worse_for_it() -> None:

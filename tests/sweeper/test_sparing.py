@@ -8,6 +8,9 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Pod
+from webhook.sweeper.decide import placing
+from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0)
@@ -54,3 +57,40 @@ def test_what_a_later_gang_wishes_wrongly_is_told_to_that_one_alone(level: str) 
     orders = Placing(racks(*gang("a-small", 2, 1), *gang("large", 9, 2, **wishes)), SETTINGS).one()
     assert set(places(orders)) == {"a-small-0", "a-small-1"}
     assert [verdict.gang.key.name for verdict in orders.verdicts] == ["large"]
+
+
+def test_a_later_gang_that_cannot_be_looked_at_stops_none_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("not foreseen")
+
+    monkeypatch.setattr(placing, "sparing", fails)
+    case = Placing(racks(*gang("a-small", 2, 1), *gang("large", 2, 2, **LARGE)), SETTINGS)
+    assert {pod.rpartition("-")[0] for pod in places(case.one())} >= {"a-small"}
+
+
+def test_in_the_second_half_of_a_pass_nobody_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = racks(*gang("a-first", 1, 9), *gang("b-small", 2, 1), *gang("large", 2, 2, **LARGE))
+    case = Placing(made, Settings(settle_seconds=0, pass_seconds=8))
+
+    def three_seconds() -> None:
+        case.clock.now += 3
+
+    monkeypatch.setattr(case.placer, "_beat", three_seconds)
+    found = places(case.one())
+    assert {node for pod, node in found.items() if pod.startswith("b-small")} == {"n2"}
+    monkeypatch.setattr(case.placer, "_settings", Settings(settle_seconds=0, pass_seconds=5))
+    found = places(case.one())
+    assert {node for pod, node in found.items() if pod.startswith("b-small")} == {"n0"}
+
+
+def test_what_next_gangs_ask_is_read_once_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(gang: PodGang, *more: Any) -> GangQuestion:
+        asked.append(gang.key.name)
+        return question(gang, *more)
+
+    monkeypatch.setattr(placing, "question", noted)
+    pods = [pod for name in "abcdef" for pod in gang(name, 2, 1)]
+    assert len(places(Placing(racks(*pods), SETTINGS).one())) == 8
+    assert max(map(asked.count, asked)) == 2, "once for others, and once in its turn"

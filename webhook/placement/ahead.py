@@ -1,15 +1,16 @@
 """One gang beside those that are placed after it: of places that are as good for it, one that spares theirs.
 
-The first gang loses nothing: another place is taken only if it uses as few domains of each level. It is taken
-only if, of the gangs that are looked at, none is then placed worse in its turn, and one better, or at all.
-What gangs beyond them get is not looked at.
+The first gang loses nothing but the tightest fit: another place is taken only if it uses as few domains of
+each level, and its pods like it no less. So the proof that no place uses fewer holds for it as well. It is
+taken only if, of the gangs that are looked at, none is then placed worse in its turn, and one better, or at
+all. What gangs beyond them get is not looked at.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from webhook.placement.budget import Budget
-from webhook.placement.model import Assignment, Gang, NoFit, Options
+from webhook.placement.model import Assignment, Gang, NoFit, Objective, Options
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot
 from webhook.placement.topology import PlacementError
@@ -49,16 +50,17 @@ def sparing(
         other = place(elsewhere, snapshot, options, budget, explained=False)
         if budget.exhausted:
             return answer
-        if isinstance(other, NoFit) or _uses(other) != _uses(answer):
+        if isinstance(other, NoFit) or not _is_as_good(other.objective, answer.objective):
             continue
         after = _values(_in_turn(later, snapshot.assume(other, gang), options, budget))
         if after != before and all(map(tuple.__le__, after, before)) and not budget.exhausted:
-            return replace(other, proven=False)
+            return replace(other, proven=answer.proven)
     return answer
 
 
-def _uses(answer: Assignment) -> tuple[object, ...]:
-    return answer.objective.unevenness, answer.objective.domains, answer.objective.holes
+def _is_as_good(one: Objective, other: Objective) -> bool:
+    same = (one.unevenness, one.domains, one.holes) == (other.unevenness, other.domains, other.holes)
+    return same and one.preference_penalty <= other.preference_penalty
 
 
 def _in_turn(

@@ -252,7 +252,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A place for every member. proven: nothing better exists by the objective."""
+    """A place for every member.
+
+    proven: nothing better exists by the objective, but for leftover and headroom left to others; see ahead.
+    """
 
     placed: tuple[Placed, ...]
     objective: Objective

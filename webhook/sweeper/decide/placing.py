@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, Gang, NoFit
+from webhook.placement import Assignment, Budget, NoFit
 from webhook.placement.ahead import sparing
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.asking import QUESTIONS, ask
@@ -32,7 +32,7 @@ from webhook.sweeper.decide.question import GangQuestion, is_plain, question
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations, told
 from webhook.sweeper.decide.rest import Rest
-from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round, Said, joined
+from webhook.sweeper.decide.rounds import Failure, Ground, Memory, Round, Said, Wish, joined
 from webhook.sweeper.decide.shunned import NONE
 from webhook.sweeper.decide.spares import spares
 from webhook.sweeper.decide.unlabelled import unlabelled
@@ -132,7 +132,6 @@ class Placer:
                 self._completion.nobody_waits(gang)
             elif self._is_due(gang, waiting, now):
                 due.append((gang, waiting))
-        now.due = due
         for gang, waiting in self._in_time(due, now):
             self._place_gang(gang, waiting, now)
             self._beat()
@@ -156,8 +155,10 @@ class Placer:
         started, seconds = self._clock(), self._settings.pass_seconds
         number = 0
         while number < len(due) and (number == 0 or self._clock() - started < seconds / 2):
+            now.next = due[number + 1 : number + 1 + LOOKED_AHEAD]
             yield due[number]
             number += 1
+        now.next = ()  # what is left of the time is for those that have no place yet
         # By age whoever's turn it is: that moves from pass to pass, and nobody must be passed over by that.
         rest = sorted(due[number:], key=lambda each: by_age(each[0]))
         first = next((i for i, (gang, _) in enumerate(rest) if gang.key == self._next), 0)
@@ -269,7 +270,8 @@ class Placer:
             memory.no_fit = failure
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
-        answer = self._on_kept_nodes(gang, asked, now) or ask_preferring(asked, now, self._settings.options)
+        on_kept = self._on_kept_nodes(gang, asked, now)
+        answer = on_kept or ask_preferring(asked, now, self._settings.options)
         while isinstance(answer, NoFit) and (other := next(questions, None)):  # an exclusive gang's domains
             asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
@@ -279,8 +281,8 @@ class Placer:
             memory.no_fit = None
             memory.victims = ()
             is_free = not asked.gang.anchors and asked.gang.spread is None and not shunned.steps
-            if is_free and is_plain(asked):
-                answer = self._sparing(gang, asked, answer, now)
+            if is_free and on_kept is None and is_plain(asked):
+                answer = self._sparing(asked, answer, now)
             return self._drafts.make(gang, asked, answer, companions, now)
         found = (
             None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
@@ -310,27 +312,33 @@ class Placer:
         memory.no_fit = failure
         return None
 
-    def _sparing(self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round) -> Assignment:
+    def _sparing(self, asked: GangQuestion, answer: Assignment, now: Round) -> Assignment:
         """The answer, or one as good for the gang that leaves better places to the next ones of this pass."""
-        later = self._next_unlike(gang, asked, now)
         options = self._settings.options
-        return sparing(asked.gang, answer, later, now.snapshot, options, Budget(options.bound))
+        try:
+            wishes = (self._wish(other, waiting, now) for other, waiting in now.next)
+            later = [wish for wish, shape in filter(None, wishes) if shape != asked.shape][:SPARED]
+            return sparing(asked.gang, answer, later, now.snapshot, options, Budget(options.bound))
+        except Exception:  # what is wrong with another gang stops none before it
+            logger.exception("sparing_failed gang=%s", asked.gang.name)
+            return answer
 
-    def _next_unlike(self, gang: PodGang, asked: GangQuestion, now: Round) -> list[Gang]:
-        """What the next gangs of this pass ask that ask something else, and may find a place."""
-        found: list[Gang] = []
-        for other, waiting in now.next_to(gang, LOOKED_AHEAD):
+    def _wish(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> Wish | None:
+        """What one of the next gangs asks, None if it finds no place or the core alone does not decide it.
+
+        Read once in a pass: it only says for whom to spare a place.
+        """
+        if gang.key not in now.wishes:
+            now.wishes[gang.key] = None
             with contextlib.suppress(ValueError):  # it will be told in its turn
-                holding = self._holders.before(other, waiting, now.view, now.rank)
-                shunned = self._health.of(other, now.spares).hard | now.unlabelled
-                avoid = self._avoided.of(other.key, other.maker) | held_off(holding) | shunned
-                known = self._memory[other.key].no_fit
-                if known is not None and known.still_holds(self._failure(other, avoid, now)):
-                    continue
-                wish = self._question(other, waiting, avoid, now)
-                if is_plain(wish) and wish.shape != asked.shape:
-                    found.append(wish.gang)
-        return found[:SPARED]
+                holding = self._holders.before(gang, waiting, now.view, now.rank)
+                shunned = self._health.of(gang, now.spares).hard | now.unlabelled
+                avoid = self._avoided.of(gang.key, gang.maker) | held_off(holding) | shunned
+                known = self._memory[gang.key].no_fit
+                if known is None or not known.still_holds(self._failure(gang, avoid, now)):
+                    wish = self._question(gang, waiting, avoid, now)
+                    now.wishes[gang.key] = (wish.gang, wish.shape) if is_plain(wish) else None
+        return now.wishes[gang.key]
 
     def _failure(self, gang: PodGang, avoid: frozenset[str], now: Round) -> Failure:
         return Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())

@@ -19,6 +19,10 @@ RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 
 
+Wish = tuple[Gang, Hashable]
+"""What a gang asks, and its shape."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A gang found no place: by what it was asked, of which state of the cluster, and when."""
@@ -83,7 +87,7 @@ class Round:
 
     rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
-    due: the gangs to be placed in this pass, and their pods that wait.
+    next: gangs whose turn comes after that of this gang, and their pods that wait; wishes: what such ask.
     promised: who is to go for gangs that have a plan already.
     shunned: what that gang passes over. spares: nodes that are kept free.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
@@ -103,7 +107,8 @@ class Round:
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    due: Sequence[tuple[PodGang, list[Pod]]] = ()
+    next: Sequence[tuple[PodGang, list[Pod]]] = ()
+    wishes: dict[GangKey, Wish | None] = field(default_factory=dict)
     unlabelled: frozenset[str] = frozenset()
 
     @property
@@ -116,11 +121,6 @@ class Round:
     def view(self) -> View:
         """The cluster in this pass."""
         return self.ground.view
-
-    def next_to(self, gang: PodGang, number: int) -> Sequence[tuple[PodGang, list[Pod]]]:
-        """So many gangs that come after one in this pass, and which of their pods wait."""
-        at = next((at for at, (each, _) in enumerate(self.due) if each.key == gang.key), len(self.due))
-        return self.due[at + 1 : at + 1 + number]
 
     def goes_on_from(self, plan: NewPlan) -> None:
         """What comes after it is placed on what this plan leaves."""
