@@ -1,19 +1,21 @@
 """What is left of a gang that others have preempted: when it goes, in memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.cluster import Nodes, Placing
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.test_preempting import member, plan
-from webhook.kube.objects import Pod
+from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.repair.broken import Broken
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 SETTINGS = Settings(broken_seconds=30)
 
@@ -26,7 +28,7 @@ class Half:
     """The Job low, of two pods: one on n1, and one that was on n0 and has been made again."""
 
     def __init__(self, priority: int = 100) -> None:
-        self.cluster = Nodes(2)
+        self.cluster = Nodes(3)
         self.left = member("low", 1, "n1")
         self.anew = member("low", 2)
         self.other = member("other", 0, "n0", priority=priority)
@@ -36,11 +38,15 @@ class Half:
         self.broken = Broken(SETTINGS, nothing_against_it, self.clock)
         self.cause: Cause | None = Cause.NO_ROOM
 
-    def plan(self) -> dict[str, Placement]:
-        _, made = plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})
+    def plan(self, **more: str) -> dict[str, Placement]:
+        _, made = plan("low", {"ns-low-0": "n0", "ns-low-1": "n1", **more})
         status = msgspec.structs.replace(made.status, complete=True)
         gang = Placing(self.cluster, SETTINGS).view().gang_of(self.left)
         return {gang.placement_key: msgspec.structs.replace(made, status=status)}
+
+    def among(self, *pods: Pod) -> None:
+        """These pods instead of the more important one."""
+        self.cluster.pods = [self.left, self.anew, *pods]
 
     def look(self, size: int | None = 2) -> list[str]:
         """The names of those that go, after so long that nothing is new."""
@@ -98,4 +104,93 @@ def test_a_gang_that_never_ran_whole_is_not_broken() -> None:
 def test_whose_job_would_fail_for_it_stays_and_is_told() -> None:
     half = Half()
     half.broken = Broken(SETTINGS, lambda pods, ordered=(): "its Job would fail", half.clock)
+    assert half.look() == []
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+CRITICAL = 2_000_001_000
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d", "controller": True}
+
+
+def beside(name: str, *, owner: Mapping[str, Any] | None = None, namespace: str = "ns", gpus: int = 0) -> Pod:
+    """A pod on n0 as important as any can be."""
+    metadata = {"namespace": namespace, "uid": name, "ownerReferences": [owner] if owner else []}
+    pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [pin]}}}
+    return gpu_pod(name, gpus=gpus, node="n0", priority=CRITICAL, metadata=metadata, affinity=affinity)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        beside("agent", owner=DAEMON_SET, gpus=1),
+        beside("dns", namespace="kube-system", gpus=1),
+        beside("exporter"),
+    ],
+    ids=["of a DaemonSet", "of the system", "that asks for no device"],
+)
+def test_a_gang_that_lost_its_pod_by_a_crash_stays_whatever_else_is_on_that_node(there: Pod) -> None:
+    half = Half()
+    half.among(there)
+    assert half.look() == []
+
+
+def test_a_gang_that_lost_its_pod_by_a_drain_stays() -> None:
+    half = Half()
+    node = half.cluster.nodes["n0"]
+    half.cluster.nodes["n0"] = msgspec.structs.replace(node, spec=NodeSpec(unschedulable=True))
+    assert half.look() == []
+
+
+def test_a_gang_near_its_end_stays_though_others_have_come_where_its_pods_have_succeeded() -> None:
+    half = Half()
+    half.cluster.placements = half.plan(**{"ns-low-8": "n2", "ns-low-9": "n2"})
+    half.cluster.pods.append(member("next", 0, "n2", priority=100))
+    assert half.look() == []
+
+
+def test_what_is_left_goes_though_some_of_it_are_yet_to_be_made_again_meanwhile() -> None:
+    half = Half()
+    assert half.once() == []
+    half.clock.now += SETTINGS.broken_seconds
+    whole = half.cluster.placements
+    half.cluster.placements = half.plan(**{"ns-low-9": "n2"})
+    assert half.once() == []
+    half.cluster.placements = whole
+    assert half.once() == ["low-1"]
+
+
+def revised(pod: Pod, kind: str, uid: str, revision: str) -> Pod:
+    """The pod as one that a controller has made by a revision of its template."""
+    owner = OwnerReference("apps/v1", kind, "serve", uid, controller=True)
+    labels = {**pod.metadata.labels, marks.REVISION_LABEL: revision}
+    metadata = msgspec.structs.replace(pod.metadata, labels=labels, owner_references=[owner])
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("kind", "anew", "revision", "goes"),
+    [
+        ("StatefulSet", "s", "2", False),
+        ("StatefulSet", "s", "1", True),
+        ("StatefulSet", "t", "2", True),
+        ("ReplicaSet", "t", "1", False),
+        ("ReplicaSet", "s", "1", True),
+    ],
+)
+def test_a_gang_whose_controller_is_updating_it_stays(
+    kind: str, anew: str, revision: str, goes: bool
+) -> None:
+    half = Half()
+    half.cluster.pods = [
+        revised(half.left, kind, "s", "1"),
+        revised(half.anew, kind, anew, revision),
+        half.other,
+    ]
+    assert (half.look() == ["low-1"]) is goes
+
+
+def test_a_gang_whose_new_pods_have_a_place_stays_whatever_was_said_before() -> None:
+    half = Half()
+    half.cluster.placements = half.plan(**{"ns-low-2": "n2"})
     assert half.look() == []

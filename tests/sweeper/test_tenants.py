@@ -155,6 +155,9 @@ class TwoFailures:
     def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
         return namespace == "tolerant"
 
+    def has_ended_pods(self, namespace: str, name: str, uid: str) -> bool:
+        return namespace == "finishing"
+
 
 @pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("thief", True)])
 def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
@@ -177,6 +180,12 @@ def test_what_a_job_does_not_count_as_failures_is_evicted_however_few_it_bears(
     pods = [job_pod(index, namespace=namespace) for index in range(3)]
     assert (allowance.why_not_evicted(pods) == "") is may_go
     assert (allowance.why_jobs_end(pods) == "") is may_go
+
+
+def test_pods_of_a_job_of_which_some_have_ended_by_themselves_are_not_what_is_left_of_it() -> None:
+    allowance = Allowance(Settings(), TwoFailures())
+    why = allowance.why_not_evicted([job_pod(0, namespace="finishing")])
+    assert why == "pods of its Job train have ended by themselves, so it may go on without them"
 
 
 def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Pod:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.workloads.builtin import job_failures_left, job_ignores_evictions
+from webhook.workloads.builtin import job_failures_left, job_has_ended_pods, job_ignores_evictions
 from webhook.workloads.kinds import WORKLOADS, Workload
 
 BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
@@ -267,3 +267,18 @@ def test_a_job_says_by_its_rules_that_evictions_are_no_failures(
 ) -> None:
     spec = {"podFailurePolicy": {"rules": rules}}
     assert job_ignores_evictions(read(JOB, spec, {}, {})) is ignores
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ({}, False),
+        ({"failed": 2, "active": 3}, False),
+        ({"succeeded": 1}, True),
+        ({"failedIndexes": "1,3-5"}, True),
+    ],
+)
+def test_a_job_of_which_pods_have_succeeded_or_were_given_up_goes_on_without_them(
+    status: dict[str, Any], ended: bool
+) -> None:
+    assert job_has_ended_pods(read(JOB, {}, status, {})) is ended

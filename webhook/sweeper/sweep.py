@@ -147,8 +147,11 @@ class Sweeper:
         steered = self._step("steer", seen.view, lambda: steering.orders)
         steady = [gang for gang in gangs if gang.key not in steering.held]
         placed = self._step("place", seen.view, lambda: self._place(steady, seen))
+        # Who has a place is not broken, though it could not be written down: its cause is of the pass before.
+        found = {plan.gang.key for plan in placed.orders.plans}
+        without = [gang for gang in gangs if gang.key not in found]
         broken = self._step(
-            "broken", seen.view, lambda: self._broken.look(seen.view, gangs, self._reporter.cause_of)
+            "broken", seen.view, lambda: self._broken.look(seen.view, without, self._reporter.cause_of)
         )
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 

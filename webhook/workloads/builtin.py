@@ -101,6 +101,11 @@ def job_size(job: Job) -> int | None:
     return at_once(job.spec, (job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
+def job_has_ended_pods(job: Job) -> bool:
+    """Whether pods of it have succeeded, or were given up: the others go on without them."""
+    return bool((job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
+
+
 _DECIDED: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
 """Conditions of a Job that makes no more pods and ends those that run; the first is its success policy's."""
 

@@ -110,6 +110,9 @@ matter; roles that are not listed come last, by name."""
 JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
 """Written by the Job controller where each index has a limit of its own."""
 
+REVISION_LABEL: Final = "controller-revision-hash"
+"""By which revision of its template a StatefulSet has made a pod."""
+
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"

@@ -16,7 +16,13 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
-from webhook.workloads.builtin import Job, Owner, job_failures_left, job_ignores_evictions
+from webhook.workloads.builtin import (
+    Job,
+    Owner,
+    job_failures_left,
+    job_has_ended_pods,
+    job_ignores_evictions,
+)
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.shape import Shape
 
@@ -136,6 +142,11 @@ class Owners:
         """Whether evicted pods are no failures of a Job."""
         job = self._job(namespace, name, uid)
         return job is not None and job_ignores_evictions(job)
+
+    def has_ended_pods(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether pods of a Job have succeeded, or were given up, without the others."""
+        job = self._job(namespace, name, uid)
+        return job is not None and job_has_ended_pods(job)
 
     def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
         """How often one index of a Job may fail before it does for good; None where only the Job counts."""

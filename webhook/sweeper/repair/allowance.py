@@ -25,6 +25,9 @@ class JobBudgets(Protocol):
     def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
         """Whether evicted pods are no failures of a Job."""
 
+    def has_ended_pods(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether pods of a Job have succeeded, or were given up, without the others."""
+
     def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
         """How often one index of a Job may fail before it does for good; None where only the Job counts."""
 
@@ -52,9 +55,17 @@ class Allowance:
         return self._why_a_job_fails(pods, ordered)
 
     def why_not_evicted(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
-        """Why these pods of one gang are not to be evicted, all of them together; "" if they may be."""
+        """Why these pods, what is left of a gang, are not to be evicted all together; "" if they may be.
+
+        Pods of a Job of which some have succeeded do not need one another.
+        """
         if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
+        for own in by_owner(filter(_is_of_job, pods)).values():
+            owner = own[0].metadata.controller
+            assert owner is not None
+            if self._owners.has_ended_pods(own[0].metadata.namespace, owner.name, owner.uid):
+                return f"pods of its Job {owner.name} have ended by themselves, so it may go on without them"
         return self.why_jobs_end(pods, ordered)
 
     def why_jobs_end(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:

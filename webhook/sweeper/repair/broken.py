@@ -2,7 +2,8 @@
 
 kube-scheduler preempts pod by pod. What is left of a gang holds GPUs and does nothing. That it was others
 shows in what is there: on the node that the gang's plan names for a pod that is gone stands a more important
-one. A gang that finds room for its new pods, or has enough without them, is left alone.
+one. A gang that finds room for its new pods, or has enough without them, is left alone; so is one whose pods
+end by themselves or that its controller is updating: a pod that is gone is no sign of anything there.
 """
 
 import time
@@ -10,11 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from webhook.kube.objects import Pod
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.pods import Sort
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.pods import Sort, name_of
+from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
+from webhook.workloads.marks import REVISION_LABEL
+from webhook.workloads.shape import asks_for_devices
 
 _NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
 """Why its new pods wait: there is no place for them beside the others."""
@@ -52,6 +56,10 @@ class Broken:
             left = _left(gang, view)
             if not left or cause_of(gang.key) not in _NO_PLACE:
                 continue
+            if _have_ended(gang, view):
+                if gang.key in since:  # or are yet to be made again
+                    self._since[gang.key] = since[gang.key]
+                continue
             # Who took the place may be gone again.
             if gang.key not in since and not _is_lost_to_others(gang, left, view):
                 continue
@@ -61,7 +69,11 @@ class Broken:
                 continue
             if why := self._why_not(left, (each.pod for each in evictions)):
                 warnings.append(
-                    Warn(left[0], "NotEvicted", f"its gang has lost pods to more important ones; {why}")
+                    Warn(
+                        left[0],
+                        "NotEvicted",
+                        f"more important pods stand where others of its gang were; {why}",
+                    )
                 )
                 continue
             name = f"{gang.key.kind}/{gang.key.name}"
@@ -76,18 +88,56 @@ class Broken:
 def _left(gang: PodGang, view: View) -> list[Pod]:
     """The pods of ours that a gang has left which ran as a whole, if they are too few; else []."""
     placement = view.placements.get(gang.key.placement_key)
-    if placement is None or not placement.is_complete or not gang.gated:
+    if placement is None or not placement.is_complete:
+        return []
+    if all(pod.metadata.uid in view.planned for pod in gang.gated):
         return []
     left = [pod for pod in gang.released if view.is_ours(pod)]
     enough = gang.minimum or gang.size or placement.spec.size
-    return left if len(left) < enough else []
+    return left if len(left) < enough and not _is_updated(gang, left) else []
+
+
+def _is_updated(gang: PodGang, left: Sequence[Pod]) -> bool:
+    """Whether its new pods are of another revision: their controller itself has ended others for them."""
+    stand = {(owner.kind, owner.uid): pod for pod in left if (owner := pod.metadata.controller) is not None}
+    kinds = {kind for kind, _ in stand}
+    for pod in gang.gated:
+        owner = pod.metadata.controller
+        if owner is None:
+            continue
+        other = stand.get((owner.kind, owner.uid))
+        if other is None and owner.kind == "ReplicaSet" and owner.kind in kinds:
+            return True  # a Deployment has a ReplicaSet for each revision
+        labels = (pod.metadata.labels, other.metadata.labels) if other is not None else ()
+        if len({each.get(REVISION_LABEL) for each in labels}) > 1:
+            return True
+    return False
+
+
+def _gone(gang: PodGang, view: View) -> list[PlannedPod]:
+    """What its plan says of pods that are not there any more."""
+    entries = view.placements[gang.key.placement_key].spec.pods
+    return [entry for entry in entries if entry.uid not in view.by_uid]
+
+
+def _have_ended(gang: PodGang, view: View) -> bool:
+    """Whether more of its pods are gone than come again: they have finished, or were given up.
+
+    Nobody knows of a staged gang, which comes again one by one.
+    """
+    return not gang.staged and len(_gone(gang, view)) > len(gang.gated) + len(gang.later)
 
 
 def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
-    """Whether a pod of its plan is gone from a node where a more important one stands, or is about to."""
+    """Whether a pod of its plan is gone from a node where a more important one stands, or is about to.
+
+    Not one that stands on every such node, as of a DaemonSet, nor one that asks for nothing that is scarce;
+    and a node that is closed, as for a drain, has lost its pods by that.
+    """
     own = max(pod.spec.priority or 0 for pod in left)
-    entries = view.placements[gang.key.placement_key].spec.pods
-    nodes = {entry.node for entry in entries if entry.uid not in view.by_uid} - {""}
+    wants_devices = any(asks_for_devices(pod.spec) for pod in (*left, *gang.gated))
+    names = {entry.node for entry in _gone(gang, view)}
+    nodes = {name for name in names if (node := view.nodes.get(name)) is not None and is_usable(node)}
     if not nodes:
         return False
     there = [pod for node in nodes for pod in view.index.bound.get(node, ())]
@@ -96,4 +146,9 @@ def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
         for pod in view.index.of[Sort.UNBOUND].values()
         if pod.status.nominated_node_name in nodes or view.occupied(pod) in nodes
     ]
-    return any((pod.spec.priority or 0) > own for pod in (*there, *coming))
+    return any(
+        (pod.spec.priority or 0) > own
+        and name_of(pod) not in view.lasting
+        and (asks_for_devices(pod.spec) or not wants_devices)
+        for pod in (*there, *coming)
+    )
