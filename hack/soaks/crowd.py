@@ -54,20 +54,20 @@ class Crowd:
         if kind == "intel":
             millicores = self._random.choice((200, 300, 500, 600, 1000))
             limits = {keys.I915: 1, keys.MILLICORES: millicores}
-            self._job(f"intel-{number}", min(size, 4), limits)
+            self.post_job(f"intel-{number}", min(size, 4), limits)
         elif kind == "job":
-            self._job(f"job-{number}", size, {GPUS: self._random.choice((1, 2, 4, 8))})
+            self.post_job(f"job-{number}", size, {GPUS: self._random.choice((1, 2, 4, 8))})
         elif kind == "urgent":
             spec = {"priorityClassName": "gpu-high-priority"}
-            self._job(f"urgent-{number}", self._random.choice((2, 4, 8)), {GPUS: 8}, spec=spec)
+            self.post_job(f"urgent-{number}", self._random.choice((2, 4, 8)), {GPUS: 8}, spec=spec)
         elif kind == "elastic":
             least = {keys.GANG_MIN_SIZE_ANNOTATION: str(self._random.randint(1, size))}
-            self._job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)
+            self.post_job(f"elastic-{number}", size, {GPUS: self._random.choice((4, 8))}, least)
         elif kind == "exclusive":
             self._exclusive(f"exclusive-{number}", min(size, 3), self._random.choice((1, 2)))
         elif kind == "claims":
             limits, spec = claims.asking(self._random.choice(claims.COUNTS), self._random.random() < 0.7)
-            self._job(f"claims-{number}", size, limits, spec=spec)
+            self.post_job(f"claims-{number}", size, limits, spec=spec)
         elif kind == "ruled":
             self._ruled(f"ruled-{number}", size, self._random.choice((spreads.APART, spreads.EVEN)))
         elif kind == "staged":
@@ -90,7 +90,7 @@ class Crowd:
         """A Job with a block of its own, or a set of them, marked as JobSet marks them."""
         annotations = {marks.JOBSET_EXCLUSIVE: OVER}
         if jobs == 1:
-            self._job(name, size, {GPUS: 1}, annotations)
+            self.post_job(name, size, {GPUS: 1}, annotations)
             return
         annotations[keys.GANG_SIZE_ANNOTATION] = str(size * jobs)
         for job in range(jobs):
@@ -99,13 +99,13 @@ class Crowd:
                 marks.JOB_GLOBAL_INDEX: str(job),
                 marks.JOBS_OF_JOBSET: str(jobs),
             }
-            self._job(f"{name}-{job}", size, {GPUS: 1}, annotations, labels)
+            self.post_job(f"{name}-{job}", size, {GPUS: 1}, annotations, labels)
 
     def _ruled(self, name: str, size: int, kind: str) -> None:
         """A Job whose pods are to be in different blocks, or spread over these evenly."""
         size = min(size, 3) if kind == spreads.APART else size
         said, labels = {spreads.RULE: f"{kind}/{size}"}, {spreads.LABEL: name}
-        self._job(name, size, {GPUS: 1}, said, labels, spreads.rule(kind, name))
+        self.post_job(name, size, {GPUS: 1}, said, labels, spreads.rule(kind, name))
 
     def _staged(self, name: str, size: int) -> None:
         """Pods that come one after the other and do not end by themselves."""
@@ -130,7 +130,7 @@ class Crowd:
                     self._api.request("DELETE", f"{_SETS}/{name}", query=query)
                     del self._sets[name]
 
-    def _job(
+    def post_job(
         self,
         name: str,
         size: int,
@@ -139,6 +139,7 @@ class Crowd:
         labels: dict[str, str] | None = None,
         spec: dict[str, Any] | None = None,
     ) -> None:
+        """Make a Job. spec: further fields of its pods."""
         template = self._pod(limits, self._random.uniform(2, 6), gated=True)
         template["spec"] |= spec or {}
         template["metadata"]["annotations"] |= annotations or {}

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import yaml
 
-from hack.local import nodes
+from hack.local import autoscaler, nodes
 from hack.local.build import ROOT, say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
@@ -34,6 +34,7 @@ from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
 from hack.soaks.passes import long_steps
 from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
+from hack.soaks.scaling import CHOICES, POOL_NODES, Scaling
 from hack.soaks.spreads import Spreads
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
@@ -72,9 +73,12 @@ class Plan:
     crowd: int = 100
     disturb_every: float = 1.0
     hostile_every: float = 0.5
+    scale_every: float = 6.0
     restart_every: float = 60.0
     kill_every: float = 25.0
     end_seconds: float = 360.0
+    scale_up: bool = False
+    """Whether gangs come that need nodes which an autoscaler, a stand-in, makes on request and removes."""
 
     @property
     def fair_order(self) -> dict[str, Any] | None:
@@ -91,9 +95,11 @@ class Soak:
         self.cluster = cluster
         self.plan = plan
         self.api = cluster.api()
-        self.installation = Installation(cluster)
+        self.done: Counter[str] = Counter()
+        self.installation = Installation(cluster, components=("scale-up",) if plan.scale_up else ())
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
-        self.held = bounds(SETTINGS, len(self.grid) + 1)
+        made = POOL_NODES if plan.scale_up else 0
+        self.held = bounds(SETTINGS, len(self.grid) + made + 1)
         names = frozenset({OURS, FOREIGN, HOSTILE})
         self.ledger = Ledger(
             names, hostile=frozenset({HOSTILE}), held=self.held, spreads=Spreads(SHAPE.blocks)
@@ -101,10 +107,11 @@ class Soak:
         watched = (PLACEMENTS, PODS, CLAIMS)
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in watched]
         self.sweepers: list[Program] = []
-        self.done: Counter[str] = Counter()
         self.told = 0
         # Each with choices of its own, so that neither's timing changes what the other does.
         self.crowd = Crowd(self.api, plan.crowd, random.Random(f"crowd {plan.seed}"), self.done)
+        choices = random.Random(f"scaling {plan.seed}")
+        self.scaling = Scaling(self.api, self.crowd, choices, self.done) if plan.scale_up else None
         choices = random.Random(f"trouble {plan.seed}")
         self.trouble = Trouble(cluster, self.grid, self.sweepers, choices, self.done)
         self.ledger.losses.is_sound = self.trouble.is_sound
@@ -119,7 +126,11 @@ class Soak:
             self._disturb()
             say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
             self.trouble.make_good()
+            if self.scaling is not None:
+                self.scaling.make_good()
             unfinished = self._wait_for_the_end()
+            if self.scaling is not None and not unfinished:
+                unfinished = self.scaling.left(20.0)
             time.sleep(1.0)
             self.ledger.settle()
             audit = self.cluster.log("audit").read_text().splitlines()
@@ -135,6 +146,8 @@ class Soak:
                 + unfinished
             )
         finally:
+            if self.scaling is not None:
+                self.scaling.standin.stop()
             for reader in self.readers:
                 reader.stopping.set()
             for program in self.sweepers:
@@ -145,8 +158,14 @@ class Soak:
     def set_up(self) -> None:
         """Install topogate with two sweepers and short times; register the nodes."""
         nodes.register(self.api, [system_node()], labelled=False)
+        settings: dict[str, Any] = dict(SETTINGS)
+        if self.scaling is not None:
+            autoscaler.define(self.api)
+            settings |= {"scale_up": CHOICES}
         self.installation.apply()
-        self.sweepers += start_sweepers(self.installation, SETTINGS, 2, self.plan.fair_order)
+        if self.scaling is not None:
+            self.scaling.standin.start()
+        self.sweepers += start_sweepers(self.installation, settings, 2, self.plan.fair_order)
         nodes.register(self.api, self.grid.values())
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
@@ -160,7 +179,6 @@ class Soak:
 
     def _disturb(self) -> None:
         begun = time.monotonic()
-        last = dict.fromkeys(("disturb", "restart", "kill", "say", "hostile"), begun)
         periods = {
             "disturb": self.plan.disturb_every,
             "restart": self.plan.restart_every,
@@ -175,6 +193,9 @@ class Soak:
             "say": self._say,
             "hostile": self.tenant.act,
         }
+        if self.scaling is not None:
+            periods["scale"], actions["scale"] = self.plan.scale_every, self.scaling.something
+        last = dict.fromkeys(periods, begun)
         # The first restart and the first death come half a period in: a short run has them as well.
         last["restart"] -= self.plan.restart_every / 2
         last["kill"] -= self.plan.kill_every / 2
@@ -184,6 +205,8 @@ class Soak:
                     last[name] = now
                     self._try(name, actions[name])
             self._try("undo", self.trouble.end_what_is_due)
+            if self.scaling is not None:
+                self._try("scale down", self.scaling.end_what_is_due)
             self._try("create", self.crowd.create)
             self.ledger.look_at_held()
             self.ledger.look_at_halves()
@@ -278,12 +301,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/soak; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument(
+        "--scale-up", action="store_true", help="an autoscaler makes and removes nodes as well"
+    )
     runs.add_options(parser, "sweepers")
     options = parser.parse_args(argv)
     seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.minutes:g} minutes.")
     with runs.fresh_cluster() as cluster:
-        soak = Soak(cluster, Plan(options.minutes * 60, seed))
+        soak = Soak(cluster, Plan(options.minutes * 60, seed, scale_up=options.scale_up))
         try:
             faults = soak.run()
         finally:
