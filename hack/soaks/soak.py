@@ -28,6 +28,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks import claims, runs
+from hack.soaks.broken import RULES, BrokenGpus
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
@@ -79,6 +80,8 @@ class Plan:
     end_seconds: float = 360.0
     scale_up: bool = False
     """Whether gangs come that need nodes which an autoscaler, a stand-in, makes on request and removes."""
+    broken_nodes: bool = False
+    """Whether pods fail on some nodes as long as there are disturbances."""
 
     @property
     def fair_order(self) -> dict[str, Any] | None:
@@ -115,6 +118,10 @@ class Soak:
         choices = random.Random(f"trouble {plan.seed}")
         self.trouble = Trouble(cluster, self.grid, self.sweepers, choices, self.done)
         self.ledger.losses.is_sound = self.trouble.is_sound
+        with_gpus = [node.name for node in self.grid.values() if not node.intel]
+        choices = random.Random(f"broken {plan.seed}")
+        broken = BrokenGpus(self.api, with_gpus, len(self.grid) + made + 1, choices)
+        self.broken = broken if plan.broken_nodes else None
         choices = random.Random(f"hostile {plan.seed}")
         drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
         self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
@@ -123,7 +130,8 @@ class Soak:
         """Do it all; returns what was wrong, as sentences. Raises ClusterError."""
         self.set_up()
         try:
-            self._disturb()
+            with self.broken.kubelets if self.broken is not None else contextlib.nullcontext():
+                self._disturb()
             say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
             self.trouble.make_good()
             if self.scaling is not None:
@@ -139,6 +147,7 @@ class Soak:
                 + self.held.faults
                 + self.ledger.domains.faults
                 + self.ledger.spreads.faults
+                + (self.broken.faults if self.broken is not None else [])
                 + self.ledger.halves.faults
                 + self.ledger.given.faults
                 + self.ledger.losses.faults(audit)
@@ -162,6 +171,8 @@ class Soak:
         if self.scaling is not None:
             autoscaler.define(self.api)
             settings |= {"scale_up": CHOICES}
+        if self.broken is not None:
+            settings |= {"bad_nodes": RULES}
         self.installation.apply()
         if self.scaling is not None:
             self.scaling.standin.start()
@@ -208,6 +219,8 @@ class Soak:
             if self.scaling is not None:
                 self._try("scale down", self.scaling.end_what_is_due)
             self._try("create", self.crowd.create)
+            if self.broken is not None:
+                self.broken.look()
             self.ledger.look_at_held()
             self.ledger.look_at_halves()
             if len(self.ledger.faults) > 20:
@@ -304,12 +317,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--scale-up", action="store_true", help="an autoscaler makes and removes nodes as well"
     )
+    parser.add_argument("--broken-nodes", action="store_true", help="on some nodes all pods fail as well")
     runs.add_options(parser, "sweepers")
     options = parser.parse_args(argv)
     seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.minutes:g} minutes.")
     with runs.fresh_cluster() as cluster:
-        soak = Soak(cluster, Plan(options.minutes * 60, seed, scale_up=options.scale_up))
+        soak = Soak(
+            cluster,
+            Plan(options.minutes * 60, seed, scale_up=options.scale_up, broken_nodes=options.broken_nodes),
+        )
         try:
             faults = soak.run()
         finally:
@@ -319,6 +336,8 @@ def main(argv: list[str] | None = None) -> int:
     say(f"{ledger.released} releases and {ledger.bound} bindings judged; order of cards not judged for")
     hostile = dict(sorted(soak.tenant.done.items()))
     say(soak.held.summary)
+    if soak.broken is not None:
+        say(soak.broken.summary)
     halves = ledger.halves
     say(f"{len(halves.preempted)} pods preempted; no gang half dead for more than {halves.longest:.0f} s")
     say(f"Order: {soak.plan.fair_order or 'by age'}")
