@@ -12,6 +12,8 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Budget
 from webhook.sweeper.decide import anew, asking
 from webhook.sweeper.decide.anew import unpinned
+from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
+from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -66,6 +68,27 @@ def test_a_gang_does_not_go_anew_where_its_new_pods_would_be_kept_out(held: str,
     assert older.key.name == "older"
     case.placer.reservations.take(older.key, [held] if held else [], case.view())
     assert bool(case.placer.place_anew(gang, gang.released)) is spread
+
+
+@pytest.mark.parametrize(("nodes", "spread"), [(3, True), (2, False)], ids=["room beside it", "a spare"])
+def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
+    nodes: int, spread: bool
+) -> None:
+    """Replacements go there beside what their gang has left; of this one all would be new."""
+    spare = SpareNodes(per_block=1)
+    case = Placing(subblocks(1, nodes), Settings(patience_seconds=0, spare_nodes=spare))
+    case.one()
+    (gang,) = case.gangs()
+    assert bool(case.placer.place_anew(gang, gang.released)) is spread
+
+
+def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
+    case = Placing(subblocks(1, 2), Settings(patience_seconds=0, bad_nodes=BadNodes(Avoid.HARD)))
+    bad = NodeVerdict("n1", "", 3, "exit status 1", 0, 10**10)
+    case.health.verdicts = Verdicts({"n1": bad})
+    case.one()
+    (gang,) = case.gangs()
+    assert case.placer.place_anew(gang, gang.released) == ""
 
 
 def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import names_only
+from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
 
 
@@ -28,9 +29,7 @@ def place_anew(
     budget: for all questions that this takes.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
-    names = {f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in (*part, *gang.gated)}
-    nodes = {node for node in view.placed_on((*part, *gang.gated)).values() if node in snapshot.nodes}
-    emptied = snapshot.without(nodes, lambda use: use.name in names)
+    emptied = without_part((*part, *gang.gated), view, snapshot)
     waiting = [*gang.gated, *(unpinned(pod, node) for pod in part if (node := view.occupied(pod)))]
     stay = {pod.metadata.uid for pod in (*part, *gang.gated)}
     others = [pod for pod in gang.released if pod.metadata.uid not in stay]
@@ -38,6 +37,13 @@ def place_anew(
     asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours, near)
     answer = ask(asked, emptied, options, budget)
     return None if isinstance(answer, NoFit) else answer
+
+
+def without_part(part: Collection[Pod], view: View, snapshot: Snapshot) -> Snapshot:
+    """The cluster once these pods are gone."""
+    names = {name_of(pod) for pod in part}
+    nodes = {node for node in view.placed_on(part).values() if node in snapshot.nodes}
+    return snapshot.without(nodes, lambda use: use.name in names)
 
 
 def unpinned(pod: Pod, node: str) -> Pod:

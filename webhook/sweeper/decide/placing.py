@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, NoFit
+from webhook.placement import Assignment, Budget, NoFit, Snapshot
 from webhook.placement.ahead import sparing
-from webhook.sweeper.decide.anew import place_anew
+from webhook.sweeper.decide.anew import place_anew, without_part
 from webhook.sweeper.decide.asking import QUESTIONS, ask
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.companions import nobody, wait_for_nobody
@@ -122,9 +122,7 @@ class Placer:
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
         now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
         self._leave_unlabelled(now)
-        bad = frozenset(self._health.verdicts.for_all)
-        per_block = self._settings.spare_nodes.per_block
-        now.spares = spares(ground.snapshot, self._settings.counting, per_block, bad)
+        now.spares = self._spares(ground.snapshot)
         due = []
         for gang in gangs:
             waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
@@ -137,6 +135,10 @@ class Placer:
             self._beat()
         self._unpin(now)
         return Orders(plans=tuple(now.plans), verdicts=tuple(now.verdicts), due_seconds=now.due_seconds)
+
+    def _spares(self, snapshot: Snapshot) -> frozenset[str]:
+        bad = frozenset(self._health.verdicts.for_all)
+        return spares(snapshot, self._settings.counting, self._settings.spare_nodes.per_block, bad)
 
     def _leave_unlabelled(self, now: Round) -> None:
         """Nodes that have come for somebody, and do not say yet where they stand, are given to nobody."""
@@ -185,6 +187,9 @@ class Placer:
             # Where others hold nodes its new pods could not go, and would have ended for nothing.
             holding = self._holders.before(gang, (*gang.gated, *part), now.view, now.rank)
             avoid = self._avoided.of(gang.key, gang.maker) | first.closed | held_off(holding) | now.unlabelled
+            # Nor to bad or spare nodes: those of now, and those that are spare once they are gone.
+            spares_then = self._spares(without_part(part, now.view, now.snapshot))
+            avoid |= self._health.of(gang, now.spares | spares_then).hard
             options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
             answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, options, budget)
         except ValueError:
