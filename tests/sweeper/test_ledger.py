@@ -190,6 +190,19 @@ def test_one_namespace_keeps_so_many_failures_and_drops_none_of_others() -> None
     assert sum(each.namespace == "b" for each in kept) == 1
 
 
+@pytest.mark.parametrize("apart", [0, 1], ids=["at once", "one by one"])
+@pytest.mark.parametrize("namespaces", [1, 20], ids=["of one", "of many"])
+def test_more_than_are_kept_say_nothing_new_when_they_are_told_again(namespaces: int, apart: int) -> None:
+    """So pods that crash by the thousand are taken in once, not in each pass."""
+    history = [
+        told("n0", 100 + number * apart, gang=f"g{number}", namespace=f"ns{number % namespaces}")
+        for number in range(max(ledger.MOST_OF_A_NAMESPACE, ledger.MOST * (namespaces > 1)) + 40)
+    ]
+    once = ledger.added((), *history)
+    assert len(once) < len(history)
+    assert ledger.added(once, *history) is once
+
+
 def test_all_together_are_bounded_and_who_has_most_loses_its_oldest() -> None:
     kept: Failures = ()
     for number in range(ledger.MOST + 30):

@@ -69,20 +69,20 @@ class NodeHealth:
             return
         rules, now = self._rules, self._now()
         troubled = view.index.of[Sort.TROUBLED].values()
-        failures = self.failures
+        found = []
         for pod in (*failed, *troubled):
             told = failure_of(
                 pod, self._settings.counting, rules.soon_seconds, now, self._settings.gang_labels
             )
             is_ignored = pod.metadata.namespace in view.protected
             if (
-                told is None
-                or is_ignored
-                or told.node not in view.nodes
-                or now - told.at >= rules.keep_seconds
+                told is not None
+                and not is_ignored
+                and told.node in view.nodes
+                and now - told.at < rules.keep_seconds
             ):
-                continue
-            failures = ledger.added(failures, told)
+                found.append(told)
+        failures = ledger.added(self.failures, *found)
         failures = ledger.kept(failures, now, rules.keep_seconds)
         self.failures = self._judged(view, failures)
         if self.failures or self.verdicts != Verdicts():

@@ -14,7 +14,7 @@ What is kept is bounded: the oldest failures of the namespace with the most of t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -69,9 +69,49 @@ class GangFailure:
 Failures = tuple[GangFailure, ...]
 
 
-def added(failures: Failures, told: NodeFailure) -> Failures:
-    """The failures with one more; the same if that says nothing new. Told again, it never does."""
-    own = [each for each in failures if (each.namespace, each.gang) == (told.namespace, told.gang)]
+@dataclass(frozen=True)
+class _Sorted:
+    """Failures by gang; of each namespace how many, and when the oldest was."""
+
+    failures: Failures
+    by_gang: Mapping[tuple[str, str], Sequence[GangFailure]]
+    counts: Mapping[str, int]
+    oldest: Mapping[str, int]
+
+    @classmethod
+    def of(cls, failures: Failures) -> "_Sorted":
+        by_gang: dict[tuple[str, str], list[GangFailure]] = {}
+        oldest: dict[str, int] = {}
+        for each in failures:
+            by_gang.setdefault((each.namespace, each.gang), []).append(each)
+            oldest[each.namespace] = min(each.at, oldest.get(each.namespace, each.at))
+        return cls(failures, by_gang, Counter(each.namespace for each in failures), oldest)
+
+    def has_room_for(self, told: NodeFailure) -> bool:
+        """Whether it would not be the first to be dropped again; of two as old that is the new one."""
+        namespace = told.namespace
+        if namespace not in self.oldest or told.at > self.oldest[namespace]:
+            return True
+        counts = {**self.counts, namespace: self.counts[namespace] + 1}
+        return _too_many(counts, namespace, len(self.failures) + 1) != namespace
+
+
+def added(failures: Failures, *told: NodeFailure) -> Failures:
+    """The failures with more of them; the same if these say nothing new. Told again, they never do.
+
+    Those told again cost next to nothing: in a bad hour each pass is told of thousands.
+    """
+    there = _Sorted.of(failures)
+    for each in told:
+        after = _with(there, each)
+        if after is not there.failures:
+            there = _Sorted.of(after)
+    return there.failures
+
+
+def _with(there: _Sorted, told: NodeFailure) -> Failures:
+    failures = there.failures
+    own = there.by_gang.get((told.namespace, told.gang), ())
     if any(told.uid in (uid for uid, _ in each.pods) for each in own):
         return failures
     if any(each.at < told.at and told.created <= each.at for each in own):
@@ -83,6 +123,8 @@ def added(failures: Failures, told: NodeFailure) -> Failures:
             both = replace(each, pods=(*each.pods, (told.uid, told.node)), state=FailureState.OPEN)
             return tuple(both if kept is each else kept for kept in failures)
     later = [each for each in own if each.created <= told.at < each.at]
+    if not later and not there.has_room_for(told):
+        return failures
     rest = tuple(each for each in failures if not any(each is one for one in later))
     return _bounded((*rest, GangFailure.first(told)))
 
@@ -155,13 +197,16 @@ def of_interest(
 
 
 def _bounded(failures: Failures) -> Failures:
-    newest = failures[-1]
     counts = Counter(each.namespace for each in failures)
-    if counts[newest.namespace] > MOST_OF_A_NAMESPACE:
-        return _without_oldest(failures, newest.namespace)
-    if len(failures) > MOST:
-        return _without_oldest(failures, max(counts, key=lambda name: (counts[name], name)))
-    return failures
+    namespace = _too_many(counts, failures[-1].namespace, len(failures))
+    return failures if namespace is None else _without_oldest(failures, namespace)
+
+
+def _too_many(counts: Mapping[str, int], newest: str, total: int) -> str | None:
+    """The namespace that has too many failures, None if there is none. newest: that of the one come last."""
+    if counts[newest] > MOST_OF_A_NAMESPACE:
+        return newest
+    return max(counts, key=lambda name: (counts[name], name)) if total > MOST else None
 
 
 def _without_oldest(failures: Failures, namespace: str) -> Failures:
