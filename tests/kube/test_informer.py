@@ -4,15 +4,18 @@ import gc
 import itertools
 import time
 import tracemalloc
+from typing import Any, Literal
 
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.kube.copies import ConfigMap, Observed, break_watch, copy_of, create, resize, sizes
+from tests.kube.copies import ConfigMap, Data, Observed, break_watch, copy_of, create, resize, sizes
 from webhook.kube import collection
 from webhook.kube import informer as module
 from webhook.kube.client import ApiError
-from webhook.kube.informer import pause_seconds
+from webhook.kube.collection import Listing
+from webhook.kube.informer import Informer, pause_seconds
+from webhook.kube.objects import Metadata
 
 
 @pytest.fixture
@@ -235,6 +238,30 @@ def test_an_object_that_becomes_unreadable_keeps_its_last_readable_version_until
         cluster.api().request("DELETE", f"{path}/one")
         cluster.wait_for("its end", lambda: sizes(copy) == {}, seconds=10)
         assert copy.undecodable == {}
+
+
+# --- lists anew ------------------------------------------------------------------------------------
+
+
+def listed(**sizes_: Literal["1", "2"]) -> Listing[ConfigMap]:
+    """A list in which each object has the version 7."""
+    metadata = {name: Metadata(name=name, uid=name, resource_version="7") for name in sizes_}
+    return Listing("9", {name: ConfigMap(metadata[name], Data(size)) for name, size in sizes_.items()})
+
+
+def test_of_a_new_list_only_what_is_another_is_new_and_told() -> None:
+    """Of an API server restored from a backup a version may come twice, for other contents."""
+    told: list[tuple[ConfigMap | None, ConfigMap | None]] = []
+    nobody: Any = None
+    copy = Informer(nobody, "/api/v1/configmaps", ConfigMap, on_event=lambda *each: told.append(each))
+    copy._replace(listed(same="1", other="1", gone="1"))
+    before = copy.items()
+    told.clear()
+    copy._replace(listed(same="1", other="2"))
+    after = copy.items()
+    assert after["same"] is before["same"]
+    assert told == [(before["gone"], None), (before["other"], after["other"])]
+    assert sizes(copy) == {"same": "1", "other": "2"}
 
 
 # --- costs -----------------------------------------------------------------------------------------

@@ -168,6 +168,9 @@ class Informer(Generic[T]):
 
     def _replace(self, listing: Listing[T]) -> None:
         fresh = listing.items
+        for key in fresh.keys() & self._items.keys():
+            if fresh[key] == self._items[key]:
+                fresh[key] = self._items[key]  # the very same, so that what was made of it holds
         with self._lock:
             for key in listing.undecodable.keys() & self._items.keys():
                 fresh[key] = self._items[key]
@@ -178,8 +181,8 @@ class Informer(Generic[T]):
         for key in before.keys() - fresh.keys():
             self._tell(before[key], None)
         for key, item in fresh.items():
-            old = before.get(key)
-            if old is None or old.metadata.resource_version != item.metadata.resource_version:
+            # Not by its version alone: one of an API server restored from a backup may come twice.
+            if (old := before.get(key)) is not item:
                 self._tell(old, item)
 
     def _watch(self) -> None:
