@@ -13,6 +13,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement.snapshot import NodeState
+from webhook.sweeper.observe import pods
 from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -172,3 +173,19 @@ def test_a_pod_has_its_own_cards_again_once_its_plan_is_gone() -> None:
         assert nodes["n1"].cards == fresh["n1"].cards
         seen_cards.append(nodes["n1"].cards)
     assert seen_cards[0] != seen_cards[1]
+
+
+def test_what_a_pass_that_failed_has_heard_of_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    remembers = Snapshotter(Cluster(), Settings(), journal)
+    journal.note(None, decode(pod_json("a")))
+
+    def fail(_: Pod) -> bool:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as defect:
+        defect.setattr(pods, "is_of_a_set", fail)
+        with pytest.raises(RuntimeError):
+            remembers.view()
+    journal.note(None, decode(pod_json("b")))
+    assert sorted(pod.metadata.name for pod in remembers.view().gated) == ["a", "b"]

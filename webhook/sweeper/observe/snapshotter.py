@@ -95,6 +95,7 @@ class Snapshotter:
         self._on_nodes = OnNodes()
         self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.gang_labels))
         self._pods = Pods(Sorter(self._waits, self._gangs.get, PROTECTED | settings.ignored_namespaces))
+        self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
         self._levels = NodeLevels(settings.topology)
         self._claimed = Claimed(settings.gpu_device_classes)
@@ -109,7 +110,9 @@ class Snapshotter:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
         prefix = self._settings.gate_prefix
         if self._journal is not None:
-            pods = self._pods = self._pods.after(self._journal.take())
+            self._changes |= self._journal.take()
+            pods = self._pods = self._pods.after(self._changes)
+            self._changes = {}  # only now: what a pass that failed has taken is not told again
         else:
             pods = Pods.sorted(self._pods.sorter, self._objects.pod_items())
         gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
