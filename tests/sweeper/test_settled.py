@@ -131,6 +131,14 @@ def test_what_may_still_change_by_itself_is_looked_at_again(status: PlacementSta
     assert not passes.settled.has(placement)
 
 
+def test_a_gang_for_which_nodes_are_held_is_looked_at_again(passes: Passes) -> None:
+    """Else its status would say so for ever."""
+    holding = msgspec.structs.replace(STATUS, held=["n2"], held_until="2026-01-01T00:00:00Z")
+    placement = plan("c", passes.pods["a"], holding)
+    passes.settled.saw(placement, holding)
+    assert not passes.settled.has(placement)
+
+
 def test_plans_that_are_gone_are_forgotten(passes: Passes) -> None:
     passes.settled.keep_only({"ns/b": passes.cluster.placements["ns/b"]})
     assert passes.known == ["b"]

@@ -43,9 +43,10 @@ class Settled:
     def saw(self, placement: Placement, status: PlacementStatus) -> None:
         """Take in the status of a gang none of whose pods waits.
 
-        Once all are bound and the plan says so, it depends on nothing but these pods and their nodes.
+        Once all are bound and the plan says so, it depends on nothing but these pods and their nodes; while
+        nodes are held for it, on the time as well.
         """
-        if status == placement.status and status.state == BOUND and status.complete:
+        if status == placement.status and status.state == BOUND and status.complete and not status.held:
             self._plans[placement.key] = placement
 
     def keep_only(self, placements: Mapping[str, Placement]) -> None:
