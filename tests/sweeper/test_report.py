@@ -57,6 +57,9 @@ class Copy:
     def written(self, placement: Placement) -> None:
         pass
 
+    def forgotten(self, placement: Placement) -> None:
+        pass
+
 
 def gangs_of(*names: str) -> list[PodGang]:
     return gather([job_pod(0, name) for name in names], [], lambda _: OwnerSays(1))
@@ -227,3 +230,15 @@ def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_non
     Reporter(Pass(api, cache, Settings())).report(View([], [leader], {}, copy.placements), [], held=held)
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
+
+
+def test_a_plan_tells_nothing_of_pods_of_another_namespace_and_does_not_stay_for_them() -> None:
+    spoken_of = decode(pod_json("p", nodeName="n1", schedulingGates=[]))
+    entry = PlannedPod("p", spoken_of.metadata.uid, "n1")
+    metadata = Metadata(name="theirs", namespace="another", uid="u")
+    plan = Placement(metadata, PlacementSpec(gang="Job/j", pods=[entry]))
+    api, cache = Answers(), Copy()
+    cache.placements = {plan.key: plan}
+    copy: Any = cache
+    Reporter(Pass(api, copy, Settings())).report(View([], [spoken_of], {}, {plan.key: plan}), [])
+    assert [write.split()[0] for write in api.writes] == ["DELETE"]

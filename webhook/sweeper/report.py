@@ -147,12 +147,17 @@ class Reporter:
             if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
                 continue
             planned = placement.spec.pods if placement else []
-            members = [pods[each.uid] for each in planned if each.uid in pods]
+            namespace = placement.metadata.namespace if placement else ""
+            # A plan speaks for pods of its own namespace alone, whoever wrote it.
+            members = [
+                pod
+                for each in planned
+                if (pod := pods.get(each.uid)) is not None and pod.metadata.namespace == namespace
+            ]
             if placement and members:
                 # Finished, or deleted by somebody: those have had their turn.
-                namespace = placement.metadata.namespace
-                missing = [each for each in planned if each.uid not in pods]
-                gone = sum((namespace, each.uid) not in evicted for each in missing)
+                missing = {each.uid for each in planned} - {pod.metadata.uid for pod in members}
+                gone = sum((namespace, uid) not in evicted for uid in missing)
                 others = gone + strangers.get(_gang_of(placement), 0)
                 status = self._progress(placement, members, gang, view, others)
                 status = msgspec.structs.replace(status, **self._holding(name))
