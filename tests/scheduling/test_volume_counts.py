@@ -1,5 +1,6 @@
 """How many volumes nodes take: attach limits, free volumes, room of drivers, claims for one pod alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement import Assignment, Gang, Member, NoFit, Snapshot, Usage, place
 from webhook.scheduling import convert
+from webhook.scheduling.free_volumes import FreeVolumes
 from webhook.scheduling.nodes import node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts, volume_counts
@@ -295,3 +297,34 @@ def test_a_claim_for_one_pod_keeps_all_others_waiting_and_says_who_has_it() -> N
     assert isinstance(answer, NoFit)
     assert 'the PersistentVolumeClaim "d" is ReadWriteOncePod, and pod r uses it' in answer.sentence
     assert shelf.placed([pod("p0", "d"), pod("p1", "d")]) == []
+
+
+def test_large_gangs_on_volumes_of_several_nodes_cost_no_more_than_their_kinds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf, asked = Shelf(), [0]
+    overlaps = FreeVolumes._overlaps
+
+    def counted(*of: Any) -> bool:
+        asked[0] += 1
+        return overlaps(*of)
+
+    monkeypatch.setattr(FreeVolumes, "_overlaps", counted)
+    for number in range(60):
+        shelf.local(f"v-{number}", on=("a", "b"))
+    gang = [pod(f"p-{number}", shelf.wait(f"c-{number}")) for number in range(40)]
+    there = [(pod(f"q-{number}", shelf.wait(f"d-{number}")), "a") for number in range(20)]
+    assert len(shelf.placed(gang, there)) == 40
+    assert asked[0] < 10
+
+
+def test_what_a_pod_takes_for_its_volumes_is_beside_what_it_takes_else() -> None:
+    shelf = Shelf()
+    shelf.limit("a", 3)
+    one = pod("p", shelf.disk("d"))
+    counts = volume_counts(shelf.storage, {"a": node("a")}, {"g": [one]}, [], 64, {})
+    assert counts is not None
+    plain = convert.pod_class_of(one)
+    found = counts.pod_class(one, replace(plain, beside=(("others", 2),)))
+    assert found.requests != plain.requests
+    assert found.beside == (("others", 2),)

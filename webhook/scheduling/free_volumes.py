@@ -12,6 +12,7 @@ k8s.io/component-helpers/storage/volume).
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -101,7 +102,8 @@ class FreeVolumes:
         known: dict[str, set[Shape]] = {}
         for pods in waiting.values():
             found = {pod.metadata.uid: shape for pod in pods if (shape := self._shape(pod))}
-            claims = [kind for shape in found.values() for kind in shape]
+            claims = Counter(kind for shape in found.values() for kind in shape)
+            demands: dict[Shape, tuple[int, ...]] = {}
             for pod in pods:
                 shape = found.get(pod.metadata.uid, ())
                 if not shape:
@@ -115,16 +117,20 @@ class FreeVolumes:
                     continue
                 mine.add(shape)
                 self._shapes[pod.metadata.uid] = shape
-                demand = self._demand(shape, claims if len(found) > 1 else ())  # one pod is in nobody's way
-                self._shared[pod.metadata.uid] = SharedShape(shape, demand)
+                if shape not in demands:  # one pod is in nobody's way
+                    demands[shape] = self._demand(shape, claims if len(found) > 1 else {})
+                self._shared[pod.metadata.uid] = SharedShape(shape, demands[shape])
 
     def _raise_demands(self, sent: Sequence[Shape]) -> None:
         """Count the claims of pods that were sent to a node and are not bound to volumes yet."""
-        claims = [kind for shape in sent for kind in shape]
-        for uid, (shape, demand) in self._shared.items():
+        claims = Counter(kind for shape in sent for kind in shape)
+        raised: dict[SharedShape, SharedShape] = {}
+        for shape, demand in self.shapes:
             more = self._demand(shape, claims)
-            own = demand if any(demand) or not any(more) else self._demand(shape, shape)
-            self._shared[uid] = SharedShape(shape, tuple(map(sum, zip(own, more, strict=True))))
+            own = demand if any(demand) or not any(more) else self._demand(shape, Counter(shape))
+            both = tuple(map(sum, zip(own, more, strict=True)))
+            raised[SharedShape(shape, demand)] = SharedShape(shape, both)
+        self._shared = {uid: raised[each] for uid, each in self._shared.items()}
         self.shapes = tuple(dict.fromkeys(self._shared.values()))
         self.names = {each: _name(each) for each in self.shapes}
 
@@ -137,10 +143,15 @@ class FreeVolumes:
                 found.append(kind)
         return tuple(sorted(found, key=lambda kind: (kind.size, repr(kind))))
 
-    def _demand(self, shape: Shape, claims: Sequence[ClaimKind]) -> tuple[int, ...]:
-        """For each claim of a shape, how many of these may be given its volumes, where any is shared."""
+    def _demand(self, shape: Shape, claims: Mapping[ClaimKind, int]) -> tuple[int, ...]:
+        """For each claim of a shape, how many of these may be given its volumes, where any is shared.
+
+        claims: how many there are of each kind.
+        """
         return tuple(
-            sum(self._overlaps(kind, (each,)) for kind in claims) if self._supply(each).wide else 0
+            sum(count for kind, count in claims.items() if self._overlaps(kind, (each,)))
+            if self._supply(each).wide
+            else 0
             for each in shape
         )
 

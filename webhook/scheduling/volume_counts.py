@@ -42,7 +42,8 @@ class VolumeCounts:
         if not asked and not beside:
             return pod_class
         requests = vector({**dict(pod_class.requests), **asked})
-        return replace(pod_class, requests=requests, beside=vector(beside))
+        taken = vector({**dict(pod_class.beside), **beside})
+        return replace(pod_class, requests=requests, beside=taken)
 
     def usage(self, pod: Pod, node: str, usage: Usage) -> Usage:
         """What a pod takes of its node, with what its volumes take."""
