@@ -305,5 +305,5 @@ def needs(
                 found.problems[shape] = (
                     f"more than {share} kinds of claims wait at once in its namespace; it waits for its turn"
                 )
-    supply.keep(found.resources)
+    supply.keep(found.resources, nodes)
     return found

@@ -4,7 +4,7 @@ What is worked out of a slice, a selector or a node stays while what it rests on
 cluster in which little has changed works out little.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -32,6 +32,9 @@ from webhook.placement.model import NodeInfo
 
 MOST_SHARES: Final = 1024
 """How many shares of one device count as all that anybody can have."""
+
+MOST_FILTERS: Final = 256
+"""Filters of which it is kept which devices match; beyond that all are forgotten. Anybody may write more."""
 
 R = TypeVar("R")
 Labels = Mapping[str, str]
@@ -90,12 +93,8 @@ class Supply:
         if self._pools.update(slices):
             self._slices += 1
             self._nodes.clear()
-            self._matched.clear()
-            self._reached.clear()
-            self._touched.clear()
-            self._numbers.clear()
-            self._totals.clear()
             self._named.clear()
+            self._forget_filters()
         if classes != self.classes:
             self._asked.clear()
             self.backing = backing(classes.values())
@@ -105,6 +104,8 @@ class Supply:
             if claim.metadata.annotations.get(EXTENDED) == "true" and (owner := claim.metadata.controller)
         }
         self.classes, self.claims, self.templates = classes, claims, templates
+        there = {f"claim {name}" for name in claims} | {f"template {name}" for name in templates}
+        self._asked = {name: known for name, known in self._asked.items() if name in there}
         self._taken = {}
         for claim in claims.values():
             allocation = claim.status.allocation
@@ -226,8 +227,19 @@ class Supply:
             known = self._completed[node.name] = node, amounts, made
         return known[2]
 
-    def keep(self, resources: Collection[object]) -> None:
-        """Forget the amounts of others, and those of nodes as they were before."""
+    def _forget_filters(self) -> None:
+        self._matched.clear()
+        self._reached.clear()
+        self._touched.clear()
+        self._numbers.clear()
+        self._totals.clear()
+
+    def keep(self, resources: Collection[object], nodes: Container[str]) -> None:
+        """Forget the amounts of others, and those of nodes as they were before, or that are gone."""
+        if max(len(self._matched), len(self._reached)) > MOST_FILTERS:
+            self._forget_filters()
+        self._nodes = {name: known for name, known in self._nodes.items() if name in nodes}
+        self._completed = {name: known for name, known in self._completed.items() if name in nodes}
         there = {each for _, each in self._nodes.values()}
         self._amounts = {
             each: {key: amount for key, amount in self._amounts.get(each, {}).items() if key in there}

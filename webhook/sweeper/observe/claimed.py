@@ -41,7 +41,9 @@ class Claimed:
             lambda pod: counts.has_any(pod.metadata.uid),
             lambda pod, name, use: _with_gpus(use, counts.of_pod(pod.metadata.uid, objects[name])),
         )
-        return [self._node(each, counts.of_node(objects[each.name])) for each in nodes], found
+        made = [self._node(each, counts.of_node(objects[each.name])) for each in nodes]
+        self._nodes = {name: known for name, known in self._nodes.items() if name in objects}
+        return made, found
 
     def _node(self, node: NodeInfo, gpus: int) -> NodeInfo:
         if not gpus:

@@ -1,0 +1,45 @@
+"""What is kept from pass to pass of devices and claims is bounded, whatever comes and goes."""
+
+import pytest
+
+from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, gpus, nodes, pod, selecting, supply
+from webhook.devices import supply as kept
+from webhook.devices.needs import needs
+from webhook.kube.objects import Pod
+from webhook.placement import NodeInfo
+
+
+def test_claims_that_are_gone_are_forgotten() -> None:
+    found = supply(gpus("n", 1))
+    for number in range(5):
+        one = claim(f"c-{number}", claim_spec(exactly(1)))
+        found.update([], found.classes, {f"{NAMESPACE}/{one.metadata.name}": one}, {})
+        needs([pod("p", one.metadata.name)], [], nodes("n"), found, 16)
+        assert list(found._asked) == [f"claim {NAMESPACE}/c-{number}"]
+
+
+def test_which_devices_match_is_forgotten_of_filters_that_nobody_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept, "MOST_FILTERS", 3)
+    specs = [claim_spec(exactly(1, selectors=selecting(f"{number} < 9"))) for number in range(9)]
+    found = supply(gpus("n", 2), claims=tuple(claim(f"c-{n}", spec) for n, spec in enumerate(specs)))
+
+    def room(waiting: Pod) -> list[int]:
+        made = needs([waiting], [], nodes("n"), found, 16)
+        there = made.node(NodeInfo("n"))
+        return [there.allocatable[each.name] for each in made.resources]
+
+    for number in range(9):
+        assert room(pod("p", f"c-{number}")) == [2]
+        assert max(len(found._matched), len(found._reached), len(found._touched)) <= 4
+
+
+def test_nodes_that_are_gone_are_forgotten() -> None:
+    found = supply(gpus("n", 1), gpus("m", 1), claims=(claim("c", claim_spec(exactly(1))),))
+    for names in (("n", "m"), ("m",)):
+        made = needs([pod("p", "c")], [], nodes(*names), found, 16)
+        for name in names:
+            made.node(NodeInfo(name))
+        needs([pod("p", "c")], [], nodes(*names), found, 16)
+        assert sorted(found._nodes) == sorted(found._completed) == sorted(names)
