@@ -259,3 +259,50 @@ def test_a_second_gang_of_a_pass_uses_what_the_first_one_s_victims_leave() -> No
     first, second = placing.one().plans
     assert {entry.node for entry in (*first.entries, *second.entries)} == {"n0", "n1"}
     assert first.victims == second.victims
+
+
+class Sparing(Scene):
+    """The Job low has three pods, of which two are enough, and can spare the one on n0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low.append(member("low", 2, "n2"))
+        self.cluster.pods.append(self.low[2])
+        self.spares("ns-low-0")
+
+    def spares(self, *pods: str) -> None:
+        self.plan_for(pods=list(pods))
+        gang = Placing(self.cluster, SETTINGS).view().gang_of(self.low[0])
+        three = {f"ns-low-{number}": f"n{number}" for number in range(3)}
+        _, made = plan(gang.placement_name, three, minimum=2)
+        self.cluster.placements = {made.key: made, "ns/high": self.cluster.placements["ns/high"]}
+
+
+def test_an_elastic_gang_loses_what_it_can_spare() -> None:
+    assert going(Sparing().look()) == ["low-0"]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_elastic_gang_that_has_lost_others_since_it_was_chosen_loses_none(lost: int) -> None:
+    scene = Sparing()
+    scene.cluster.pods.remove(scene.low[lost])
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert found.told["ns/high"].endswith("not yet: their gang cannot spare them now")
+
+
+def test_what_a_gang_was_to_spare_stays_once_the_room_has_come_free() -> None:
+    scene = Sparing()
+    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    scene.cluster.pods[0] = member("low", 0, "n0", metadata=leaving)
+    scene.cluster.pods.append(member("low", 3, "n0"))
+    status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}
+    scene.cluster.nodes["n0"] = msgspec.convert(
+        {"metadata": {"name": "n0"}, "status": status}, type(scene.cluster.nodes["n0"])
+    )
+    scene.spares("ns-low-0", "ns-low-3")
+    ((key, made),) = [each for each in scene.cluster.placements.items() if each[0] != "ns/high"]
+    entry = msgspec.structs.replace(made.spec.pods[0], name="ns-low-3", uid="ns-low-3")
+    spec = msgspec.structs.replace(made.spec, pods=[*made.spec.pods, entry])
+    scene.cluster.placements[key] = msgspec.structs.replace(made, spec=spec)
+    assert going(scene.look()) == []

@@ -9,7 +9,7 @@ another gang than the rest of its group.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -17,7 +17,7 @@ from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Verdict
-from webhook.sweeper.decide.victims import preempting
+from webhook.sweeper.decide.victims import preempting, spare
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, name_of
@@ -81,6 +81,9 @@ class PlansWithVictims:
             for group in groups:
                 # Those that go for another plan already are not asked for twice.
                 going = [pod for pod in group.going if pod.metadata.uid not in found.evictions]
+                if not group.whole and len(going) > _to_spare(group.gang, view, found):
+                    kept = _NONE_TO_SPARE
+                    continue
                 why = budgets.why_not(going)
                 if why and not group.is_begun:
                     kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
@@ -112,6 +115,7 @@ def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
     )
 
 
+_NONE_TO_SPARE: Final = "their gang cannot spare them now"
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
 
 
@@ -145,6 +149,12 @@ def _may_go(pod: Pod, below: int, view: View) -> bool:
     if not pod.spec.node_name or not view.is_ours(pod) or name_of(pod) in view.lasting:
         return False
     return (pod.spec.priority or 0) < below
+
+
+def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:
+    """How many pods a gang that goes on can lose: it may have lost some since it was chosen."""
+    there = [pod for pod in view.bound_gangs.get(gang, ()) if pod.metadata.uid not in found.evictions]
+    return spare(gang, sum(bool(pod.spec.node_name) for pod in there), view.placements)
 
 
 def _is_begun(group: VictimGroup, own: Sequence[Pod], gang: GangKey, view: View) -> bool:
@@ -190,12 +200,16 @@ def _needed(
 
     found = []
     for group in sorted(groups, key=lambda each: (-_priority(each), -len(each.pods), each.gang)):
-        own = {pod.metadata.uid for pod in group.pods}
-        here = sorted({pod.spec.node_name for pod in group.pods} & nodes)
-        goes_already = len(group.going) < len(group.pods)
-        if not goes_already and not any(is_short(node, gone - own) for node in here):
+        own = {pod.metadata.uid for pod in group.going}
+        here = sorted({pod.spec.node_name for pod in group.going} & nodes)
+        # A gang that has lost some is of no use; one that only spares them goes on with those that are left.
+        is_begun = group.whole and len(own) < len(group.pods)
+        if not is_begun and not any(is_short(node, gone - own) for node in here):
             gone = gone - own
-            continue
+            # Those that end already are waited for all the same.
+            group = replace(group, pods=tuple(pod for pod in group.pods if pod.metadata.uid not in own))
+            if not group.pods:
+                continue
         found.append(group)
     return found
 
