@@ -10,6 +10,7 @@ Source: kube-scheduler's plugins TaintToleration, NodeAffinity, PodTopologySprea
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from webhook.placement.eligibility import Toleration, term_holds, tolerated
@@ -65,21 +66,22 @@ def ranking(pod_class: PodClass, snapshot: Snapshot) -> Ranking | None:
 
 
 def _has_soft_taints(block: Block) -> bool:
-    if _SOFT not in block.cache:
-        block.cache[_SOFT] = any(
-            t.effect == _SOFT for s in block.states for t in s.node.taints if s.node.taints
-        )
-    return bool(block.cache[_SOFT])
+    has: bool = block.worked_out(
+        _SOFT, lambda: any(t.effect == _SOFT for s in block.states for t in s.node.taints)
+    )
+    return has
 
 
 def _of_blocks(snapshot: Snapshot, key: object, worth: Callable[[NodeState], int]) -> list[int]:
     """Something of every node, kept with its block."""
     found: list[int] = []
     for block in snapshot.blocks.values():
-        if key not in block.cache:
-            block.cache[key] = list(map(worth, block.states))
-        found += block.cache[key]
+        found += block.worked_out(key, partial(_worths, block, worth))
     return found
+
+
+def _worths(block: Block, worth: Callable[[NodeState], int]) -> list[int]:
+    return list(map(worth, block.states))
 
 
 def _left(score: int) -> int:

@@ -5,9 +5,9 @@ concerned. Blocks whose nodes did not change are the same objects in the new sna
 worked out for them lives with them. `build(..., previous=...)` keeps such blocks across decisions too.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from webhook.placement.cards.state import CardState, card_state
 from webhook.placement.cards.unplanned import unplanned_use
@@ -16,6 +16,9 @@ from webhook.placement.names import natural
 from webhook.placement.topology import PlacementError, Topology
 
 Path = tuple[str, ...]
+
+MOST_KEPT: Final = 256
+"""Things worked out for a block that are kept, of some kilobytes each; beyond that all are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +82,8 @@ class Domain:
 class Block:
     """The nodes of one top-level domain in the order of the topology.
 
-    layout: its tree, which stays as long as the labels do. cache: what was worked out for just these states.
+    layout: its tree, which stays as long as the labels do. cache: what was worked out for just these states,
+    of which so much is kept.
     """
 
     key: Path
@@ -89,11 +93,25 @@ class Block:
 
     def largest(self, resource: str) -> int:
         """The largest allocatable amount of a resource on any of the nodes."""
-        key = ("largest", resource)
-        if key not in self.cache:
-            self.cache[key] = max(state.node.allocatable.get(resource, 0) for state in self.states)
-        amount: int = self.cache[key]
+        amount: int = self.worked_out(
+            ("largest", resource),
+            lambda: max(state.node.allocatable.get(resource, 0) for state in self.states),
+        )
         return amount
+
+    def worked_out(self, key: object, work_out: Callable[[], Any]) -> Any:
+        """What was worked out for a key, or is now."""
+        known = self.cache.get(key)
+        if known is None:
+            known = work_out()
+            self.keep(key, known)
+        return known
+
+    def keep(self, key: object, found: object) -> None:
+        """Keep what was worked out. Anybody may ask for more and more, of nodes that stay as they are."""
+        if len(self.cache) >= MOST_KEPT:
+            self.cache.clear()
+        self.cache[key] = found
 
     def with_states(self, changed: Mapping[str, NodeState]) -> "Block":
         """The same nodes, some in another state."""

@@ -164,7 +164,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
     before = budget.spent
     tree = _Builder(question, block, costs, score, budget).tree()
     if not budget.exhausted:
-        block.cache[key] = tree, budget.spent - before
+        block.keep(key, (tree, budget.spent - before))
     return tree
 
 
