@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Topology, place
 from webhook.sweeper.decide import plan
@@ -95,6 +95,18 @@ def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None
     added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
     assert plan.plan_spec(gang, before, added).preempts
     assert not plan.plan_spec(gang, Placement(metadata=before.metadata), added).preempts
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_was_to_go_for_pods_that_are_released_by_now_is_not_named_in_the_next_plan(waits: bool) -> None:
+    one, two = job_pod(0), job_pod(1)
+    (gang,) = gather([one, two] if waits else [two], [] if waits else [one], lambda _: OwnerSays(2))
+    victims = [VictimGroup(["low"], whole=True)]
+    pods = [PlannedPod(name="train-0", uid="ns-train-0", node="n0")]
+    spec = PlacementSpec(preempts=True, pods=pods, victims=victims)
+    added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
+    after = plan.plan_spec(gang, Placement(metadata=Metadata(name="p"), spec=spec), added)
+    assert after.victims == (victims if waits else [])
 
 
 def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:

@@ -78,6 +78,9 @@ def plan_spec(
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
     earlier = before.spec if before else PlacementSpec()
     there = [planned for planned in earlier.pods if planned.uid in present]
+    # Whoever was to go for pods that have been released since is in nobody's way any more.
+    waiting = {pod.metadata.uid for pod in gang.gated}
+    victims_before = earlier.victims if any(each.uid in waiting for each in there) else []
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
@@ -85,7 +88,7 @@ def plan_spec(
         size=gang.size or 0 if gang.hindrance else size,
         proven=proven,
         preempts=preempts or bool(there and earlier.preempts),
-        victims=[*(old for old in earlier.victims if there and old not in victims), *victims],
+        victims=[*(old for old in victims_before if old not in victims), *victims],
         attempt=earlier.attempt + bool(earlier.pods and not there),
         pods=there + added,
         kept=list(kept),
