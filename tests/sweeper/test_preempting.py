@@ -12,6 +12,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting
+from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -200,6 +201,16 @@ def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
     found = scene.look()
     assert (going(found), found.held) == ([], {"ns-high-0"})
     assert found.told["ns/high"].endswith("not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now")
+
+
+def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None:
+    """A leader that has just started would have the API server refuse half of it."""
+    nobody: Any = None  # nothing is asked of the API server before start()
+    scene = Scene()
+    scene.budgets = ClusterCache(nobody).budgets()
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert found.told["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
 
 
 def test_a_gang_that_a_budget_lets_go_goes() -> None:

@@ -15,7 +15,9 @@ MOST: Final = 64
 class Budgets:
     """The budgets of one moment, and what has been taken of them since."""
 
-    def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
+    def __init__(self, budgets: Iterable[PodDisruptionBudget] = (), *, is_read: bool = True) -> None:
+        """is_read: whether these are all; while they have not been read they may keep anybody."""
+        self._is_read = is_read
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
         self._taken: dict[str, int] = {}
         for each in sorted(budgets, key=lambda budget: budget.metadata.name):
@@ -25,6 +27,8 @@ class Budgets:
 
     def why_not(self, pods: Sequence[Pod]) -> str:
         """Which budget does not let all of these pods of one namespace go, as a sentence; "" if they may."""
+        if pods and not self._is_read:
+            return "the PodDisruptionBudgets have not been read"
         for budget, count in self._counted(pods):
             allowed = max(0, budget.status.disruptions_allowed - self._taken.get(budget.metadata.uid, 0))
             if count > allowed:

@@ -166,8 +166,8 @@ class ClusterCache:
         return self.nodes.items()
 
     def budgets(self) -> Budgets:
-        """The PodDisruptionBudgets as they are now."""
-        return Budgets(self._budgets.items().values())
+        """The PodDisruptionBudgets as they are now; until they have been read anybody may be kept by one."""
+        return Budgets(self._budgets.items().values(), is_read=self._budgets.synced)
 
     def storage(self, is_wanted: bool) -> Storage | None:
         """What is known of volumes; see Volumes. is_wanted: whether a waiting pod has any."""
