@@ -12,6 +12,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement import Assignment, Gang, Member, NoFit, Snapshot, Usage, place
 from webhook.scheduling import convert
+from webhook.scheduling import storage as storage_module
 from webhook.scheduling.free_volumes import FreeVolumes
 from webhook.scheduling.nodes import node_of
 from webhook.scheduling.storage import Storage
@@ -328,3 +329,38 @@ def test_what_a_pod_takes_for_its_volumes_is_beside_what_it_takes_else() -> None
     found = counts.pod_class(one, replace(plain, beside=(("others", 2),)))
     assert found.requests != plain.requests
     assert found.beside == (("others", 2),)
+
+
+def test_volumes_are_looked_through_once_for_claims_that_ask_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf, looked = Shelf(), [0]
+    is_enough = storage_module._is_enough
+
+    def counted(*of: Any) -> bool:
+        looked[0] += 1
+        return is_enough(*of)
+
+    monkeypatch.setattr(storage_module, "_is_enough", counted)
+    for number in range(30):
+        shelf.local(f"v-{number}", on=("a",))
+    gang = [pod(f"p-{number}", shelf.wait(f"c-{number}")) for number in range(30)]
+    storage = shelf.storage
+    found = {storage.pod_class(each, convert.pod_class_of(each)).rules.volumes for each in gang}
+    assert len(found) == 1
+    assert looked[0] == 30
+
+
+def test_a_volume_that_is_kept_for_one_claim_is_for_none_that_asks_the_same() -> None:
+    shelf = Shelf()
+    shelf.local("v-a", on=("a",))
+    shelf.local("v-b", on=("b",))
+    kept = shelf.volumes["v-b"]
+    reference = {"namespace": "ns", "name": "second"}
+    body = {**msgspec.to_builtins(kept), "spec": {**msgspec.to_builtins(kept.spec), "claimRef": reference}}
+    shelf.volumes["v-b"] = msgspec.convert(body, PersistentVolume)
+    first, second, third = (pod(name, shelf.wait(name)) for name in ("first", "second", "third"))
+    assert shelf.placed([first]) == ["a"]
+    assert shelf.placed([second]) == ["b"]
+    assert shelf.placed([first, second]) == ["a", "b"]
+    assert shelf.placed([first, third]) == []

@@ -59,6 +59,13 @@ class Storage:
     capacities: Sequence[CSIStorageCapacity] = ()
     attachments: Sequence[VolumeAttachment] = ()
     _free: dict[str, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
+    _kept: dict[tuple[str, str], list[PersistentVolume]] = field(
+        default_factory=dict, init=False, compare=False
+    )
+    """Volumes by the claim for which they are kept: namespace and name."""
+    _fitting: dict[object, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
+    _places: dict[object, Alternatives] = field(default_factory=dict, init=False, compare=False)
+    """By what claims ask for, as large gangs have as many claims of one kind as there are volumes."""
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what its volumes demand of a node, or with the problem that they are."""
@@ -118,13 +125,24 @@ class Storage:
         chosen = claim.metadata.annotations.get(storage.SELECTED_NODE)
         if chosen:  # one is being made there already
             yield (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
-        terms = [] if chosen else [term for each in self.matching(claim) for term in reachable(each)]
-        terms.extend(self.where_made(claim))
+        terms = self.where_made(claim) if chosen else self._where_found(claim)
         if not terms and found.provisioner != NOTHING_MADE:
             raise _UnusableError(f'no CSIStorageCapacity of StorageClass "{name}" has room for the {what}')
         if not terms:
             raise _UnusableError(f'no PersistentVolume of StorageClass "{name}" is free for the {what}')
-        yield _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
+        yield terms
+
+    def _where_found(self, claim: PersistentVolumeClaim) -> Alternatives:
+        """Where a volume for a claim is free, or may be made; () if nowhere."""
+        kept, key = self._kept_for(claim), _asked_by(claim)
+        if not kept and key in self._places:
+            return self._places[key]
+        terms = [term for each in self.matching(claim) for term in reachable(each)]
+        terms.extend(self.where_made(claim))
+        found = _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
+        if not kept:
+            self._places[key] = found
+        return found
 
     def waits(self, claim: PersistentVolumeClaim) -> bool:
         """Whether one of the free volumes is to be found for a claim, and none is kept for it."""
@@ -134,14 +152,20 @@ class Storage:
         found = self.classes.get(class_name(claim))
         if found is None or found.volume_binding_mode != "WaitForFirstConsumer":
             return False
-        return not any(_is_kept_for(each, claim) for each in self._of_class(class_name(claim)))
+        return not self._kept_for(claim)
 
     def matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """The volumes that may be bound to a claim; one that is kept for it excludes all others."""
-        free = self._of_class(class_name(claim))
-        fitting = [each for each in free if _is_enough(each, claim)]
-        kept = [each for each in fitting if _is_kept_for(each, claim)]
-        return kept or [each for each in fitting if _is_free(each) and _is_wanted(each, claim)]
+        if kept := [each for each in self._kept_for(claim) if _is_enough(each, claim)]:
+            return kept
+        key = _asked_by(claim)
+        if key not in self._fitting:
+            self._fitting[key] = [
+                each
+                for each in self._of_class(class_name(claim))
+                if _is_free(each) and _is_enough(each, claim) and _is_wanted(each, claim)
+            ]
+        return self._fitting[key]
 
     def where_made(self, claim: PersistentVolumeClaim) -> Alternatives:
         """Where a volume for the claim may be made: where its class allows it, and its driver has room."""
@@ -177,7 +201,16 @@ class Storage:
             for volume in self.volumes.values():
                 if not volume.metadata.deletion_timestamp:
                     self._free.setdefault(volume.spec.storage_class_name, []).append(volume)
+                    if (of := volume.spec.claim_ref) is not None:
+                        self._kept.setdefault((of.namespace, of.name), []).append(volume)
         return self._free.get(name, [])
+
+    def _kept_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """The volumes of its class that are kept for a claim."""
+        name = class_name(claim)
+        self._of_class(name)
+        kept = self._kept.get((claim.metadata.namespace, claim.metadata.name), ())
+        return [each for each in kept if each.spec.storage_class_name == name and _is_kept_for(each, claim)]
 
 
 _NOBODY: Final = objects.OwnerReference()
@@ -193,6 +226,15 @@ def class_name(claim: PersistentVolumeClaim) -> str:
     """The storage class that a claim names, "" for none. The old annotation wins, as in Kubernetes."""
     old = claim.metadata.annotations.get(storage.CLASS_BEFORE_IT_WAS_A_FIELD)
     return old if old is not None else claim.spec.storage_class_name or ""
+
+
+def _asked_by(claim: PersistentVolumeClaim) -> object:
+    """What decides which free volumes a claim may be given, and where one may be made."""
+    spec = claim.spec
+    selector = None if spec.selector is None else requirements_of(spec.selector)
+    asked = str(spec.resources.requests.get("storage"))
+    modes = frozenset(spec.access_modes)
+    return class_name(claim), asked, spec.volume_mode, modes, selector, spec.volume_attributes_class_name
 
 
 def reachable(volume: PersistentVolume) -> Alternatives:
