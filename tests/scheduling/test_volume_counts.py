@@ -11,7 +11,7 @@ from webhook.kube.drivers import CSIDriver, CSINode, CSIStorageCapacity, VolumeA
 from webhook.kube.objects import Node, Pod
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement import Assignment, Gang, Member, NoFit, Snapshot, Usage, place
-from webhook.scheduling import convert
+from webhook.scheduling import convert, free_volumes
 from webhook.scheduling import storage as storage_module
 from webhook.scheduling.free_volumes import FreeVolumes
 from webhook.scheduling.nodes import node_of
@@ -364,3 +364,24 @@ def test_a_volume_that_is_kept_for_one_claim_is_for_none_that_asks_the_same() ->
     assert shelf.placed([second]) == ["b"]
     assert shelf.placed([first, second]) == ["a", "b"]
     assert shelf.placed([first, third]) == []
+
+
+def test_no_more_volumes_are_looked_at_on_a_node_than_its_pods_could_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf, sized = Shelf(), [0]
+    for number in range(300):
+        shelf.local(f"v-{number}", f"{1 + number % 3}Gi", on=("a", "b"))
+    one = pod("p", shelf.wait("c"))
+    nodes = {name: node(name) for name in "ab"}
+    counts = volume_counts(shelf.storage, nodes, {"g": [one]}, [], 64, {})
+    assert counts is not None
+    size = free_volumes._size
+
+    def counted(volume: PersistentVolume) -> int:
+        sized[0] += 1
+        return size(volume)
+
+    monkeypatch.setattr(free_volumes, "_size", counted)
+    assert set(counts.free.on("a").values()) == {free_volumes.MOST_PODS}
+    assert sized[0] <= 2 * free_volumes.MOST_PODS

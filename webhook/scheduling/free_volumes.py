@@ -12,8 +12,9 @@ k8s.io/component-helpers/storage/volume).
 """
 
 import hashlib
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -55,7 +56,10 @@ class SharedShape(NamedTuple):
 
 @dataclass
 class _Supply:
-    """Where a kind finds volumes. on: node -> those that it alone can use; wide: those others can use too."""
+    """Where a kind finds volumes, the smallest first.
+
+    on: node -> those that it alone can use; wide: those others can use too.
+    """
 
     names: frozenset[str]
     on: dict[str, list[PersistentVolume]] = field(default_factory=dict)
@@ -189,21 +193,20 @@ class FreeVolumes:
     def _pods(self, shared: SharedShape, node: str) -> int:
         """How many pods of a shape find volumes on a node, one after the other."""
         labels = self._nodes[node].metadata.labels
-        lists: list[list[PersistentVolume]] = []
+        lists: list[Iterator[PersistentVolume]] = []
         for kind, demand in zip(shared.shape, shared.demand, strict=True):
             supply = self._supply(kind)
             if any(term_holds(term, node, labels) for term in supply.made):
                 continue
             wide = supply.wide.get(node, [])
-            lists.append([*supply.on.get(node, []), *(wide if len(wide) >= demand else [])])
+            shared_ones = wide if len(wide) >= demand else []
+            lists.append(heapq.merge(supply.on.get(node, []), shared_ones, key=_size))
         if not lists:
             return PLENTY
         taken: set[str] = set()
         for count in range(MOST_PODS):
             for volumes in lists:
-                smallest = min(
-                    (each for each in volumes if each.metadata.name not in taken), key=_size, default=None
-                )
+                smallest = next((each for each in volumes if each.metadata.name not in taken), None)
                 if smallest is None:
                     return count
                 taken.add(smallest.metadata.name)
@@ -215,7 +218,7 @@ class FreeVolumes:
     def _known(self, kind: ClaimKind, claim: PersistentVolumeClaim) -> _Supply:
         """Where volumes that fit a claim are."""
         if kind not in self._supplies:
-            volumes = self._storage.matching(claim)
+            volumes = sorted(self._storage.matching(claim), key=_size)
             made = self._storage.where_made(claim)
             supply = _Supply(frozenset(each.metadata.name for each in volumes), made=made)
             for each in volumes:
