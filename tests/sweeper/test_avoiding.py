@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.failing import clock_time, ended, exited, node, proven
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.ledger import FailureState
+from webhook.sweeper.decide.ledger import MOST_OF_A_NAMESPACE, FailureState
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.shunned import Shunned, steps_of
 from webhook.sweeper.decide.spares import spares
@@ -119,6 +120,33 @@ def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_says()
         [FailureState.PROVEN],
         [FailureState.CLEARED],
     ]
+
+
+def test_containers_that_do_not_start_have_failed_once_however_often_they_are_looked_at() -> None:
+    cluster = Nodes(1)
+    made = Placing(cluster, SETTINGS)
+    now = [float(seconds_of(clock_time(100)) or 0)]
+    health = NodeHealth(SETTINGS, made.clock, now=lambda: now[0])
+    status = {
+        "phase": "Pending",
+        "containerStatuses": [{"state": {"waiting": {"reason": "RunContainerError"}}}],
+    }
+    cluster.pods = [
+        ended(
+            f"p{number}",
+            "n0",
+            status=status,
+            uid=str(number),
+            annotations={keys.GANG_ANNOTATION: str(number)},
+        )
+        for number in range(MOST_OF_A_NAMESPACE + 5)
+    ]
+    health.saw(made.view(), ())
+    kept = health.failures
+    assert len(kept) == MOST_OF_A_NAMESPACE
+    now[0] += 10
+    health.saw(made.view(), ())
+    assert health.failures is kept
 
 
 def test_failures_on_nodes_that_are_not_there_or_in_namespaces_of_the_system_are_not_kept() -> None:

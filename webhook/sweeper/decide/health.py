@@ -1,10 +1,11 @@
 """What failures say of nodes: takes in failed and running pods, tells which nodes a gang avoids.
 
-What it remembers beside the failures, since when a pod runs, only delays if it is lost.
+What it remembers beside the failures, since when a pod runs or does not start, only delays if it is lost.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import replace
 from typing import Final
 
 from labeler.contract import keys
@@ -16,6 +17,7 @@ from webhook.sweeper.decide.verdicts import NodeFacts, NodeVerdict, Verdicts, ve
 from webhook.sweeper.node_rules import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_failures import (
+    NOT_STARTED,
     asks_of,
     failure_of,
     gang_id,
@@ -52,6 +54,7 @@ class NodeHealth:
         self._clock = clock
         self._now = now
         self._since: dict[str, float] = {}
+        self._unstarted: Mapping[str, int] = {}
         self._due_at = float("-inf")
         self._facts: dict[str, tuple[Node, NodeFacts]] = {}
         self.failures: Failures = ()
@@ -69,19 +72,21 @@ class NodeHealth:
             return
         rules, now = self._rules, self._now()
         troubled = view.index.of[Sort.TROUBLED].values()
-        found = []
+        found, unstarted = [], dict[str, int]()
         for pod in (*failed, *troubled):
             told = failure_of(
                 pod, self._settings.counting, rules.soon_seconds, now, self._settings.gang_labels
             )
-            is_ignored = pod.metadata.namespace in view.protected
-            if (
-                told is not None
-                and not is_ignored
-                and told.node in view.nodes
-                and now - told.at < rules.keep_seconds
-            ):
+            if told is None or pod.metadata.namespace in view.protected or told.node not in view.nodes:
+                continue
+            if told.cause in NOT_STARTED:
+                # Nobody tells when that was: at first sight, or it would be another failure in each pass.
+                first = self._unstarted.get(told.uid, told.at)
+                told = replace(told, at=first if now - first < rules.keep_seconds else told.at)
+                unstarted[told.uid] = told.at
+            if now - told.at < rules.keep_seconds:
                 found.append(told)
+        self._unstarted = unstarted
         failures = ledger.added(self.failures, *found)
         failures = ledger.kept(failures, now, rules.keep_seconds)
         self.failures = self._judged(view, failures)
