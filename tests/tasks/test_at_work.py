@@ -147,6 +147,7 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
                 lambda: (
                     [each.get("status", {}).get("attempt") for each in team.tasks().values()]
                     == [1] * len(names)
+                    and set(team.jobs()) == set(names)
                     and {each["metadata"]["labels"]["falldio.com/attempt"] for each in team.jobs().values()}
                     == {"1"}
                 ),

@@ -161,7 +161,7 @@ def listed(view: View, rights: Rights, own: Sequence[Pod] = ()) -> View:
     uids = {pod.metadata.uid for pod in own}
     gated = [pod for pod in view.gated if pod.metadata.uid in uids or rights.may_list(pod.metadata.namespace)]
     others = [pod for pod in view.others if rights.may_list(pod.metadata.namespace)]
-    return replace(view, gated=gated, others=others)
+    return replace(view, gated=gated, others=others, pods=None)
 
 
 def _gated(pod: Pod, number: int, prefix: str) -> Pod:
