@@ -183,8 +183,10 @@ def test_a_policy_that_the_gate_in_process_was_not_rendered_from_is_told_by_poli
 ) -> None:
     """The component that changes the policy is named before the one that it should change."""
     objects = built(control_plane, tmp_path, "base", "falldio", "in-process-gate")
-    for name, kind in (("policy", "ConfigMap"), ("classes", "PriorityClass")):
-        own = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] != "labeler"]
+    kinds = [(each["kind"], each["metadata"]["name"], each) for each in objects]
+    classes = [each for kind, _, each in kinds if kind == "PriorityClass"]
+    policies = [each for kind, name, each in kinds if (kind, name) == ("ConfigMap", "topogate-policy")]
+    for name, own in (("policy", policies), ("classes", classes)):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all(own))
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     files = [str(tmp_path / f"{name}.yaml") for name in ("policy", "classes")]

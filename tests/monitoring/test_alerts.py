@@ -49,6 +49,7 @@ from tests.monitoring.scrapes import (
 )
 from tests.support import create_namespace, delete_namespace
 from webhook.admission import certificates
+from webhook.sweeper.metrics import Metrics
 
 pytestmark = pytest.mark.skipif(not PROMTOOL, reason=NOT_HERE)
 
@@ -60,8 +61,10 @@ def alert(name: str) -> dict[str, Any]:
     return next(each for each in alerts() if each["alert"] == name)
 
 
-def assert_fires(name: str, state: State, folder: Path) -> None:
-    found = fires(alert(name), state, folder)
+def assert_fires(name: str, state: State, folder: Path, **labels: str) -> None:
+    """labels: what of the series the alert carries."""
+    told = alert(name)
+    found = fires(told | {"labels": told["labels"] | labels}, state, folder)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
@@ -237,6 +240,18 @@ def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> 
     labels = (("daemonset", "labeler"), ("namespace", "topogate-labeler"))
     series = (Series("kube_daemonset_status_number_unavailable", labels, 1),)
     assert_fires("TopogateLabelerAbsent", calm.but("kube-state-metrics", series), tmp_path)
+
+
+def test_nodes_on_which_gangs_fail_are_told_of(calm: State, tmp_path: Path) -> None:
+    """That takes pods of several gangs; the series is the sweeper's own, which calm clusters do not have."""
+    metrics = Metrics()
+    metrics.avoided.labels("h100").set(1)
+    (family,) = (each for each in metrics.registry.collect() if each.name == "topogate_avoided_nodes")
+    (sample,) = family.samples
+    series = Series(sample.name, tuple(sample.labels.items()), sample.value)
+    assert_fires(
+        "TopogateNodesAvoided", calm.but(SWEEPER, (*calm.jobs[SWEEPER], series)), tmp_path, model="h100"
+    )
 
 
 @pytest.mark.parametrize(
