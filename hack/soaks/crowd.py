@@ -18,6 +18,11 @@ OURS: Final = "soak"
 FOREIGN: Final = "soak-others"
 UNFINISHED: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 _SETS: Final = f"/apis/apps/v1/namespaces/{OURS}/statefulsets"
+_KINDS: Final = {
+    "job": 5, "pods": 2, "intel": 2, "foreign": 2, "elastic": 2, "exclusive": 1, "staged": 1, "ruled": 2,
+    "urgent": 2, "claims": 3,
+}  # fmt: skip
+"""How many of each kind are among as many as these are together."""
 _CLASSES: Final = ("", "", "gpu-low-priority", "gpu-high-priority")
 
 
@@ -31,6 +36,7 @@ class Crowd:
         self._random = choices
         self._done = done
         self._sets: dict[str, float] = {}
+        self._kinds: list[str] = []
 
     def create(self) -> None:
         """One more gang, or one more pod of others, if there is room for more to wait."""
@@ -39,10 +45,7 @@ class Crowd:
             return
         number = self._done["gangs"]
         self.end_staged()
-        kinds = (
-            "job", "pods", "intel", "foreign", "elastic", "exclusive", "staged", "ruled", "urgent", "claims",
-        )  # fmt: skip
-        kind = self._random.choices(kinds, (5, 2, 2, 2, 2, 1, 1, 2, 2, 3))[0]
+        kind = self._next_kind()
         self._done[kind] += 1
         if kind == "foreign":
             pod = self._pod({GPUS: self._random.choice((1, 2, 4))}, self._random.uniform(2, 6))
@@ -85,6 +88,13 @@ class Crowd:
                     },
                 }
                 self._post(OURS, {**body, "metadata": metadata})
+
+    def _next_kind(self) -> str:
+        """Drawn like cards of a deck: each kind comes early in a short soak, too."""
+        if not self._kinds:
+            self._kinds = [kind for kind, count in _KINDS.items() for _ in range(count)]
+            self._random.shuffle(self._kinds)
+        return self._kinds.pop()
 
     def _exclusive(self, name: str, size: int, jobs: int) -> None:
         """A Job with a block of its own, or a set of them, marked as JobSet marks them."""
