@@ -15,6 +15,7 @@ from tests.support import create_namespace, delete_namespace, wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.mortal import MortalApi, living
 from webhook.kube.client import Api, ApiError, Stream
+from webhook.sweeper.observe.cache import NODES, PODS
 from webhook.sweeper.settings import Settings
 
 
@@ -89,16 +90,17 @@ def test_31_a_pass_is_due_again_after_the_interval(misnamed_nodes: Cluster, seco
 class Counting(MortalApi):
     """Notes what is read."""
 
-    read: Counter[str]
+    read: Counter[tuple[str, str]]
+    """By path and field selector."""
 
     def request(self, method: str, path: str, **options: Any) -> bytes:
         if method == "GET":
-            self.read[path] += 1
+            self.read[path, (options.get("query") or {}).get("fieldSelector", "")] += 1
         return super().request(method, path, **options)
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Stream:
         if "sendInitialEvents" in query:
-            self.read[path] += 1
+            self.read[path, query.get("fieldSelector", "")] += 1
         return super().stream(path, query=query, timeout_seconds=timeout_seconds)
 
 
@@ -115,7 +117,10 @@ def test_32_the_cluster_is_read_once_and_watched_from_then_on(
             misnamed_nodes.wait_for(
                 f"{name} to run", _passes_until(one_pass, misnamed_nodes.api(), namespace, name), 40
             )
-    assert api.read["/api/v1/pods"] == api.read["/api/v1/nodes"] == 1
+    read = {(path, fields): count for (path, fields), count in api.read.items() if path in (PODS, NODES)}
+    # Those that have failed are watched by themselves.
+    unfinished, failed = "status.phase!=Succeeded,status.phase!=Failed", "status.phase=Failed"
+    assert read == {(NODES, ""): 1, (PODS, unfinished): 1, (PODS, failed): 1}
     assert not [path for path in api.read if f"/namespaces/{namespace}/pods" in path]
 
 
