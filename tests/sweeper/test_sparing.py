@@ -51,6 +51,15 @@ def test_a_gang_spares_the_rack_that_only_the_next_one_needs(others: list[Pod], 
     )
 
 
+@pytest.mark.parametrize(("sparing", "first"), [(1, {"n2"}), (0, {"n0"})])
+def test_in_a_burst_only_the_most_urgent_gangs_spare_others(
+    sparing: int, first: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "SPARING", sparing)
+    found = places(Placing(racks(*gang("a-small", 2, 1), *gang("large", 2, 2, **LARGE)), SETTINGS).one())
+    assert {node for pod, node in found.items() if pod.startswith("a-small")} == first
+
+
 @pytest.mark.parametrize("level", ["no level", "subblock"])
 def test_what_a_later_gang_wishes_wrongly_is_told_to_that_one_alone(level: str) -> None:
     wishes: dict[str, Any] = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}

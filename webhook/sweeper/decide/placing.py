@@ -54,6 +54,8 @@ CUT: Final = "what else could make room for it was not decided within the bound 
 SPARED: Final = 2
 """Gangs of the same pass that a gang spares, where another place is as good for it, and which of the next."""
 LOOKED_AHEAD: Final = 8
+SPARING: Final = 16
+"""So many of the most urgent of a pass spare others: it is up to four times the work, and bursts go fast."""
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +159,7 @@ class Placer:
         started, seconds = self._clock(), self._settings.pass_seconds
         number = 0
         while number < len(due) and (number == 0 or self._clock() - started < seconds / 2):
-            now.next = due[number + 1 : number + 1 + LOOKED_AHEAD]
+            now.next = due[number + 1 : number + 1 + LOOKED_AHEAD] if number < SPARING else ()
             yield due[number]
             number += 1
         now.next = ()  # what is left of the time is for those that have no place yet
