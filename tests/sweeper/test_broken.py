@@ -14,6 +14,7 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.repair.broken import Broken
+from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -27,7 +28,7 @@ def nothing_against_it(pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
 class Half:
     """The Job low, of two pods: one on n1, and one that was on n0 and has been made again."""
 
-    def __init__(self, priority: int = 100) -> None:
+    def __init__(self, priority: int = 100, settings: Settings = SETTINGS) -> None:
         self.cluster = Nodes(3)
         self.left = member("low", 1, "n1")
         self.anew = member("low", 2)
@@ -35,7 +36,7 @@ class Half:
         self.cluster.pods = [self.left, self.anew, self.other]
         self.cluster.placements = self.plan()
         self.clock = Clock()
-        self.broken = Broken(SETTINGS, nothing_against_it, self.clock)
+        self.broken = Broken(settings, nothing_against_it, self.clock)
         self.cause: Cause | None = Cause.NO_ROOM
 
     def plan(self, **more: str) -> dict[str, Placement]:
@@ -66,6 +67,15 @@ def test_what_is_left_goes_once_it_has_been_so_for_some_time() -> None:
     half = Half()
     assert half.once() == []
     half.clock.now += SETTINGS.broken_seconds
+    assert half.once() == ["low-1"]
+
+
+def test_where_an_autoscaler_may_bring_a_node_it_is_left_for_ten_minutes() -> None:
+    half = Half(settings=Settings(broken_seconds=30, scale_up=ScaleUp("check-capacity")))
+    assert half.once() == []
+    half.clock.now += 599
+    assert half.once() == []
+    half.clock.now += 1
     assert half.once() == ["low-1"]
 
 

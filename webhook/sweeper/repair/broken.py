@@ -22,6 +22,8 @@ from webhook.workloads.shape import asks_for_devices
 
 _NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
 """Why its new pods wait: there is no place for them beside the others."""
+_SCALED_SECONDS: Final = 600.0
+"""How long a gang is left at least where an autoscaler may bring the node that it lacks."""
 
 
 class WhyNot(Protocol):
@@ -40,6 +42,12 @@ class Broken:
         self._why_not = why_not
         self._clock = clock
         self._since: dict[GangKey, float] = {}
+
+    @property
+    def _patience(self) -> float:
+        """For how long a gang is left broken, in seconds."""
+        seconds = self._settings.broken_seconds
+        return max(seconds, _SCALED_SECONDS) if self._settings.scale_up.is_on else seconds
 
     def look(
         self, view: View, gangs: Sequence[PodGang], cause_of: Callable[[GangKey], Cause | None]
@@ -64,8 +72,8 @@ class Broken:
             if gang.key not in since and not _is_lost_to_others(gang, left, view):
                 continue
             began = self._since[gang.key] = since.get(gang.key, now)
-            if now - began < self._settings.broken_seconds:
-                due = min(due, began + self._settings.broken_seconds - now)
+            if (remaining := began + self._patience - now) > 0:
+                due = min(due, remaining)
                 continue
             if why := self._why_not(left, (each.pod for each in evictions)):
                 warnings.append(
