@@ -81,7 +81,8 @@ def clean(cluster: Cluster) -> None:
         for item in api.json("GET", path)["items"] if exists(api, path) else ():
             if is_ours(item):
                 delete(api, f"{path}/{item['metadata']['name']}")
-    cluster.wait_for("no pod of another test", functools.partial(_delete_pods, api))
+    # Those of Jobs stay until the Job controller has counted them, which on a busy machine takes its time.
+    cluster.wait_for("no pod of another test", functools.partial(_delete_pods, api), seconds=150)
     # Test namespaces have names of their own; those of the manifests are made again by the next test.
     for name in ("topogate-system", "topogate-labeler"):
         path = f"/api/v1/namespaces/{name}"
