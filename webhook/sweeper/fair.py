@@ -6,7 +6,6 @@ of their age, or use a little out of date; it never keeps one from being placed.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from operator import mul
 from typing import Final
 
@@ -14,6 +13,7 @@ from webhook.fairness.book import Book, Ran
 from webhook.fairness.telling import own_turn, shares
 from webhook.fairness.turns import AccountStanding, Waiter
 from webhook.kube.objects import Node, Pod
+from webhook.kube.times import since_1970
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
 from webhook.scheduling import convert
@@ -150,7 +150,7 @@ class FairTurns:
         if self._store.is_due and (record := self._store.read()) is not None:
             now = self._now()
             running = [
-                Ran(name, model, gpus, now - _seconds(pod.metadata.creation_timestamp))
+                Ran(name, model, gpus, now - (since_1970(pod.metadata.creation_timestamp) or 0.0))
                 for name, model, gpus, pod in standing
             ]
             self._book.adopt(record.use, now - record.at, running, started, fair)
@@ -227,7 +227,7 @@ class FairTurns:
             wanted = (fair.cost(self._wanted(pod)) for pod in waiting)
             cost = sum(map(mul, gpus, wanted))
         oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
-        waited = self._now() - _seconds(oldest) if oldest else 0.0
+        waited = self._now() - (since_1970(oldest) or 0.0) if oldest else 0.0
         no_room = causes.get(gang.key) in _NO_ROOM
         name = str(gang.key)
         return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), no_room, waited)
@@ -288,11 +288,3 @@ def _add(rates: Rates, account: str, model: str, gpus: int) -> None:
     if model not in models and len(models) >= MOST_MODELS:
         model = OTHER
     models[model] = models.get(model, 0) + gpus
-
-
-def _seconds(created: str | None) -> float:
-    """Seconds since 1970; of what cannot be read, 0."""
-    try:
-        return datetime.fromisoformat(created or "").timestamp()
-    except ValueError:
-        return 0.0

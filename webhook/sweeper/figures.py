@@ -7,9 +7,9 @@ few seconds, and never for more than a small share of the time.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
+from webhook.kube.times import since_1970
 from webhook.placement import Snapshot
 from webhook.placement.snapshot import key_of
 from webhook.sweeper.context import Pass
@@ -156,7 +156,5 @@ class Figures:
 
 def _seconds(created: str | None) -> float:
     """Seconds since 1970; of what cannot be read, now."""
-    try:
-        return datetime.fromisoformat(created or "").timestamp()
-    except ValueError:
-        return time.time()
+    found = since_1970(created)
+    return time.time() if found is None else found

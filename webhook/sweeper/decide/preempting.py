@@ -28,12 +28,12 @@ AGAIN_SECONDS: Final = 5.0
 """How soon it is looked at again whether a budget lets a gang go."""
 
 _NAMED: Final = 3
-"""PlansWithVictims that a sentence names."""
+"""Victims that a sentence names."""
 
 
 @dataclass(frozen=True)
 class StandingVictims:
-    """PlansWithVictims that are there still, of one gang. is_begun: some of them go already."""
+    """Victims that are there still, of one gang. is_begun: some of them go already."""
 
     gang: GangKey
     pods: tuple[Pod, ...]

@@ -14,11 +14,11 @@ never tells; see decide.ledger and decide.verdicts.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
 from webhook.kube.objects import ContainerEnd, Pod, TroubledContainer
+from webhook.kube.times import since_1970
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 
@@ -115,10 +115,8 @@ def asks_of(pod: Pod) -> str:
 
 def seconds_of(time: str | None) -> int | None:
     """Seconds since 1970 of a time as the API server writes it; None for none, or what is no such time."""
-    try:
-        return int(datetime.fromisoformat(time).timestamp()) if time else None
-    except (ValueError, OverflowError):
-        return None
+    found = since_1970(time)
+    return None if found is None else int(found)
 
 
 def _digest(text: str) -> str:

@@ -21,6 +21,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.placements import KIND
 from webhook.kube.provisioning import ProvisioningRequest, RequestCondition
+from webhook.kube.times import since_1970
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.scaleup.wants import MOST_KINDS, Want
 from webhook.sweeper.scaling import ScaleUp
@@ -79,22 +80,14 @@ def standing_of(request: ProvisioningRequest) -> RequestStanding:
         return _standing(Progress.PROVIDED if provisioned.status == "True" else Progress.DELAYED, provisioned)
     return RequestStanding(
         Progress.ASKED,
-        seconds_of(request.metadata.creation_timestamp),
+        since_1970(request.metadata.creation_timestamp) or 0.0,
         is_heard=bool(request.status.conditions),
     )
 
 
 def _standing(state: Progress, condition: RequestCondition) -> RequestStanding:
     said = printable(condition.message or condition.reason).rstrip(".")[:_QUOTED]
-    return RequestStanding(state, seconds_of(condition.last_transition_time), said)
-
-
-def seconds_of(text: str | None) -> float:
-    """A time in RFC 3339 as seconds since 1970, 0 for what is none."""
-    try:
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return 0.0
+    return RequestStanding(state, since_1970(condition.last_transition_time) or 0.0, said)
 
 
 @dataclass(frozen=True)
