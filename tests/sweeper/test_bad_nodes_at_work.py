@@ -13,6 +13,7 @@ from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.kept_map import NAMESPACE
 from webhook.sweeper.apply import failure_log
 from webhook.sweeper.node_rules import BadNodes
 from webhook.sweeper.settings import Settings
@@ -27,9 +28,7 @@ SETTINGS = Settings(
 @pytest.fixture
 def tenants(two_subblocks: Cluster) -> Iterator[tuple[str, str, str]]:
     """Three namespaces on six nodes, and the object in which failures are kept."""
-    two_subblocks.api().request(
-        "POST", "/api/v1/namespaces", body={"metadata": {"name": failure_log.NAMESPACE}}
-    )
+    two_subblocks.api().request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
     manifest = ROOT / "manifests" / "base" / "node-failures.yaml"
     two_subblocks.kubectl("apply", "--server-side", "-f", str(manifest))
     names = create_namespace(two_subblocks), create_namespace(two_subblocks), create_namespace(two_subblocks)

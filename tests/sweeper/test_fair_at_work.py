@@ -13,12 +13,13 @@ from tests.sweeper.clock import Clock
 from webhook.fairness.book import Book
 from webhook.fairness.record import KEY, decode, encode
 from webhook.kube.client import Api, ApiError
+from webhook.kube.kept_map import NAMESPACE
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.use_store import NAMESPACE, PATH, SECONDS, UseStore
+from webhook.sweeper.use_store import PATH, SECONDS, UseStore
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 FAIR = FairOrder()

@@ -11,12 +11,12 @@ from typing import Final
 
 from webhook.fairness.book import Book
 from webhook.fairness.record import KEY, NAME, Record, RecordError, decode, encode
-from webhook.kube.client import MERGE_PATCH, ApiError
+from webhook.kube.client import ApiError
+from webhook.kube.kept_map import NAMESPACE, KeptMap, path_of
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.context import Pass
 
-NAMESPACE: Final = "topogate-system"
-PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
+PATH: Final = path_of(NAME)
 SECONDS: Final = 60.0
 """Between two writes, and between two attempts after one that failed."""
 
@@ -34,7 +34,7 @@ class UseStore:
         self._pass = surroundings
         self._clock = surroundings.clock
         self._now = now
-        self._version: str | None = None
+        self._map = KeptMap(surroundings.api, PATH, timeout_seconds=TIMEOUT_SECONDS)
         self._write_at = 0.0
         self._read_at = 0.0
         self._complaint = ""
@@ -42,19 +42,17 @@ class UseStore:
     @property
     def is_due(self) -> bool:
         """Whether it is to be read: it has not been, or somebody else has written since."""
-        return self._version is None and self._clock() >= self._read_at
+        return not self._map.version and self._clock() >= self._read_at
 
     def read(self) -> Record | None:
         """What was written down; None where nothing was, or where it cannot be had now."""
         self._read_at = self._clock() + SECONDS
         try:
-            found = self._pass.api.json("GET", PATH, timeout_seconds=TIMEOUT_SECONDS)
+            text = self._map.read().get(KEY)
         except ApiError as error:
             self._complain(f"it cannot be read: {error}")
             return None
-        self._version = str(found["metadata"]["resourceVersion"])
         self._write_at = self._clock() + SECONDS
-        text = (found.get("data") or {}).get(KEY)
         if not text:
             return None
         try:
@@ -67,24 +65,17 @@ class UseStore:
 
     def write(self, book: Book, fair: FairOrder) -> None:
         """Write use as of now, if that is due and this process leads."""
-        if self._version is None or self._clock() < self._write_at or not self._pass.may_act():
+        if not self._map.version or self._clock() < self._write_at or not self._pass.may_act():
             return
         self._write_at = self._clock() + SECONDS
-        body = {
-            "metadata": {"resourceVersion": self._version},
-            "data": {KEY: encode(book.use, self._now(), fair, book.rates)},
-        }
         try:
-            answer = self._pass.api.json(
-                "PATCH", PATH, body=body, content_type=MERGE_PATCH, timeout_seconds=TIMEOUT_SECONDS
-            )
+            self._map.write({KEY: encode(book.use, self._now(), fair, book.rates)})
         except ApiError as error:
             if error.status in (404, 409):
-                self._version, self._read_at = None, 0.0
+                self._map.version, self._read_at = "", 0.0
             if error.status != 409:
                 self._complain(f"it cannot be written: {error}")
             return
-        self._version = str(answer["metadata"]["resourceVersion"])
         self._complaint = ""
         self._pass.metrics.fair_written.set(self._now())
 

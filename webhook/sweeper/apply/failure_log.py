@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.client import Api, ApiError
+from webhook.kube.kept_map import KeptMap, path_of
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.ledger import Failures, GangFailure
 from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
 
 NAME: Final = "topogate-node-failures"
-NAMESPACE: Final = "topogate-system"
-PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
+PATH: Final = path_of(NAME)
 EVERY_SECONDS: Final = 5.0
 """It is written at most this often, whatever fails."""
 
@@ -41,8 +41,7 @@ class FailureLog:
     """Reads and writes the ConfigMap. Raises nothing: what could not be done is tried again."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
-        self._version = ""
+        self._map = KeptMap(api, PATH)
         self._written: dict[str, str] = {}
         self._at = float("-inf")
         self._said = ""
@@ -51,13 +50,11 @@ class FailureLog:
     def load(self) -> Failures:
         """What the leader before has kept; loaded is then true, unless the API server did not answer."""
         try:
-            body = self._api.json("GET", PATH)
+            self._written = self._map.read()
         except ApiError as error:
             self.loaded = error.status in (403, 404)
             self._say(f"{'not kept over restarts' if self.loaded else 'not read yet'}: {error}")
             return ()
-        self._version = body["metadata"]["resourceVersion"]
-        self._written = body.get("data") or {}
         self.loaded = True
         return decoded(self._written.get("failures", ""))
 
@@ -66,7 +63,7 @@ class FailureLog:
 
         now: seconds from anywhere.
         """
-        if not self._version:
+        if not self._map.version:
             return True  # there is nowhere to write to
         data = {"failures": encoded(failures), "avoided": _told(verdicts)}
         if data == self._written or (not self._written and not failures):
@@ -74,16 +71,14 @@ class FailureLog:
         if now - self._at < EVERY_SECONDS:
             return True
         self._at = now
-        body = {"metadata": {"resourceVersion": self._version}, "data": data}
         try:
-            answer = self._api.json("PATCH", PATH, body=body, content_type=MERGE_PATCH)
+            self._map.write(data)
         except ApiError as error:
             self._say(f"not written: {error}")
             if error.status in (404, 409):
                 self.loaded = False  # removed, or changed by an operator: what stands there counts
             return False
-        self._version, self._written = answer["metadata"]["resourceVersion"], data
-        self._said = ""
+        self._written, self._said = data, ""
         return True
 
     def _say(self, sentence: str) -> None:
