@@ -44,6 +44,17 @@ def waits_whole(pods: Pods, prefix: str, count: int) -> bool:
     return len(own) == count and all(map(is_gated, own))
 
 
+def high_runs_and_low_waits(cluster: Cluster, namespace: str) -> None:
+    """Sweep until the more important gang has its place, and the other waits as a whole."""
+    sweep(
+        cluster,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "high", 1) and waits_whole(pods, "low", 2),
+        "the high gang to run, and the low one to wait",
+    )
+
+
 def test_a_job_in_the_way_of_one_pod_goes_whole_and_waits_as_a_gang(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -64,13 +75,7 @@ def test_a_job_in_the_way_of_one_pod_goes_whole_and_waits_as_a_gang(
     )
     sweep(two_nodes, namespace, SETTINGS, lambda pods: run_all(pods, "low", 2), "the low gang to run")
     create_job(two_nodes.api(), namespace, "high", 1, template(8, priorityClassName="high"))
-    sweep(
-        two_nodes,
-        namespace,
-        SETTINGS,
-        lambda pods: run_all(pods, "high", 1) and waits_whole(pods, "low", 2),
-        "the high gang to run, and the low one to wait",
-    )
+    high_runs_and_low_waits(two_nodes, namespace)
     job = two_nodes.api().json("GET", f"/apis/batch/v1/namespaces/{namespace}/jobs/low")
     assert "conditions" not in job["status"]
 
@@ -93,13 +98,7 @@ def test_a_stateful_set_in_the_way_goes_whole_and_waits_as_a_gang(two_nodes: Clu
     )
     sweep(two_nodes, namespace, SETTINGS, lambda pods: run_all(pods, "low", 2), "the low gang to run")
     create_job(api, namespace, "high", 1, template(8, priorityClassName="high"))
-    sweep(
-        two_nodes,
-        namespace,
-        SETTINGS,
-        lambda pods: run_all(pods, "high", 1) and waits_whole(pods, "low", 2),
-        "the high gang to run, and the low one to wait",
-    )
+    high_runs_and_low_waits(two_nodes, namespace)
 
 
 def test_an_elastic_gang_loses_only_what_it_can_spare(two_nodes: Cluster, namespace: str) -> None:

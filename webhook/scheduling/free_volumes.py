@@ -88,15 +88,12 @@ class FreeVolumes:
         self._shared: dict[str, SharedShape] = {}
         self.problems: dict[str, str] = {}
         self._find(waiting, most)
+        if self._shared:
+            self._raise_demands(
+                [shape for pod in standing if pod.spec.volumes and (shape := self._shape(pod))]
+            )
         self.shapes = tuple(dict.fromkeys(self._shared.values()))
         self.names = {each: _name(each) for each in self.shapes}
-        sent = (
-            [shape for pod in standing if pod.spec.volumes and (shape := self._shape(pod))]
-            if self.shapes
-            else []
-        )
-        if sent:
-            self._raise_demands(sent)
         self._takes: dict[tuple[Shape, tuple[int, ...] | None], dict[str, int]] = {}
 
     # --- what pods ask for ------------------------------------------------------------------------
@@ -129,14 +126,12 @@ class FreeVolumes:
         """Count the claims of pods that were sent to a node and are not bound to volumes yet."""
         claims = Counter(kind for shape in sent for kind in shape)
         raised: dict[SharedShape, SharedShape] = {}
-        for shape, demand in self.shapes:
+        for shape, demand in set(self._shared.values()):
             more = self._demand(shape, claims)
             own = demand if any(demand) or not any(more) else self._demand(shape, Counter(shape))
             both = tuple(map(sum, zip(own, more, strict=True)))
             raised[SharedShape(shape, demand)] = SharedShape(shape, both)
         self._shared = {uid: raised[each] for uid, each in self._shared.items()}
-        self.shapes = tuple(dict.fromkeys(self._shared.values()))
-        self.names = {each: _name(each) for each in self.shapes}
 
     def _shape(self, pod: Pod) -> Shape:
         found = []
