@@ -219,16 +219,15 @@ def main(argv: list[str] | None = None) -> int:
     with fresh_cluster() as cluster:
         bench = PreemptionBench(cluster, options.cells)
         bench.set_up()
+        (sweeper,) = start_sweepers(Installation(cluster), {}, 1)
         for number in range(rounds):
+            sweeper.stop()  # it would evict what kube-scheduler leaves half dead
             bench.round(f"{options.seed} {number}", alone, gated=False)
-            sweepers = start_sweepers(Installation(cluster), {}, 1)
-            try:
-                bench.round(f"{options.seed} {number}", ours, gated=True)
-            finally:
-                for program in sweepers:
-                    program.stop()
+            sweeper.start()
+            bench.round(f"{options.seed} {number}", ours, gated=True)
             for name, found in (("without topogate", alone), ("with it", ours)):
                 say(f"  round {number + 1}, {name}: {replace(found, moved=[])}")
+        sweeper.stop()
     report("kube-scheduler alone", alone)
     report("with topogate", ours)
     return 1 if ours.half_dead else 0
