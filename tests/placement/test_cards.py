@@ -13,6 +13,7 @@ import pytest
 
 from labeler.contract import keys
 from webhook.kube import objects
+from webhook.kube.containers import Container, Resources
 from webhook.placement import CardWish, PodClass, Snapshot
 from webhook.placement.cards.choose import choose, fits, room
 from webhook.placement.cards.search import POLISH
@@ -191,9 +192,9 @@ def gpu_node(numbers: str, **amounts: str) -> objects.Node:
 
 def gpu_pod(*containers: dict[str, int], **annotations: str) -> objects.Pod:
     made = [
-        objects.Container(
+        Container(
             name=f"c{number}",
-            resources=objects.Resources(
+            resources=Resources(
                 requests={
                     keys.INTEL_PREFIX + name.replace("memory_", "memory."): n for name, n in wants.items()
                 }

@@ -8,7 +8,7 @@ from labeler.allocator.choose import default_devices
 from labeler.allocator.values import card_of
 from labeler.contract import keys
 from tests.placement.test_cards import gpu_node, gpu_pod, text_of
-from webhook.kube import objects
+from webhook.kube import containers, objects
 from webhook.placement.cards.unplanned import unplanned_use
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
@@ -78,8 +78,8 @@ def test_what_an_init_container_asked_for_beyond_the_others_stays_the_pods(
     asked_first: int, booked: set[str]
 ) -> None:
     pod = running("a", {"i915": 1})
-    resources = objects.Resources(requests={keys.I915: asked_first}, limits={keys.I915: asked_first})
-    init = objects.Container(name="i", resources=resources)
+    resources = containers.Resources(requests={keys.I915: asked_first}, limits={keys.I915: asked_first})
+    init = containers.Container(name="i", resources=resources)
     spec = objects.PodSpec(containers=pod.spec.containers, init_containers=[init])
     with_init = objects.Pod(metadata=pod.metadata, spec=spec)
     node = node_of(telling(WHOLE, offered(1, 1), "uid-a=card1"))

@@ -3,7 +3,7 @@
 import pytest
 
 from labeler.contract.quantities import QuantityError, in_units, parse
-from webhook.kube import objects
+from webhook.kube import containers, objects
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
@@ -122,7 +122,7 @@ POD = objects.Pod(
     metadata=objects.Metadata(name="p", namespace="n"),
     spec=objects.PodSpec(
         node_name="x",
-        containers=[objects.Container(resources=objects.Resources(requests={"cpu": "100m"}))],
+        containers=[containers.Container(resources=containers.Resources(requests={"cpu": "100m"}))],
     ),
 )
 PHASES = [
@@ -151,8 +151,8 @@ def test_an_unbound_pod_takes_none() -> None:
 
 
 def test_a_pod_with_an_unreadable_request_has_no_place_and_says_why() -> None:
-    resources = objects.Resources(requests={"cpu": "much"})
-    spec = objects.PodSpec(containers=[objects.Container(resources=resources)])
+    resources = containers.Resources(requests={"cpu": "much"})
+    spec = objects.PodSpec(containers=[containers.Container(resources=resources)])
     problem = convert.pod_class_of(objects.Pod(metadata=POD.metadata, spec=spec)).problem
     assert "resource cpu: 'much' is no quantity" in problem
 

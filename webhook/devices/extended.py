@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, exact
+from webhook.kube.containers import Container
 from webhook.kube.devices import DeviceClass
-from webhook.kube.objects import Container, Pod, PodSpec
+from webhook.kube.objects import Pod, PodSpec
 
 
 @dataclass(frozen=True)

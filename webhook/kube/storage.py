@@ -6,7 +6,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from webhook.kube.affinity import LabelSelector, NodeSelector
-from webhook.kube.objects import Metadata, Resources
+from webhook.kube.containers import Resources
+from webhook.kube.objects import Metadata
 from webhook.kube.struct import Quantities, Struct
 
 CLAIMS = "/api/v1/persistentvolumeclaims"

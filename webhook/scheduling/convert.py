@@ -14,6 +14,7 @@ from labeler.contract.annotations import booked_cards, booked_tiles, is_planned
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
+from webhook.kube.containers import Container
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
 from webhook.placement.model import CardWish, PodClass, Preferences, Usage, vector
 from webhook.scheduling import gpu_wishes
@@ -78,7 +79,7 @@ def requests_of(spec: objects.PodSpec) -> dict[str, int]:
     )
 
 
-def _amounts(container: objects.Container) -> ContainerAmounts:
+def _amounts(container: Container) -> ContainerAmounts:
     resources = container.resources
     return ContainerAmounts(parse_all(resources.requests), parse_all(resources.limits), _goes_on(container))
 
@@ -93,18 +94,18 @@ def _fault(pod: objects.Pod) -> str:
     return next((fault.text for fault in found if fault.refused), "")
 
 
-def _asking(container: objects.Container, kind: ContainerKind) -> gpu_wishes.Asking:
+def _asking(container: Container, kind: ContainerKind) -> gpu_wishes.Asking:
     resources = container.resources
     amounts = gpu_wishes.intel({**resources.limits, **resources.requests})
     return gpu_wishes.Asking(container.name, amounts, kind)
 
 
-def _goes_on(container: objects.Container) -> bool:
+def _goes_on(container: Container) -> bool:
     """Whether an init container is a sidecar."""
     return container.restart_policy == "Always"
 
 
-def _intel(container: objects.Container) -> dict[str, int]:
+def _intel(container: Container) -> dict[str, int]:
     """What a container asks of cards. Monitoring shows all cards of a node and takes none."""
     return {
         resource: amount
@@ -130,7 +131,7 @@ def _wishes(spec: objects.PodSpec) -> tuple[CardWish, ...]:
     return tuple(wishes)
 
 
-def _wish(container: objects.Container) -> CardWish:
+def _wish(container: Container) -> CardWish:
     """A container's cards; every other amount is shared out evenly."""
     amounts = {resource: amount for resource, amount in _intel(container).items() if amount > 0}
     plugin = _plugin(amounts)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from webhook.kube.objects import ContainerEnd, Pod, TroubledContainer
+from webhook.kube.containers import ContainerEnd, TroubledContainer
+from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
