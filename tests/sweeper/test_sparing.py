@@ -8,7 +8,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide import placing
+from webhook.sweeper.decide import in_time, sparing
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings
@@ -51,11 +51,11 @@ def test_a_gang_spares_the_rack_that_only_the_next_one_needs(others: list[Pod], 
     )
 
 
-@pytest.mark.parametrize(("sparing", "first"), [(1, {"n2"}), (0, {"n0"})])
+@pytest.mark.parametrize(("urgent", "first"), [(1, {"n2"}), (0, {"n0"})])
 def test_in_a_burst_only_the_most_urgent_gangs_spare_others(
-    sparing: int, first: set[str], monkeypatch: pytest.MonkeyPatch
+    urgent: int, first: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "SPARING", sparing)
+    monkeypatch.setattr(in_time, "SPARING", urgent)
     found = places(Placing(racks(*gang("a-small", 2, 1), *gang("large", 2, 2, **LARGE)), SETTINGS).one())
     assert {node for pod, node in found.items() if pod.startswith("a-small")} == first
 
@@ -72,7 +72,7 @@ def test_a_later_gang_that_cannot_be_looked_at_stops_none_before_it(monkeypatch:
     def fails(*_: object) -> None:
         raise KeyError("not foreseen")
 
-    monkeypatch.setattr(placing, "sparing", fails)
+    monkeypatch.setattr(sparing, "sparing", fails)
     case = Placing(racks(*gang("a-small", 2, 1), *gang("large", 2, 2, **LARGE)), SETTINGS)
     assert {pod.rpartition("-")[0] for pod in places(case.one())} >= {"a-small"}
 
@@ -99,7 +99,7 @@ def test_what_next_gangs_ask_is_read_once_in_a_pass(monkeypatch: pytest.MonkeyPa
         asked.append(gang.key.name)
         return question(gang, *more)
 
-    monkeypatch.setattr(placing, "question", noted)
+    monkeypatch.setattr(sparing, "question", noted)
     pods = [pod for name in "abcdef" for pod in gang(name, 2, 1)]
     assert len(places(Placing(racks(*pods), SETTINGS).one())) == 8
     assert max(map(asked.count, asked)) == 2, "once for others, and once in its turn"
