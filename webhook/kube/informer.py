@@ -72,6 +72,7 @@ class Informer(Generic[T]):
         self._synced = threading.Event()
         self._stop = self._collection.stopped
         self._version = ""
+        self._seen = ""
         self._watch_failures = 0
         self._thread = threading.Thread(target=self._run, name=f"informer {path}", daemon=True)
 
@@ -119,6 +120,12 @@ class Informer(Generic[T]):
         """Objects that could not be read, and why. The copy has their last readable version, or none."""
         with self._lock:
             return dict(self._undecodable)
+
+    @property
+    def seen_version(self) -> str:
+        """The version of the collection that the copy holds at least, "" before the first list."""
+        with self._lock:
+            return self._seen
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -175,6 +182,7 @@ class Informer(Generic[T]):
             for key in listing.undecodable.keys() & self._items.keys():
                 fresh[key] = self._items[key]
             before, self._items, self._copy = self._items, fresh, None
+            self._seen = listing.version
             known, self._undecodable = self._undecodable, listing.undecodable
         for key, why in listing.undecodable.items():
             self._name_unreadable(key, why, known.get(key))
@@ -195,7 +203,7 @@ class Informer(Generic[T]):
             for event in events:
                 self._watch_failures = 0
                 if event.type == "BOOKMARK":
-                    self._version = self._reader.version(event.object)
+                    self._version = self._saw(self._reader.version(event.object))
                     continue
                 item, key, why = self._reader.object(event.object)
                 if item is None:
@@ -209,6 +217,7 @@ class Informer(Generic[T]):
     def _apply(self, kind: str, key: str, item: T) -> None:
         with self._lock:
             before, self._copy = self._items.get(key), None
+            self._seen = item.metadata.resource_version
             if self._undecodable:
                 self._undecodable.pop(key, None)
             if kind == "DELETED":
@@ -230,7 +239,12 @@ class Informer(Generic[T]):
             self._name_unreadable(key, why, known)
         if before is not None:
             self._tell(before, None)
-        return self._reader.version(event.object)
+        return self._saw(self._reader.version(event.object))
+
+    def _saw(self, version: str) -> str:
+        with self._lock:
+            self._seen = version
+        return version
 
     def _name_unreadable(self, key: str, why: str, known: str | None) -> None:
         if why != known:

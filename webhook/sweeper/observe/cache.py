@@ -7,6 +7,7 @@ but not bound yet, or terminating), keyed by uid, plus what Placements promise t
 import functools
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -38,6 +39,9 @@ NODES: Final = "/api/v1/nodes"
 NAMESPACES: Final = "/api/v1/namespaces"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 FAILED: Final = "status.phase=Failed"
+BUDGETS_SECONDS: Final = 10.0
+"""A new leader waits this long for the PodDisruptionBudgets, so that it chooses no victims that they keep;
+then it goes on, as where it may not read them."""
 MOST_FAILED: Final = 10_000
 """So many failed pods wait to be looked at; of more the oldest are lost, as if they had not been seen."""
 
@@ -62,6 +66,7 @@ class ClusterCache:
         self.complaints = Informer(
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
         )
+        self._started_at = 0.0
         self._budgets = Informer(api, BUDGETS, PodDisruptionBudget, on_event=lambda *_: None)
         self.failed = Informer(api, PODS, objects.Pod, on_event=self._failed_event, field_selector=FAILED)
         self._failed: deque[objects.Pod] = deque(maxlen=MOST_FAILED)
@@ -88,6 +93,7 @@ class ClusterCache:
 
     def start(self) -> None:
         """Begin to list and watch."""
+        self._started_at = time.monotonic()
         for informer in (*self.informers, self.volumes, self.namespaces, self.complaints, self._budgets):
             informer.start()
 
@@ -100,7 +106,12 @@ class ClusterCache:
     @property
     def synced(self) -> bool:
         """Whether everything has been read once; before that nobody may act."""
-        return all(informer.synced for informer in self.informers)
+        return self._is_read and all(informer.synced for informer in self.informers)
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether the PodDisruptionBudgets have been read, or have been waited for."""
+        return self._budgets.synced or time.monotonic() - self._started_at >= BUDGETS_SECONDS
 
     @property
     def unsynced(self) -> list[str]:
@@ -110,6 +121,7 @@ class ClusterCache:
             "nodes": self.nodes.synced,
             "placements": self.placements.synced,
             "owners": self.owners.synced,
+            "poddisruptionbudgets": self._is_read,
         }
         return [name for name, is_synced in synced.items() if not is_synced]
 
@@ -216,7 +228,12 @@ class ClusterCache:
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name": what the watch shows, or what we wrote since."""
         with self._lock:
+            seen = _number(self.placements.seen_version)
             there = self.placements.items()
+            # What was removed between two watches, or before we had noted it, is told by nobody.
+            self._written = {
+                key: mine for key, mine in self._written.items() if key in there or _version(mine) > seen
+            }
             return {**there, **self._written} if self._written else there
 
     def _placement_event(self, before: Placement | None, after: Placement | None) -> None:
@@ -265,4 +282,8 @@ def owner_says(
 
 
 def _version(placement: Placement) -> int:
-    return int(placement.metadata.resource_version or 0)
+    return _number(placement.metadata.resource_version)
+
+
+def _number(version: str) -> int:
+    return int(version or 0)

@@ -1,0 +1,74 @@
+"""When the copy of the cluster is complete, and what of our own writes it adds to it, in memory."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sweeper.test_preempting import plan
+from webhook.kube.collection import Listing
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.cache import BUDGETS_SECONDS, ClusterCache
+
+
+def empty() -> ClusterCache:
+    nobody: Any = None  # nothing is asked of the API server before start()
+    return ClusterCache(nobody)
+
+
+def written(version: int) -> Placement:
+    _, made = plan("g", {"uid": "n0"})
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, resource_version=str(version))
+    )
+
+
+def shown(cache: ClusterCache, version: int, *there: Placement) -> None:
+    cache.placements._replace(Listing(str(version), {each.key: each for each in there}))
+
+
+def test_a_placement_counts_from_our_write_on_until_a_later_copy_is_without_it() -> None:
+    cache, mine = empty(), written(7)
+    shown(cache, 6)
+    cache.written(mine)
+    assert cache.current_placements() == {mine.key: mine}
+    shown(cache, 6)  # an older list says nothing of it
+    assert cache.current_placements() == {mine.key: mine}
+    shown(cache, 8)  # written and removed between two watches
+    assert cache.current_placements() == {}
+
+
+def test_a_placement_that_a_watch_showed_and_took_away_before_we_noted_it_does_not_count() -> None:
+    cache, mine = empty(), written(7)
+    shown(cache, 6)
+    cache.placements._apply("ADDED", mine.key, mine)
+    cache.placements._apply("DELETED", mine.key, written(8))
+    cache.written(mine)
+    assert cache.current_placements() == {}
+
+
+def test_what_we_wrote_counts_before_what_the_watch_shows_of_it_earlier() -> None:
+    cache, before, after = empty(), written(7), written(9)
+    shown(cache, 8, before)
+    cache.written(after)
+    assert cache.current_placements()[after.key] is after
+
+
+@pytest.mark.parametrize("are_read", [True, False])
+def test_nobody_acts_before_the_budgets_are_read_or_have_been_waited_for(
+    are_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    cache = empty()
+    cache._started_at = now
+    for each in (cache.pods, cache.nodes, cache.placements):
+        each._synced.set()
+    monkeypatch.setattr(type(cache.owners), "synced", True)
+    assert (cache.synced, cache.unsynced) == (False, ["poddisruptionbudgets"])
+    if are_read:
+        cache._budgets._synced.set()
+    else:
+        now += BUDGETS_SECONDS
+    assert (cache.synced, cache.unsynced) == (True, [])
