@@ -203,6 +203,22 @@ def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
     assert found.told["ns/high"].endswith("not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now")
 
 
+def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_lets_go() -> None:
+    scene = Scene()
+    scene.low.append(member("low", 2, "n2"))
+    scene.cluster.pods = [*scene.low[:2], scene.high]
+    scene.plan_for(pods=["ns-low-0", "ns-low-1", "ns-low-2"], whole=True)
+    lost, three = plan("low", {f"ns-low-{number}": f"n{number}" for number in range(3)})
+    scene.cluster.placements[lost] = three
+    gang = Placing(scene.cluster, SETTINGS).view().gang_of(scene.low[0])
+    scene.cluster.placements[gang.placement_key] = three
+    scene.budgets = budget(1)
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+    scene.budgets = budget(2)
+    assert len(going(scene.look())) == 2
+
+
 def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None:
     """A leader that has just started would have the API server refuse half of it."""
     nobody: Any = None  # nothing is asked of the API server before start()

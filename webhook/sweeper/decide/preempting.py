@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement, VictimGroup
+from webhook.kube.placements import Placement
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Verdict
@@ -33,12 +33,11 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True)
 class StandingVictims:
-    """Victims that are there still, of one gang. is_begun: some of them go already."""
+    """Victims that are there still, of one gang."""
 
     gang: GangKey
     pods: tuple[Pod, ...]
     whole: bool
-    is_begun: bool
 
     @property
     def going(self) -> tuple[Pod, ...]:
@@ -84,8 +83,8 @@ class PlansWithVictims:
                 if not group.whole and len(going) > _to_spare(group.gang, view, found):
                     kept = _NONE_TO_SPARE
                     continue
-                why = budgets.why_not(going)
-                if why and not group.is_begun:
+                # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
+                if why := budgets.why_not(going):
                     kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
                     continue
                 budgets.take(going)
@@ -140,8 +139,7 @@ def _groups(
         gang = gangs.pop()
         own = tuple(pod for pod in there if view.gang_of(pod) == gang)
         if here:
-            is_begun = group.whole and _is_begun(group, own, gang, view)
-            found.setdefault(gang, StandingVictims(gang, own, group.whole, is_begun))
+            found.setdefault(gang, StandingVictims(gang, own, group.whole))
     return list(found.values())
 
 
@@ -155,15 +153,6 @@ def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:
     """How many pods a gang that goes on can lose: it may have lost some since it was chosen."""
     there = [pod for pod in view.bound_gangs.get(gang, ()) if pod.metadata.uid not in found.evictions]
     return spare(gang, sum(bool(pod.spec.node_name) for pod in there), view.placements)
-
-
-def _is_begun(group: VictimGroup, own: Sequence[Pod], gang: GangKey, view: View) -> bool:
-    """Whether the gang has lost some of these pods: it was planned with them, and they go or are gone."""
-    if any(pod.metadata.deletion_timestamp for pod in own):
-        return True
-    placement = view.placements.get(gang.placement_key)
-    planned = {entry.uid for entry in placement.spec.pods} if placement is not None else set()
-    return any(uid in planned and uid not in view.by_uid for uid in group.pods)
 
 
 def _wanted(waiting: Iterable[Pod], view: View) -> dict[str, frozenset[str]]:
