@@ -8,7 +8,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gang_of
-from webhook.sweeper.observe.gathered import Gathered
+from webhook.sweeper.observe.gathered import OWN_ERROR, Gathered
 from webhook.workloads import marks
 
 KEY = GangKey("ns", "Job", "g", "g")
@@ -35,6 +35,28 @@ def passes(gathered: Gathered, *asked: dict[str, Any]) -> list[PodGang]:
         found.append(gathered.gang_of(*given(each)))
         gathered.end_round()
     return found
+
+
+def broken(*_: object) -> PodGang:
+    raise KeyError("not foreseen")
+
+
+def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered = Gathered()
+
+    def of_bad(key: GangKey) -> OwnerSays:
+        if key.name == "bad":
+            raise KeyError("not foreseen")
+        return OWNER
+
+    asking = gathered.asking(of_bad)
+    bad, good = GangKey("ns", "Job", "bad", "bad"), KEY
+    first = {key: gathered.gang_of(key, PODS, [], asking(key)) for key in (bad, good)}
+    assert (first[bad].fault, first[good].fault) == (OWN_ERROR, "")
+    gathered.end_round()
+    assert not gathered.gang_of(bad, PODS, [], OWNER).fault, "it is asked about again"
+    monkeypatch.setattr("webhook.sweeper.observe.gathered.gang_of", broken)
+    assert gathered.gang_of(GangKey("ns", "Job", "c", "c"), PODS, [], OWNER).fault == OWN_ERROR
 
 
 def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:

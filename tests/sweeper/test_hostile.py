@@ -25,7 +25,7 @@ from tests.support import create_namespace
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode
 from webhook.kube.client import Api
-from webhook.sweeper.decide.orders import OWN_ERROR
+from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.settings import Settings
 
 SEED: Final = 4711

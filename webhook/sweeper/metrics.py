@@ -11,6 +11,8 @@ PHASES: Final = (
     "observe",
     "snapshot",
     "failures",
+    "gather",
+    "let_go",
     "order",
     "preempt",
     "finish",

@@ -21,7 +21,6 @@ from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
-    OWN_ERROR,
     ApiRefusal,
     Cause,
     Done,
@@ -34,6 +33,7 @@ from webhook.sweeper.decide.orders import (
     Warn,
 )
 from webhook.sweeper.observe.gangs import GangKey, key_of
+from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.evict import evict

@@ -4,6 +4,7 @@ Which DeviceClasses a claim names stands in claims and templates, which may come
 admission gates every pod with claims. Where the policy names the classes that are GPUs, it is decided here.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,8 @@ from webhook.policy.values import Policy
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 
+logger = logging.getLogger(__name__)
+
 
 def let_go(gangs: Sequence[PodGang], view: View, policy: Policy | None) -> list[PodGang]:
     """The gangs; those of which no pod asks for a GPU as gangs of companions that wait for nobody.
@@ -24,7 +27,15 @@ def let_go(gangs: Sequence[PodGang], view: View, policy: Policy | None) -> list[
     if policy is None or view.needs is None or policy.takes_every_class:
         return list(gangs)
     supply = view.needs.supply
-    return [_let_go(gang) if _is_of_none(gang, supply, policy) else gang for gang in gangs]
+    return [_let_go(gang) if _is_free(gang, supply, policy) else gang for gang in gangs]
+
+
+def _is_free(gang: PodGang, supply: Supply, policy: Policy) -> bool:
+    try:
+        return _is_of_none(gang, supply, policy)
+    except Exception:  # what is wrong with one gang stops no other
+        logger.exception("let_go_failed gang=%s", gang.key)
+        return False
 
 
 def _let_go(gang: PodGang) -> PodGang:
