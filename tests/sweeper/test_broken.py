@@ -38,6 +38,7 @@ class Half:
         self.clock = Clock()
         self.broken = Broken(settings, nothing_against_it, self.clock)
         self.cause: Cause | None = Cause.NO_ROOM
+        self.is_unasked = False
 
     def plan(self, **more: str) -> dict[str, Placement]:
         _, made = plan("low", {"ns-low-0": "n0", "ns-low-1": "n1", **more})
@@ -58,7 +59,8 @@ class Half:
     def once(self, size: int | None = 2) -> list[str]:
         view = Placing(self.cluster, SETTINGS).view()
         gangs = gather(view.gated, view.mates, lambda _: OwnerSays(size=size), view.gang_of)
-        orders = self.broken.look(view, gangs, lambda _: self.cause)
+        unasked = {gang.key for gang in gangs} if self.is_unasked else set()
+        orders = self.broken.look(view, gangs, lambda _: self.cause, unasked)
         assert all(order.for_others and order.may_run for order in orders.evictions)
         return [order.pod.metadata.name for order in orders.evictions]
 
@@ -96,6 +98,28 @@ def test_a_gang_whose_new_pods_wait_for_another_reason_stays(cause: Cause | None
     half = Half()
     half.cause = cause
     assert half.look() == []
+
+
+def test_a_gang_that_this_pass_has_not_asked_about_stays_and_goes_once_it_has_been() -> None:
+    half = Half()
+    half.once()
+    half.clock.now += SETTINGS.broken_seconds
+    half.is_unasked = True
+    assert half.once() == []
+    half.is_unasked = False
+    assert half.once() == ["low-1"]
+
+
+@pytest.mark.parametrize(("label", "goes"), [("ray.io/cluster", []), (marks.JOBSET_NAME_LABEL, ["low-1"])])
+def test_only_a_gang_whose_controller_lets_the_others_go_on_is_left_to_it(
+    label: str, goes: list[str]
+) -> None:
+    half = Half()
+    metadata = {"labels": {label: "low"}}
+    half.left, half.anew = member("low", 1, "n1", metadata=metadata), member("low", 2, metadata=metadata)
+    half.among(half.other)
+    half.cluster.placements = half.plan()
+    assert half.look() == goes
 
 
 def test_a_gang_that_has_enough_stays() -> None:

@@ -78,6 +78,14 @@ def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next_in_turn(a
         ["p0", "p1", "p6", "p7"],
         ["p0", "p1", "p8", "p2"],
     ]
+    assert {key.name for key in orders.unasked} == {"p3", "p4", "p5", "p6", "p7"}
+
+
+def test_a_gang_that_is_paused_is_told_to_be_one_that_nothing_is_known_of_anew() -> None:
+    case = Placing(Nodes(1, gpu_pod("p", gpus=9), gpu_pod("q", gpus=9)), Settings())
+    (paused,) = [gang.key for gang in case.gangs() if gang.key.name == "p"]
+    case.avoided.pause(paused)
+    assert case.one().unasked == {paused}
 
 
 def waiting_gang(name: str, count: int, **more: Any) -> list[Any]:

@@ -83,10 +83,11 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _StepOrders:
-    """What a step has ordered, and in how many seconds it is due again."""
+    """What a step has ordered, and in how many seconds it is due again. failed: by a defect of ours."""
 
     orders: Orders
     due_seconds: float
+    failed: bool = False
 
 
 class Sweeper:
@@ -127,17 +128,13 @@ class Sweeper:
         finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
         repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
         self._pass.beat()
-        gangs = gather(
-            seen.view.gated,
-            seen.view.mates,
-            self._pass.cache.asker(),
-            seen.view.gang_of,
-            self._gathered.gang_of,
-        )
-        self._gathered.end_round()
-        if self._pass.settings.go_on_with_fewer:
-            gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
-        gangs = let_go(gangs, seen.view, self._pass.policy())
+        gangs = None
+        with self._guarded("gather"):
+            gangs = self._gather(seen.view)
+        if gangs is None:
+            return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
+        with self._guarded("let_go"):
+            gangs = let_go(gangs, seen.view, self._pass.policy())
         with self._guarded("order"):
             gangs = self._fair.order(gangs, seen.view, self._reporter.causes, self._placer.kept_nodes.held)
         self._placer.remember(gangs, seen.view)
@@ -147,12 +144,7 @@ class Sweeper:
         steered = self._step("steer", seen.view, lambda: steering.orders)
         steady = [gang for gang in gangs if gang.key not in steering.held]
         placed = self._step("place", seen.view, lambda: self._place(steady, seen))
-        # Who has a place is not broken, though it could not be written down: its cause is of the pass before.
-        found = {plan.gang.key for plan in placed.orders.plans}
-        without = [gang for gang in gangs if gang.key not in found]
-        broken = self._step(
-            "broken", seen.view, lambda: self._broken.look(seen.view, without, self._reporter.cause_of)
-        )
+        broken = self._step("broken", seen.view, lambda: self._look_for_broken(gangs, seen, steering, placed))
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 
         scaled = self._ask_for_nodes(seen.view, gangs)
@@ -188,6 +180,14 @@ class Sweeper:
         turns = Turns(view, self._expectations, self._repair.unrepairable)
         return _Seen(view, snapshot, turns, usage_version)
 
+    def _gather(self, view: View) -> list[PodGang]:
+        ask = self._gathered.asking(self._pass.cache.asker())
+        gangs = gather(view.gated, view.mates, ask, view.gang_of, self._gathered.gang_of)
+        self._gathered.end_round()
+        if self._pass.settings.go_on_with_fewer:
+            gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
+        return gangs
+
     # --- decide ---------------------------------------------------------------------------------
 
     def _keeps(self) -> Keeps:
@@ -217,6 +217,17 @@ class Sweeper:
         ground = Ground(seen.view, seen.snapshot, seen.turns, self._repair.blocked, seen.usage_version)
         return self._placer.place(gangs, ground)
 
+    def _look_for_broken(
+        self, gangs: list[PodGang], seen: _Seen, steering: Steering, placed: _StepOrders
+    ) -> Orders:
+        # Who has a place is not broken, though it could not be written down: its cause is of the pass before.
+        found = {plan.gang.key for plan in placed.orders.plans}
+        without = [gang for gang in gangs if gang.key not in found]
+        unasked = placed.orders.unasked | steering.held
+        if placed.failed:
+            unasked = frozenset(gang.key for gang in gangs)
+        return self._broken.look(seen.view, without, self._reporter.cause_of, unasked)
+
     def _roll_back(self, gangs: list[PodGang], seen: _Seen) -> Orders:
         return self._repair.roll_back(seen.view, gangs, self._placer.place_anew)
 
@@ -243,7 +254,7 @@ class Sweeper:
                 self._figures.hear(orders, done)
             is_settled = not done.failed and not done.evicted
             return _StepOrders(orders, orders.due_seconds if is_settled else SOON_SECONDS)
-        return _StepOrders(Orders(), SOON_SECONDS)
+        return _StepOrders(Orders(), SOON_SECONDS, failed=True)
 
     def _remember(self, done: Done) -> None:
         self._expectations.add(done.released)

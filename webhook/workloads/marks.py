@@ -36,6 +36,9 @@ GANG_LABELS: Final = (
 )
 """Labels or annotations, outermost owner first: a JobSet's pods carry their child Job's labels as well."""
 
+GOES_ON: Final = frozenset({"RayCluster"})
+"""Kinds of gangs that go on with fewer pods, while their controller makes each lost one again by itself."""
+
 GANG_KEYS: Final = frozenset(key for _, *two in GANG_LABELS for key in two)
 """All that tell a gang's name or which of that name it is."""
 

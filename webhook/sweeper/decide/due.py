@@ -39,6 +39,7 @@ class Due:
         paused = self._avoided.paused_seconds(gang.key)
         if paused > 0:
             now.later(paused)
+            now.unasked.add(gang.key)
             return False
         if gang.alone or wait_for_nobody(gang, waiting, now.view):
             return True

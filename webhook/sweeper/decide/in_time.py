@@ -39,9 +39,11 @@ class InTime:
         rest = sorted(due[number:], key=lambda each: by_age(each[0]))
         first = next((i for i, (gang, _) in enumerate(rest) if gang.key == self._next), 0)
         self._next = None
-        for gang, waiting in (*rest[first:], *rest[:first]):
+        in_turn = [*rest[first:], *rest[:first]]
+        for position, (gang, waiting) in enumerate(in_turn):
             if self._clock() - started >= seconds:
                 self._next = gang.key
+                now.unasked.update(each.key for each, _ in in_turn[position:])
                 now.later(0.0)
                 return
             yield gang, waiting

@@ -22,8 +22,6 @@ _NAMED: Final = 3
 
 NO_HURRY: Final = float("inf")
 
-OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
-
 
 @dataclass(frozen=True)
 class NewPlan:
@@ -167,7 +165,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Orders:
-    """All that one step decides. due_seconds: after which it is to be asked again whatever is heard."""
+    """All that one step decides. due_seconds: after which it is to be asked again whatever is heard.
+
+    unasked: gangs that it has passed over, so that what was said of them last may not hold any more.
+    """
 
     releases: tuple[Pair, ...] = ()
     steers: tuple[Steer, ...] = ()
@@ -176,6 +177,7 @@ class Orders:
     warnings: tuple[Warn, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     due_seconds: float = NO_HURRY
+    unasked: frozenset[GangKey] = frozenset()
 
 
 @dataclass(frozen=True)

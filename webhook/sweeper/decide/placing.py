@@ -25,7 +25,7 @@ from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.in_time import InTime
 from webhook.sweeper.decide.kept import KeptNodes, later_told
 from webhook.sweeper.decide.memories import Memories
-from webhook.sweeper.decide.orders import OWN_ERROR, Cause, NewPlan, Orders, Pair
+from webhook.sweeper.decide.orders import Cause, NewPlan, Orders, Pair
 from webhook.sweeper.decide.preferring import ask_preferring
 from webhook.sweeper.decide.question import GangQuestion, is_plain
 from webhook.sweeper.decide.replacing import Replacing
@@ -44,6 +44,7 @@ from webhook.sweeper.decide.urgency import (
 )
 from webhook.sweeper.decide.victims import Keeps, nobody_kept, preempting
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -130,7 +131,12 @@ class Placer:
             self._place_gang(gang, waiting, now)
             self._beat()
         self._unpin(now)
-        return Orders(plans=tuple(now.plans), verdicts=tuple(now.verdicts), due_seconds=now.due_seconds)
+        return Orders(
+            plans=tuple(now.plans),
+            verdicts=tuple(now.verdicts),
+            due_seconds=now.due_seconds,
+            unasked=frozenset(now.unasked),
+        )
 
     def _spares(self, snapshot: Snapshot) -> frozenset[str]:
         bad = frozenset(self._health.verdicts.for_all)
@@ -183,7 +189,8 @@ class Placer:
             else:
                 placed = self._drafts.make(gang, *nobody(gang, now.snapshot), companions, now)
         except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-            self._due.stops(gang, str(error), Cause.WISH, now)
+            cause = Cause.DEFECT if gang.fault == OWN_ERROR else Cause.WISH
+            self._due.stops(gang, str(error), cause, now)
         except Exception:  # one bad gang never stops the others
             logger.exception("gang_failed gang=%s", gang.key)
             now.waits(gang, OWN_ERROR, Cause.DEFECT)

@@ -91,7 +91,7 @@ class Round:
     promised: who is to go for gangs that have a plan already.
     shunned: what that gang passes over. spares: nodes that are kept free.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
-    unlabelled: new nodes that wait for their topology labels.
+    unlabelled: new nodes that wait for their topology labels. unasked: gangs of which nothing is known anew.
     """
 
     ground: Ground
@@ -110,6 +110,7 @@ class Round:
     next: Sequence[tuple[PodGang, list[Pod]]] = ()
     wishes: dict[GangKey, Wish | None] = field(default_factory=dict)
     unlabelled: frozenset[str] = frozenset()
+    unasked: set[GangKey] = field(default_factory=set)
 
     @property
     def told_of_unlabelled(self) -> str:

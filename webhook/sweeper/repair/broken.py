@@ -3,11 +3,12 @@
 kube-scheduler preempts pod by pod. What is left of a gang holds GPUs and does nothing. That it was others
 shows in what is there: on the node that the gang's plan names for a pod that is gone stands a more important
 one. A gang that finds room for its new pods, or has enough without them, is left alone; so is one whose pods
-end by themselves or that its controller is updating: a pod that is gone is no sign of anything there.
+end by themselves or that its controller is updating: a pod that is gone is no sign of anything there. And a
+Ray cluster goes on with the workers that it has left, while its operator makes the lost one again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final, Protocol
 
 from webhook.kube.objects import Pod
@@ -17,7 +18,7 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import Sort, name_of
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
-from webhook.workloads.marks import REVISION_LABEL
+from webhook.workloads.marks import GOES_ON, REVISION_LABEL
 from webhook.workloads.shape import asks_for_devices
 
 _NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
@@ -50,9 +51,16 @@ class Broken:
         return max(seconds, _SCALED_SECONDS) if self._settings.scale_up.is_on else seconds
 
     def look(
-        self, view: View, gangs: Sequence[PodGang], cause_of: Callable[[GangKey], Cause | None]
+        self,
+        view: View,
+        gangs: Sequence[PodGang],
+        cause_of: Callable[[GangKey], Cause | None],
+        unasked: Set[GangKey] = frozenset(),
     ) -> Orders:
-        """Evict what is left of gangs that have been broken for long enough. cause_of: why a gang waits."""
+        """Evict what is left of gangs that have been broken for long enough.
+
+        cause_of: why a gang waits, as was said last. unasked: gangs of which that may not hold any more.
+        """
         if not self._settings.evict_broken:
             return Orders()
         now, since = self._clock(), self._since
@@ -61,6 +69,10 @@ class Broken:
         warnings: list[Warn] = []
         due = float("inf")
         for gang in gangs:
+            if gang.key in unasked:
+                if gang.key in since:
+                    self._since[gang.key] = since[gang.key]
+                continue
             left = _left(gang, view)
             if not left or cause_of(gang.key) not in _NO_PLACE:
                 continue
@@ -95,6 +107,8 @@ class Broken:
 
 def _left(gang: PodGang, view: View) -> list[Pod]:
     """The pods of ours that a gang has left which ran as a whole, if they are too few; else []."""
+    if gang.key.kind in GOES_ON:
+        return []
     placement = view.placements.get(gang.key.placement_key)
     if placement is None or not placement.is_complete:
         return []
