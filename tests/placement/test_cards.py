@@ -204,7 +204,7 @@ def gpu_pod(*containers: dict[str, int], **annotations: str) -> objects.Pod:
     ]
     texts = {name.replace("_", "-"): value for name, value in annotations.items()}
     return objects.Pod(
-        metadata=objects.Metadata(name="p", annotations=texts), spec=objects.PodSpec(containers=made)
+        metadata=objects.PodMetadata(name="p", annotations=texts), spec=objects.PodSpec(containers=made)
     )
 
 
@@ -232,7 +232,7 @@ def in_turn(node: objects.Node, pods: Sequence[objects.Pod]) -> Iterator[str]:
         yield text
         if text != "no":
             annotations = {**pod.metadata.annotations, keys.GAS_CARDS_ANNOTATION: text}
-            metadata = objects.Metadata(name=f"p{len(running)}", annotations=annotations)
+            metadata = objects.PodMetadata(name=f"p{len(running)}", annotations=annotations)
             running.append(objects.Pod(metadata=metadata, spec=pod.spec))
 
 

@@ -25,7 +25,7 @@ def telling(node: objects.Node, cards: str | None = None, unplanned: str | None 
 def running(name: str, *containers: dict[str, int], **annotations: str) -> objects.Pod:
     """A pod on the node."""
     made = gpu_pod(*containers, **annotations)
-    metadata = objects.Metadata(
+    metadata = objects.PodMetadata(
         name=name, namespace="ns", uid=f"uid-{name}", annotations=made.metadata.annotations
     )
     return objects.Pod(metadata=metadata, spec=made.spec)

@@ -119,7 +119,7 @@ def test_the_pod_s_own_requests_never_replace_gpus() -> None:
 
 
 POD = objects.Pod(
-    metadata=objects.Metadata(name="p", namespace="n"),
+    metadata=objects.PodMetadata(name="p", namespace="n"),
     spec=objects.PodSpec(
         node_name="x",
         containers=[containers.Container(resources=containers.Resources(requests={"cpu": "100m"}))],
@@ -142,7 +142,7 @@ def test_a_bound_pod_takes_room_until_it_has_finished(phase: str, expected: bool
 
 
 def test_a_terminating_pod_still_takes_room() -> None:
-    metadata = objects.Metadata(name="p", deletion_timestamp="2026-01-01T00:00:00Z")
+    metadata = objects.PodMetadata(name="p", deletion_timestamp="2026-01-01T00:00:00Z")
     assert convert.occupies(objects.Pod(metadata=metadata, spec=POD.spec))
 
 

@@ -64,6 +64,7 @@ class MortalApi(Api):
         query: Mapping[str, str] | None = None,
         body: bytes | object | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout_seconds: float = 10.0,
     ) -> bytes:
         """As Api.request. Raises Killed at the chosen write and ever after."""
@@ -77,8 +78,9 @@ class MortalApi(Api):
             self.dead.set()
             raise Killed
         answer = super().request(
-            method, path, query=query, body=body, content_type=content_type, timeout_seconds=timeout_seconds
-        )
+            method, path, query=query, body=body, content_type=content_type, accept=accept,
+            timeout_seconds=timeout_seconds,
+        )  # fmt: skip
         if here:
             self.dead.set()
         if self.dead.is_set() and name:  # the write has arrived, and nobody hears of it

@@ -33,6 +33,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""What to accept where nothing of the object in an answer is wanted: the server need not write all of it."""
+
 _PATH: Final = "/%?=&:,+@!$'()*;~"
 _CHUNK_BYTES: Final = 64 * 1024
 
@@ -124,16 +127,17 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: bytes | object | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout_seconds: float = 10.0,
     ) -> bytes:
         """One call; returns the body of a 2xx answer.
 
-        body: bytes as they are, or anything json can write. Raises ApiError; nothing is retried here,
-        because only the caller knows whether a second try is safe.
+        body: bytes as they are, or anything json can write. accept: the form of the answer.
+        Raises ApiError; nothing is retried here, because only the caller knows whether a second try is safe.
         """
         transport: Brief | Pool = self._brief or self._make_pool()
         response: HttpAnswer | urllib3.BaseHTTPResponse = self._sent(
-            transport.send, transport.errors, method, path, query, body, content_type, timeout_seconds
+            transport.send, transport.errors, method, path, query, body, content_type, timeout_seconds, accept
         )
         return bytes(response.data)
 
@@ -193,9 +197,10 @@ class Api:
         body: bytes | object | None,
         content_type: str,
         timeout_seconds: float,
+        accept: str = "application/json",
     ) -> R:
         """A 2xx answer to what `send` sends, which raises `errors`. Raises ApiError."""
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
         if self._impersonated:
             headers["Impersonate-User"] = self._impersonated
         if body is not None:

@@ -69,6 +69,28 @@ class NodeMetadata(Metadata, frozen=True):
         return kept_of_a_node(self.annotations)
 
 
+class FieldManager(Struct, frozen=True):
+    """Who has written fields of an object; of that only how: "Update", or "Apply" (server-side apply)."""
+
+    operation: str = ""
+
+
+class PodMetadata(Metadata, frozen=True):
+    """The metadata of a Pod; of managedFields only how each manager wrote."""
+
+    managed_fields: tuple[FieldManager, ...] = ()
+
+    def __post_init__(self) -> None:
+        """As of any object; share managers with other pods."""
+        super().__post_init__()
+        force_setattr(self, "managed_fields", sharing.part("managers", self.managed_fields))
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether somebody manages some of its fields by server-side apply, or in a way unknown here."""
+        return any(each.operation != "Update" for each in self.managed_fields)
+
+
 class NodeTaint(Struct, frozen=True):
     """A node's taint."""
 
@@ -252,7 +274,7 @@ class PodStatus(Struct, frozen=True):
 class Pod(Struct, frozen=True):
     """A pod."""
 
-    metadata: Metadata
+    metadata: PodMetadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

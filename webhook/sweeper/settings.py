@@ -66,6 +66,8 @@ class Settings:
     preempt: whether gangs and pods of lower priority go for a gang that else finds no place.
     evict_broken: whether the rest of a gang is evicted that others have preempted below its minimum, and that
     cannot be whole again where it is; broken_seconds: once it has been so for that long.
+    keep_managed_fields: whether pods keep their managedFields. Else a release empties those of a pod that a
+    controller made and nobody has applied to: the API server tracks no more who writes which of its fields.
     gpu_resources: what the metrics count as GPUs, names or shell patterns; gpu_device_classes: of devices
     that are had by claims, the DeviceClasses. model_label: the node label that
     names the model of its GPUs in the metrics, before those that are usual.
@@ -95,6 +97,7 @@ class Settings:
     preempt: bool = True
     evict_broken: bool = True
     broken_seconds: float = 30.0
+    keep_managed_fields: bool = False
     ignored_namespaces: frozenset[str] = frozenset()
     gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
     gpu_device_classes: frozenset[str] = frozenset(DEFAULT_GPU_CLASSES)

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from labeler.contract import keys
-from webhook.kube.objects import Metadata, Pod, PodSpec, PodToleration
+from webhook.kube.objects import Metadata, Pod, PodMetadata, PodSpec, PodToleration
 from webhook.kube.struct import Struct
 from webhook.workloads.ranks import Rank, own_rank
 
@@ -186,7 +186,7 @@ def _spec_as_made(template: PodTemplate, like: PodTemplate, first: Pod) -> PodSp
 def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
     name = "-".join(map(str, (part.name, *rank)))
     number = {part.numbered: str(rank[0])} if part.numbered else {}
-    metadata = Metadata(
+    metadata = PodMetadata(
         name=name,
         namespace=first.metadata.namespace,
         uid=f"later/{name}",

@@ -59,7 +59,11 @@ class Applier:
         self._pass = surroundings
         self._snapshotter = snapshotter
         self._releaser = Releaser(
-            surroundings.api, surroundings.stopping, surroundings.may_act, surroundings.settings.gate_prefix
+            surroundings.api,
+            surroundings.stopping,
+            surroundings.may_act,
+            surroundings.settings.gate_prefix,
+            forgets_managers=not surroundings.settings.keep_managed_fields,
         )
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()

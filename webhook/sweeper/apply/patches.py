@@ -34,6 +34,23 @@ def release_patch(
     return [*ungate_patch(pod, prefix), *pin, *_annotate(pod, annotations)]
 
 
+def forgetting_patch(pod: Pod) -> list[Operation]:
+    """What else to send, so that a pod's managedFields are emptied; nothing for one that is to keep them.
+
+    The API server then tracks no more who writes which field, in this request and in all later ones, until
+    somebody applies (skipNonAppliedManager in k8s.io/apimachinery); one empty item is how a list is emptied
+    ("Clearing managedFields" in the documentation of server-side apply). Pods keep them that no controller
+    made, or that somebody applies to. An Apply that was not seen makes all of the patch fail.
+    """
+    metadata = pod.metadata
+    if metadata.controller is None or not metadata.managed_fields or metadata.is_applied:
+        return []
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version},
+        {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
+    ]
+
+
 def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:
     """The patch that removes the gates with `prefix` alone: the pod goes wherever kube-scheduler sends it."""
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}, *_remove_gates(pod, prefix)]

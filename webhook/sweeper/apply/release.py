@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.kube.client import JSON_PATCH, Api, ApiError
+from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import goes_in_turn
@@ -60,9 +60,19 @@ class Releaser:
     """A bounded pool of releases."""
 
     def __init__(
-        self, api: Api, stopping: threading.Event, may_act: Callable[[], bool], prefix: str = keys.GATE_PREFIX
+        self,
+        api: Api,
+        stopping: threading.Event,
+        may_act: Callable[[], bool],
+        prefix: str = keys.GATE_PREFIX,
+        *,
+        forgets_managers: bool = False,
     ) -> None:
-        """stopping ends the waits; may_act is asked before every write (another may lead by now)."""
+        """stopping ends the waits; may_act is asked before every write (another may lead by now).
+
+        forgets_managers: whether releases empty managedFields; see patches.forgetting_patch.
+        """
+        self._forgets_managers = forgets_managers
         self._api = api
         self._stopping = stopping
         self._may_act = may_act
@@ -104,18 +114,18 @@ class Releaser:
     def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
         detail = ""
+        # Of what a plan holds only the annotations that hand out cards are written.
+        cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
         for attempt in range(_ATTEMPTS):
             if self._stopping.is_set() or not self._may_act():
                 return Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
             if time.monotonic() > deadline:
                 return Release(planned, Outcome.FAILED, detail or "no time left in this pass")
+            # Tried once: no release is to fail for it, whatever else guards the cluster.
+            forgets = patches.forgetting_patch(pod) if self._forgets_managers and not attempt else []
             try:
-                # Of what a plan holds only the annotations that hand out cards are written.
-                cards = {
-                    key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS
-                }
-                body = patches.release_patch(pod, planned.node, {**cards, **also}, self._prefix)
-                self._api.request("PATCH", path, body=body, content_type=JSON_PATCH)
+                patch = patches.release_patch(pod, planned.node, {**cards, **also}, self._prefix)
+                self._send(path, [*patch, *forgets])
                 return Release(planned, Outcome.RELEASED)
             except patches.UnpinnableError as error:
                 return Release(planned, Outcome.REFUSED, str(error))
@@ -136,15 +146,21 @@ class Releaser:
                         # An earlier try of ours did arrive, perhaps by an earlier plan.
                         is_there = (pinned_node(fresh) or "") == planned.node
                         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
-                    if _is_the_same(fresh, pod):
+                    if _is_the_same(fresh, pod) and not forgets:
                         return Release(planned, Outcome.REFUSED, detail)
                     pod = fresh
-                elif not error.is_transient:
+                elif not error.is_transient and not forgets:
                     return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
-                else:
+                elif error.is_transient:
                     asked = error.retry_after or 0.2 * 2**attempt
                     self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
         return Release(planned, Outcome.FAILED, detail)
+
+    def _send(self, path: str, patch: list[patches.Operation]) -> None:
+        """Patch a pod, as cheaply for the API server as can be asked. Raises ApiError."""
+        # What it would warn of are fields that it does not know, of a patch that has none.
+        lax = {"fieldValidation": "Ignore"}
+        self._api.request("PATCH", path, query=lax, body=patch, content_type=JSON_PATCH, accept=METADATA_ONLY)
 
     def _read(self, path: str) -> Pod | None:
         try:

@@ -1,0 +1,201 @@
+"""Released pods lose their managedFields, where nobody is the poorer for it, and no release fails for it.
+
+The last tests ask the real API server, with the real controllers.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.support import wait_for_pods
+from tests.sweeper.at_work import create_job, create_pod, named, run_all, sweep, template
+from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.test_defects import Never
+from webhook.kube.client import APPLY_PATCH, Api, ApiError
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.apply import patches
+from webhook.sweeper.apply.release import Outcome, Releaser
+from webhook.sweeper.settings import Settings
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+UPDATED = {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+APPLIED = {"manager": "argocd", "operation": "Apply", "fieldsV1": {"f:metadata": {}}}
+
+
+def written(*managers: dict[str, Any], version: str = "7", **metadata: Any) -> dict[str, Any]:
+    """A pod of a Job, written by these."""
+    told = {"ownerReferences": [JOB], "resourceVersion": version, "managedFields": list(managers)}
+    return pod_json(metadata={**told, **metadata})
+
+
+def test_a_pod_that_its_controller_made_loses_its_managed_fields() -> None:
+    pod = written(UPDATED, UPDATED)
+    after: Any = jsonpatch.apply_patch(copy.deepcopy(pod), patches.forgetting_patch(decode(pod)))
+    assert after["metadata"].pop("managedFields") == [{}]
+    del pod["metadata"]["managedFields"]
+    assert after == pod
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(written(UPDATED, ownerReferences=[]), id="no owner"),
+        pytest.param(written(UPDATED, ownerReferences=[JOB | {"controller": False}]), id="no controller"),
+        pytest.param(written(UPDATED, APPLIED), id="applied to"),
+        pytest.param(written(UPDATED, UPDATED | {"operation": "Merge"}), id="an operation to come"),
+        pytest.param(written(), id="nothing there"),
+    ],
+)
+def test_a_pod_keeps_what_somebody_may_need(pod: dict[str, Any]) -> None:
+    assert patches.forgetting_patch(decode(pod)) == []
+
+
+def test_an_apply_that_was_not_seen_makes_the_patch_fail() -> None:
+    operations = patches.forgetting_patch(decode(written(UPDATED)))
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(written(UPDATED, APPLIED, version="8"), operations)
+
+
+class Server(Api):
+    """Holds one pod; refuses, as `refuse` says, what is sent."""
+
+    def __init__(self, pod: dict[str, Any], refuse: Callable[[Any], None] = lambda _: None) -> None:
+        self.pod = pod
+        self.requests: list[str] = []
+        self._refuse = refuse
+
+    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+        self.requests.append(method)
+        if method == "PATCH":
+            self._refuse(body)
+            try:
+                self.pod = jsonpatch.apply_patch(self.pod, body)
+            except jsonpatch.JsonPatchTestFailed as error:
+                raise ApiError(422, "Invalid", "the server rejected our request") from error
+        return msgspec.json.encode(self.pod)
+
+
+def released(server: Server, seen: dict[str, Any], *, forgets: bool = True) -> Outcome:
+    """What becomes of a pod that was seen so."""
+    planned = PlannedPod(name="p", uid="uid-p", node="n1")
+    releaser = Releaser(server, Never(), lambda: True, forgets_managers=forgets)  # type: ignore[arg-type]
+    try:
+        (release,) = releaser.release([(decode(seen), planned)])
+        return release.outcome
+    finally:
+        releaser.close()
+
+
+def refuse_forgetting(status: int) -> Callable[[Any], None]:
+    def refuse(body: Any) -> None:
+        if any(operation["path"] == "/metadata/managedFields" for operation in body):
+            raise ApiError(status, "Forbidden", "a policy of this cluster keeps managedFields")
+
+    return refuse
+
+
+def test_release_and_forgetting_are_one_request() -> None:
+    server = Server(written(UPDATED))
+    assert released(server, written(UPDATED)) is Outcome.RELEASED
+    assert server.requests == ["PATCH"]
+    assert server.pod["metadata"]["managedFields"] == [{}]
+
+
+def test_nothing_is_forgotten_where_that_is_switched_off() -> None:
+    server = Server(written(UPDATED))
+    assert released(server, written(UPDATED), forgets=False) is Outcome.RELEASED
+    assert server.pod["metadata"]["managedFields"] == [UPDATED]
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: int) -> None:
+    server = Server(written(UPDATED), refuse_forgetting(status))
+    assert released(server, written(UPDATED)) is Outcome.RELEASED
+    assert server.pod["metadata"]["managedFields"] == [UPDATED]
+    assert not server.pod["spec"]["schedulingGates"]
+
+
+def test_a_pod_that_was_applied_to_meanwhile_is_released_and_keeps_its_managers() -> None:
+    server = Server(written(UPDATED, APPLIED, version="8"))
+    assert released(server, written(UPDATED)) is Outcome.RELEASED
+    assert server.pod["metadata"]["managedFields"] == [UPDATED, APPLIED]
+    assert not server.pod["spec"]["schedulingGates"]
+
+
+def test_a_release_that_is_refused_for_another_reason_is_still_refused() -> None:
+    def refuse(_: Any) -> None:
+        raise ApiError(422, "Invalid", "no")
+
+    server = Server(written(UPDATED), refuse)
+    assert released(server, written(UPDATED)) is Outcome.REFUSED
+    assert server.requests.count("PATCH") == 2
+
+
+# --- on the real API server -------------------------------------------------------------------------------
+
+
+def managers(pod: dict[str, Any]) -> list[tuple[str, str]]:
+    """Who manages fields of a pod, and how."""
+    entries = pod["metadata"].get("managedFields", [])
+    return [(each["manager"], each["operation"]) for each in entries]
+
+
+def apply_label(api: Api, path: str, manager: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Apply labels to a pod from the server's side."""
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": labels}}
+    answer: dict[str, Any] = api.json(
+        "PATCH", path, query={"fieldManager": manager}, body=body, content_type=APPLY_PATCH
+    )
+    return answer
+
+
+def test_pods_of_a_job_run_without_managed_fields_and_can_be_applied_to(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    api = two_nodes.api()
+    create_job(api, namespace, "train", 2, template(8))
+    pods = sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "train", 2), "the gang to run")
+    assert [managers(pod) for pod in pods] == [[], []]  # kube-scheduler and the kubelet wrote since
+    path = f"/api/v1/namespaces/{namespace}/pods/{pods[0]['metadata']['name']}"
+    mine = apply_label(api, path, "a-team", {"mine": "1"})
+    assert managers(mine) == [("a-team", "Apply"), ("before-first-apply", "Update")]
+    with pytest.raises(ApiError, match='conflict with "before-first-apply"'):
+        apply_label(api, path, "a-team", {"mine": "1", "batch.kubernetes.io/job-name": "another"})
+    with pytest.raises(ApiError, match='conflict with "a-team"'):
+        apply_label(api, path, "b-team", {"mine": "2"})
+    assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]
+
+
+def test_pods_that_somebody_manages_keep_their_managed_fields(two_nodes: Cluster, namespace: str) -> None:
+    api = two_nodes.api()
+    create_job(api, namespace, "applied", 1, template(4))
+    create_pod(api, namespace, "bare", template(4))
+    found = wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "both pods")
+    (applied,) = named(found, "applied")
+    path = f"/api/v1/namespaces/{namespace}/pods/{applied['metadata']['name']}"
+    apply_label(api, path, "a-team", {"mine": "1"})
+    done = sweep(
+        two_nodes,
+        namespace,
+        Settings(),
+        lambda pods: run_all(pods, "applied", 1) and run_all(pods, "bare", 1),
+        "both to run",
+    )
+    assert ("a-team", "Apply") in managers(named(done, "applied")[0])
+    assert ("kube-controller-manager", "Update") in managers(named(done, "applied")[0])
+    assert len(managers(named(done, "bare")[0])) > 1
+    assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]
+
+
+def test_pods_keep_their_managed_fields_where_the_operator_says_so(
+    two_nodes: Cluster, namespace: str
+) -> None:
+    create_job(two_nodes.api(), namespace, "train", 1, template(8))
+    settings = Settings(keep_managed_fields=True)
+    (pod,) = sweep(two_nodes, namespace, settings, lambda pods: run_all(pods, "train", 1), "it to run")
+    assert ("kube-controller-manager", "Update") in managers(pod)
