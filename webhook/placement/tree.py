@@ -184,15 +184,16 @@ class _Builder:
         self.score = score
         self.budget = budget
         self.exact = True
+        self.columns = capacity.Columns(block.states)
         self.rooms = [self._rooms(number) for number in range(len(question.classes))]
         self.reference = self.rooms[question.reference]
         if question.confined:
-            self.reference = capacity.rooms(question.classes[question.reference], block.states, budget).counts
+            self.reference = capacity.rooms(question.classes[question.reference], self.columns, budget).counts
 
     def _rooms(self, number: int) -> list[int]:
         """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
         question = self.question
-        rooms, undecided = capacity.rooms(question.classes[number], self.states, self.budget)
+        rooms, undecided = capacity.rooms(question.classes[number], self.columns, self.budget)
         domain = question.confinement(number)
         if question.excluded or question.inside is not None or domain is not None:
 

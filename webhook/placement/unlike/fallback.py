@@ -6,7 +6,8 @@ decreasing). Where no rule finds a place, filling searches for one wherever the 
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
@@ -14,6 +15,9 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.tree import Vertex, domains_at, domains_from, nodes_of
 from webhook.placement.unlike.filling import Filling
+
+_ROOMS = 16
+"""Rooms of nodes that are added up in one step."""
 
 
 def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -26,6 +30,7 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
             return Solution(found, False)
     certain = True
     domains = [list(nodes_of(domain)) for domain in domains_at(root, question.required)]
+    budget.take(sum(map(len, domains)) * len(question.counts) // _ROOMS)
     starts = [nodes for nodes in domains if _enough(question, nodes)]
     for number, nodes in enumerate(starts):
         packed = _packed(question, nodes, budget.part(budget.left // (len(starts) - number)))
@@ -57,9 +62,11 @@ def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Cou
     """The first distribution that one of the rules finds. Raises OutOfSteps."""
     for domain in sorted(domains_from(root, question.required), key=lambda vertex: -vertex.bottom):
         nodes = list(nodes_of(domain))
+        budget.spend(1 + len(nodes) * len(question.counts) // _ROOMS)
         if _enough(question, nodes):
             for order in _orders(question):
                 for roomiest_first in (True, False):
+                    budget.spend((len(nodes) + len(order)) // 8)
                     nodes.sort(key=lambda node: node.room, reverse=roomiest_first)
                     found = _fill(question, nodes, order, budget)
                     if found is not None:
@@ -83,22 +90,26 @@ def _fill(
     question: Question, nodes: Sequence[Vertex], order: Sequence[int], budget: Budget
 ) -> dict[str, Counts] | None:
     """Spread class after class; nodes that are in use already come first."""
-    taken: dict[int, list[int]] = {}
+    taken: dict[int, dict[int, int]] = {}
     for number in order:
         left = question.counts[number]
-        for position in [*taken, *(p for p in range(len(nodes)) if p not in taken)]:
+        used = list(taken)
+        for position in chain(used, (p for p in range(len(nodes)) if p not in taken)):
             if not left:
                 break
-            held = taken.get(position, [0] * len(question.counts))
             budget.spend()
+            held = taken.get(position, {})
             more = _most(question, nodes[position], held, number, left, budget)
             if more:
-                held[number] += more
-                taken[position] = held
+                taken.setdefault(position, held)[number] = more
                 left -= more
         if left:
             return None
-    return {_name(nodes[position]): tuple(held) for position, held in taken.items()}
+    numbers = range(len(question.counts))
+    return {
+        _name(nodes[position]): tuple(held.get(number, 0) for number in numbers)
+        for position, held in taken.items()
+    }
 
 
 def _name(node: Vertex) -> str:
@@ -107,14 +118,17 @@ def _name(node: Vertex) -> str:
 
 
 def _most(
-    question: Question, node: Vertex, held: Sequence[int], number: int, left: int, budget: Budget
+    question: Question, node: Vertex, held: Mapping[int, int], number: int, left: int, budget: Budget
 ) -> int:
-    """How many more pods of a class fit on the node beside those it holds, at most `left`."""
+    """How many more pods of a class fit on the node beside those it holds, at most `left`.
+
+    held: pods of the other classes, by number.
+    """
     assert node.state is not None
-    pods = [pod for pod, count in zip(question.classes, held, strict=True) for _ in range(count)]
     low, high = 0, min(left, node.rooms[number])
-    if not pods:
+    if not held or not high:
         return high
+    pods = [question.classes[each] for each in sorted(held) for _ in range(held[each])]
     while low < high:
         middle = (low + high + 1) // 2
         together = [*pods, *[question.classes[number]] * middle]

@@ -10,6 +10,7 @@ node without success is remembered. One look is at one set.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import add, gt
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
@@ -19,6 +20,9 @@ from webhook.placement.tree import Vertex
 
 _LOOK = 4
 """Steps that a look at one set stands for."""
+
+_ROOMS = 16
+"""Rooms of nodes, or kinds of a set, that are looked at in one step."""
 
 _CLASSES = 400
 """Classes beyond which nothing is tried: each is one call inside the other."""
@@ -51,6 +55,7 @@ class Filling:
         self.counts = question.counts
         self.budget = budget
         self.exact = True
+        budget.take(len(nodes) * len(question.counts) // _ROOMS)
         resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         requests = [dict(pod.requests) for pod in question.classes]
         self.needs: list[Counts] = [tuple(each.get(r, 0) for r in resources) for each in requests]
@@ -72,7 +77,7 @@ class Filling:
         for vertex in nodes:
             state = vertex.state
             assert state is not None
-            free = tuple(state.free.get(resource, 0) for resource in resources)
+            free = tuple([max(0, state.free.get(resource, 0)) for resource in resources])
             alike = (vertex.rooms, free, id(state) if self.carded and state.cards else 0)
             kind = kinds.setdefault(alike, NodeKind(len(kinds), vertex.rooms, free, state, []))
             kind.names.append(state.name)
@@ -86,7 +91,7 @@ class Filling:
         """What the nodes from each one on have free."""
         after: list[Counts] = [(0,) * len(self.scale)]
         for kind, _ in reversed(self.nodes):
-            after.append(tuple(a + max(0, b) for a, b in zip(after[-1], kind.free, strict=True)))
+            after.append(tuple(map(add, after[-1], kind.free)))
         return after[::-1]
 
     def _rooms_after(self) -> list[Counts]:
@@ -129,6 +134,7 @@ class Filling:
     def _sets(self, number: int, rest: Counts) -> list[Counts]:
         """The sets worth trying on a node, the fullest first."""
         kind, later = self.nodes[number][0], self.after[number + 1]
+        self.budget.spend(len(rest) // 2)
         asked = [0] * len(later)
         for need, count in zip(self.needs, rest, strict=True):
             asked = [total + count * each for total, each in zip(asked, need, strict=True)]
@@ -141,6 +147,7 @@ class Filling:
         for counts, left in self._extended(kind, order, most, 0, (), kind.free):
             filled = [free - unused for free, unused in zip(kind.free, left, strict=True)]
             if all(fill >= must for fill, must in zip(filled, least, strict=True)):
+                self.budget.spend(len(rest) // _ROOMS)
                 taken = [0] * len(rest)
                 for n, count in zip(order, counts, strict=True):
                     taken[n] = count
@@ -155,22 +162,22 @@ class Filling:
         self.budget.spend(_LOOK)
         if at == len(order):
             self.budget.spend(len(order) // 2)  # each class is looked at once more
-            if not any(
-                count < top and self._fits(kind, order, counts, n, left)
-                for n, (count, top) in enumerate(zip(counts, most, strict=True))
-            ):
-                yield counts, left
+            for n, (count, top) in enumerate(zip(counts, most, strict=True)):
+                if count < top and self._fits(kind, order, counts, n, left):
+                    return
+            yield counts, left
             return
         need = self.needs[order[at]]
         top = min([most[at], *(free // each for free, each in zip(left, need, strict=True) if each)])
-        for count in range(max(0, top), -1, -1):
-            more = tuple(free - count * each for free, each in zip(left, need, strict=True))
+        rest = tuple([free - top * each for free, each in zip(left, need, strict=True)]) if top else left
+        for count in range(top, -1, -1):
             if not self.carded or self._cards_fit(kind, order, (*counts, count)):
-                yield from self._extended(kind, order, most, at + 1, (*counts, count), more)
+                yield from self._extended(kind, order, most, at + 1, (*counts, count), rest)
+            rest = tuple(map(add, rest, need))
 
     def _fits(self, kind: NodeKind, order: Sequence[int], counts: Counts, at: int, left: Counts) -> bool:
         """Whether one more pod of a class could be added."""
-        if any(each > free for each, free in zip(self.needs[order[at]], left, strict=True) if each):
+        if any(map(gt, self.needs[order[at]], left)):
             return False
         more = (*counts[:at], counts[at] + 1, *counts[at + 1 :])
         return not self.carded or self._cards_fit(kind, order, more)

@@ -80,7 +80,7 @@ class FrontierSearch:
         """
         counts = self.question.counts
         rooms = self.rooms
-        _room_of_each(root, rooms)
+        _room_of_each(root, rooms, self.budget)
         self.total = rooms[id(root)]
 
         def inside(vertex: Vertex, limit: int | None) -> tuple[int, Trail | None] | None:
@@ -259,12 +259,14 @@ class FrontierSearch:
         return frontier
 
 
-def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]], budget: Budget) -> tuple[int, ...]:
     """Room for each class alone of a vertex and of all below it, by the vertex's id."""
+    budget.spend()
     if vertex.state is not None:
         total = vertex.rooms
     else:
-        below = [_room_of_each(child, rooms) for child in vertex.children]
+        below = [_room_of_each(child, rooms, budget) for child in vertex.children]
+        budget.spend(sum(map(len, below)) // 16)
         total = tuple(map(sum, zip(*below, strict=True)))
     rooms[id(vertex)] = total
     return total
