@@ -231,3 +231,26 @@ def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out
     assert isinstance(found, NoFit)
     assert "for 3 as p-0 alone there is room for 4 (no node is out)" in found.sentence
     assert "for 1 as leader alone there is room for 1 (nodeSelector: 1)" in found.sentence
+
+
+def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_for_it() -> None:
+    asked = replace(
+        gang_of(2, pod_class(4)), members=(*gang_of(2, pod_class(4)).members, Member("x", 9, pod_class(1)))
+    )
+    tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 4, "d": 1}}}
+    found = place(replace(asked, required_level="subblock"), snapshot_of(tree))
+    assert isinstance(found, NoFit)
+    assert 'for 2 as p-0 alone there is room for 1 (resource "cpu": 2)' in found.sentence
+
+
+def test_more_kinds_of_pods_than_can_be_looked_at_on_so_many_nodes_are_told_so() -> None:
+    kinds = [pod_class(1, memory=rank + 1) for rank in range(40)]
+    asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
+    nodes = [node(f"n{i}", ("b", "r", f"h{i}"), 4, memory=200) for i in range(20)]
+    found = place(asked, Snapshot.build(nodes, []), Options(bound=400))
+    assert isinstance(found, NoFit)
+    assert not found.proven
+    assert found.sentence == (
+        "Gang g needs room for 40 pods: none was found within 400 search steps, which does not prove that "
+        "there is none; looking at 20 nodes for 40 kinds of pods takes more."
+    )

@@ -1,18 +1,18 @@
 """Why a gang has no place: each unusable node counted once under its worst cause, and what came closest."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.question import Question, is_in, is_usable
+from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
-from webhook.placement.tree import Vertex, domains_at
+from webhook.placement.tree import Tree, Vertex, domains_at, nodes_of
 from webhook.placement.unlike.frontier import FrontierSearch
 
 
@@ -28,6 +28,19 @@ def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 
 
+def too_many_kinds(gang: Gang, kinds: int, snapshot: Snapshot, bound: int) -> NoFit:
+    """A gang of so many kinds of pods that looking at each node for each of them takes too long."""
+    sentence = (
+        f"Gang {gang.name} needs room for {_count(len(gang.members), 'pod')}: {_not_found(bound)}; "
+        f"looking at {_count(len(snapshot.nodes), 'node')} for {kinds} kinds of pods takes more."
+    )
+    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
+
+
+def _not_found(steps: int) -> str:
+    return f"none was found within {steps} search steps, which does not prove that there is none"
+
+
 def unexplained(gang: Gang, snapshot: Snapshot, proven: bool) -> NoFit:
     """A gang of which nobody asks why it found no place."""
     sentence = f"Gang {gang.name} cannot be placed."
@@ -35,22 +48,36 @@ def unexplained(gang: Gang, snapshot: Snapshot, proven: bool) -> NoFit:
 
 
 def no_fit(
-    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, proven: bool, budget: Budget
+    gang: Gang, question: Question, snapshot: Snapshot, tree: Tree, proven: bool, budget: Budget
 ) -> NoFit:
     """The reason for a gang that found no place. budget: of the steps to work it out."""
+    root = tree.root
     wanted = len(gang.members)
-    causes = Counter(cause for cause in _causes(question, snapshot, budget) if cause)
+    several = len(question.counts) > 1
+    rooms = {_name(node): node.rooms for node in nodes_of(root)} if several else {}
+    causes = Counter(cause for cause in _causes(question, snapshot, rooms, budget) if cause)
     ordered = _by_times(causes)
     nearest = _nearest(question, snapshot, root, budget) if proven else None
     room = nearest.room if nearest else 0
     body = _nearness(gang, question, snapshot, root, nearest, proven)
     if proven:
-        body += _layers(question, snapshot, root) + _short_classes(gang, question, snapshot, budget)
+        body += _layers(question, snapshot, root)
+    if tree.exact and several:
+        body += _short_classes(gang, question, snapshot, root, rooms, budget)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
     return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
 
 
-def _causes(question: Question, snapshot: Snapshot, budget: Budget) -> Iterator[str]:
+_Rooms = Mapping[str, Counts]
+"""Of unlike pods: of each node that has room for any of them, room for each class alone."""
+
+
+def _name(node: Vertex) -> str:
+    assert node.state is not None
+    return node.state.name
+
+
+def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budget) -> Iterator[str]:
     """The cause of each node, once for those that have the same free of what the gang asks for.
 
     That is of pods whose rules, cards and domains say nothing of nodes, and nodes that take any pod.
@@ -63,17 +90,17 @@ def _causes(question: Question, snapshot: Snapshot, budget: Budget) -> Iterator[
     known: dict[tuple[int, ...], str] = {}
     for state in snapshot.nodes.values():
         if not is_plain or not capacity.is_open(state) or not is_usable(question, state):
-            yield _cause(question, state, budget)
+            yield _cause(question, state, rooms, budget)
             continue
         free = state.free
         has = tuple([free.get(name, 0) for name in names])
         cause = known.get(has)
         if cause is None:
-            cause = known[has] = _cause(question, state, budget)
+            cause = known[has] = _cause(question, state, rooms, budget)
         yield cause
 
 
-def _cause(question: Question, state: NodeState, budget: Budget) -> str:
+def _cause(question: Question, state: NodeState, rooms: _Rooms, budget: Budget) -> str:
     """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
     if state.name in question.excluded:
         return "excluded"
@@ -83,44 +110,45 @@ def _cause(question: Question, state: NodeState, budget: Budget) -> str:
         return "outside the domain of the gang's placed pods"
     if question.spread is not None and question.spread.is_full(key_of(state, question.levels)):
         return "its domain has as many of them as it may"
-    if any(class_room(question, number, state, budget) for number in range(len(question.classes))):
+    alike = len(question.classes) == 1
+    if class_room(question, 0, state, budget) if alike else state.name in rooms:
         return ""
-    return _class_cause(question, question.reference, state)
+    return _class_cause(question, question.reference, state, budget)
 
 
-def _class_cause(question: Question, number: int, state: NodeState) -> str:
+def _class_cause(question: Question, number: int, state: NodeState, budget: Budget) -> str:
     """Why no pod of a class goes to a node that the gang may use."""
     pod_class = question.classes[number]
     return (
         capacity.reason_against_node(pod_class, state)
-        or _shortage(pod_class, state)
+        or _shortage(pod_class, state, budget)
         or "outside the slice's domain"
     )
 
 
-def _short_classes(gang: Gang, question: Question, snapshot: Snapshot, budget: Budget) -> str:
-    """Of unlike pods, those for which there is too little room even if they were alone, and why; where each
-    has enough alone, what is ruled out for each.
+def _short_classes(
+    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, rooms: _Rooms, budget: Budget
+) -> str:
+    """Of unlike pods, those for which there is too little room even if they were alone (in the domain of the
+    required level that has most for them), and why; where each has enough alone, what is ruled out for each.
     """
-    if len(question.counts) == 1:
-        return ""
-    short: list[str] = []
-    enough: list[str] = []
-    usable = [state for state in snapshot.nodes.values() if is_usable(question, state)]
-    for number, (pod_class, count) in enumerate(zip(question.classes, question.counts, strict=True)):
-        rooms = [class_room(question, number, state, budget) for state in usable]
-        if budget.exhausted:
-            continue
+    sums = [0] * len(question.counts)
+    for domain in domains_at(root, question.required):
+        here = zip(*(node.rooms for node in nodes_of(domain)), strict=True)
+        sums = list(map(max, sums, map(sum, here))) if domain.children or domain.state else sums
+    short = [number for number, count in enumerate(question.counts) if sums[number] < count]
+    told = ""
+    for number in (short or range(len(sums)))[:MOST_CLASSES]:
+        pod_class = question.classes[number]
         causes = Counter(
-            _class_cause(question, number, state)
-            for state, room in zip(usable, rooms, strict=True)
-            if not room
+            _class_cause(question, number, state, budget)
+            for state in snapshot.nodes.values()
+            if is_usable(question, state) and not (state.name in rooms and rooms[state.name][number])
         )
         like = next(member.name for member in gang.members if member.pod_class == pod_class)
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
-        told = f"; for {count} as {like} alone there is room for {sum(rooms)} ({why})"
-        (short if sum(rooms) < count else enough).append(told)
-    return "".join((short or enough)[:MOST_CLASSES])
+        told += f"; for {question.counts[number]} as {like} alone there is room for {sums[number]} ({why})"
+    return told
 
 
 MOST_CLASSES = 3
@@ -162,14 +190,14 @@ def _by_times(causes: Counter[str]) -> dict[str, int]:
     return dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _shortage(pod_class: PodClass, state: NodeState) -> str:
+def _shortage(pod_class: PodClass, state: NodeState, budget: Budget) -> str:
     """What is short; a rule about pods that may not be together only where nothing real is."""
     real = tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
     if len(real) == len(pod_class.requests):
-        return capacity.shortage(pod_class, state)
-    if short := capacity.shortage(replace(pod_class, requests=real), state):
+        return capacity.shortage(pod_class, state, budget)
+    if short := capacity.shortage(replace(pod_class, requests=real), state, budget):
         return short
-    return capacity.shortage(pod_class, state).removeprefix('resource "').removesuffix('"')
+    return capacity.shortage(pod_class, state, budget).removeprefix('resource "').removesuffix('"')
 
 
 def _alone(question: Question) -> list[str]:
@@ -220,8 +248,7 @@ def _nearness(
     """What came closest, in words."""
     wanted = len(gang.members)
     if not proven:
-        steps = min(question.options.budget, question.options.bound)
-        return f"none was found within {steps} search steps, which does not prove that there is none"
+        return _not_found(min(question.options.budget, question.options.bound))
     if root.room and gang.spread is not None and nearest is not None and not nearest.room:
         return f"no {_word(gang.spread.level, snapshot)} with room may take one more"
     if not root.children or (nearest is not None and not nearest.room):

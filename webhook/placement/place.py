@@ -15,7 +15,7 @@ from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
 from webhook.placement.evaluate import cost_of, evaluate
-from webhook.placement.explain import no_fit, refused, undecided, unexplained
+from webhook.placement.explain import no_fit, refused, too_many_kinds, undecided, unexplained
 from webhook.placement.model import (
     Assignment,
     Gang,
@@ -69,13 +69,16 @@ def place(
     if not gang.members:
         nothing = question.costs().objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
-    budget.take(len(snapshot.nodes) + len(gang.members))
+    looks = _looks(question, snapshot)
+    budget.take(looks + len(gang.members))
+    if looks > options.bound and len(question.classes) > 1:
+        return too_many_kinds(gang, len(question.classes), snapshot, options.bound)
     tree = build(question, snapshot, budget.part(budget.left // 2))
     solved = _solve(question, tree, budget)
     if solved.counts is None:
         if not explained:
             return unexplained(gang, snapshot, solved.proven)
-        return no_fit(gang, question, snapshot, tree.root, solved.proven, budget)
+        return no_fit(gang, question, snapshot, tree, solved.proven, budget)
     objective = _objective(question, snapshot, tree.root, solved)
     try:
         placed = _assign(question, members, snapshot, solved, budget)
@@ -84,6 +87,11 @@ def place(
     spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
     best = Assignment(placed, objective, solved.proven, spread_over)
     return _near_neighbours(gang, question, snapshot, best, budget) or best
+
+
+def _looks(question: Question, snapshot: Snapshot) -> int:
+    """Steps to work out what room each node has: for each kind of pods about half a microsecond a node."""
+    return len(snapshot.nodes) * (1 + len(question.classes)) // 2
 
 
 def _near_neighbours(
