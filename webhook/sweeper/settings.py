@@ -65,7 +65,8 @@ class Settings:
     schedulers: pods are released to these alone (spec.schedulerName); another may never bind them.
     preempt: whether gangs and pods of lower priority go for a gang that else finds no place.
     evict_broken: whether the rest of a gang is evicted that others have preempted below its minimum, and that
-    cannot be whole again where it is; broken_seconds: once it has been so for that long.
+    cannot be whole again where it is; broken_seconds: once it has been so for that long, or
+    twenty times as long where an autoscaler is asked for nodes.
     keep_managed_fields: whether pods keep their managedFields. Else a release empties those of a pod that a
     controller made and nobody has applied to: the API server tracks no more who writes which of its fields.
     gpu_resources: what the metrics count as GPUs, names or shell patterns; gpu_device_classes: of devices

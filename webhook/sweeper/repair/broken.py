@@ -23,8 +23,8 @@ from webhook.workloads.shape import asks_for_devices
 
 _NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
 """Why its new pods wait: there is no place for them beside the others."""
-_SCALED_SECONDS: Final = 600.0
-"""How long a gang is left at least where an autoscaler may bring the node that it lacks."""
+_SCALED_TIMES: Final = 20
+"""For so many times as long a gang is left where an autoscaler may bring the node that it lacks."""
 
 
 class WhyNot(Protocol):
@@ -48,7 +48,7 @@ class Broken:
     def _patience(self) -> float:
         """For how long a gang is left broken, in seconds."""
         seconds = self._settings.broken_seconds
-        return max(seconds, _SCALED_SECONDS) if self._settings.scale_up.is_on else seconds
+        return seconds * (_SCALED_TIMES if self._settings.scale_up.is_on else 1)
 
     def look(
         self,
