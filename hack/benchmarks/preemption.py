@@ -23,7 +23,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.nodes import SimulatedNode
 from hack.soaks.runs import fresh_cluster, make_namespace
-from hack.soaks.soak import start_sweepers
+from hack.soaks.sweepers import start_sweepers
 from labeler.contract import keys
 
 CELL: Final = "bench.topogate.io/cell"

@@ -4,12 +4,13 @@ import contextlib
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from hack.soaks import claims, spreads
 from hack.soaks.domains import OVER
-from hack.soaks.ledger import GPUS
 from hack.soaks.reader import PODS
+from hack.soaks.takes import GPUS
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
@@ -18,7 +19,7 @@ OURS: Final = "soak"
 FOREIGN: Final = "soak-others"
 UNFINISHED: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 _SETS: Final = f"/apis/apps/v1/namespaces/{OURS}/statefulsets"
-_KINDS: Final = {
+KINDS: Final = {
     "job": 5, "pods": 2, "intel": 2, "foreign": 2, "elastic": 2, "exclusive": 1, "staged": 1, "ruled": 2,
     "urgent": 2, "claims": 3,
 }  # fmt: skip
@@ -30,31 +31,33 @@ class Crowd:
     """Makes gangs as long as there are not too many pods."""
 
     def __init__(self, api: Api, most: int, choices: random.Random, done: Counter[str]) -> None:
-        """most: unfinished pods before new gangs wait; choices: decides what comes; done: counts it."""
+        """most: unfinished pods, beside the hostile tenant's, before new gangs wait; done: counts gangs."""
         self._api = api
         self._most = most
         self._random = choices
         self._done = done
         self._sets: dict[str, float] = {}
         self._kinds: list[str] = []
+        self.more: dict[str, tuple[int, Callable[[int], None]]] = {}
+        """Kinds that others make: how many of them come with each kind above, and how by a number."""
 
     def create(self) -> None:
         """One more gang, or one more pod of others, if there is room for more to wait."""
         unfinished = self._api.json("GET", PODS, query=UNFINISHED)["items"]
-        if len(unfinished) >= self._most:
+        if sum(pod["metadata"]["namespace"] in (OURS, FOREIGN) for pod in unfinished) >= self._most:
             return
         number = self._done["gangs"]
         self.end_staged()
         kind = self._next_kind()
         self._done[kind] += 1
         if kind == "foreign":
-            pod = self._pod({GPUS: self._random.choice((1, 2, 4))}, self._random.uniform(2, 6))
-            pod["metadata"]["name"] = f"foreign-{self._done[kind]}"
-            self._post(FOREIGN, pod)
+            self.post_foreign(f"foreign-{self._done[kind]}", self._random.choice((1, 2, 4)))
             return
         self._done["gangs"] += 1
         size = self._random.choice((1, 2, 2, 3, 4, 6, 8))
-        if kind == "intel":
+        if kind in self.more:
+            self.more[kind][1](number)
+        elif kind == "intel":
             millicores = self._random.choice((200, 300, 500, 600, 1000))
             limits = {keys.I915: 1, keys.MILLICORES: millicores}
             self.post_job(f"intel-{number}", min(size, 4), limits)
@@ -90,9 +93,11 @@ class Crowd:
                 self._post(OURS, {**body, "metadata": metadata})
 
     def _next_kind(self) -> str:
-        """Drawn like cards of a deck: each kind comes early in a short soak, too."""
+        """Drawn like cards of a deck, the first of which has one of each: all come in a short soak, too."""
         if not self._kinds:
-            self._kinds = [kind for kind, count in _KINDS.items() for _ in range(count)]
+            counts = KINDS | {kind: count for kind, (count, _) in self.more.items()}
+            is_first = not self._done["gangs"] and not self._done["foreign"]
+            self._kinds = [kind for kind, count in counts.items() for _ in range(1 if is_first else count)]
             self._random.shuffle(self._kinds)
         return self._kinds.pop()
 
@@ -119,7 +124,11 @@ class Crowd:
 
     def _staged(self, name: str, size: int) -> None:
         """Pods that come one after the other and do not end by themselves."""
-        template = self._pod({GPUS: self._random.choice((4, 8))}, 0, gated=True)
+        self.post_set(name, size, {GPUS: self._random.choice((4, 8))})
+
+    def post_set(self, name: str, size: int, limits: dict[str, int], **more: Any) -> None:
+        """Make a StatefulSet that is deleted after a while. more: fields of its spec."""
+        template = self._pod(limits, 0, gated=True)
         template["metadata"] = {"labels": {"set": name}}
         template["spec"]["restartPolicy"] = "Always"
         spec = {
@@ -127,6 +136,7 @@ class Crowd:
             "serviceName": name,
             "selector": {"matchLabels": {"set": name}},
             "template": template,
+            **more,
         }
         self._api.request("POST", _SETS, body={"metadata": {"name": name}, "spec": spec})
         self._sets[name] = time.monotonic() + self._random.uniform(6, 15)
@@ -148,9 +158,10 @@ class Crowd:
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
         spec: dict[str, Any] | None = None,
+        seconds: float = 0.0,
     ) -> None:
-        """Make a Job. spec: further fields of its pods."""
-        template = self._pod(limits, self._random.uniform(2, 6), gated=True)
+        """Make a Job. spec: further fields of its pods; seconds: for how long they run, 0 for a few."""
+        template = self._pod(limits, seconds or self._random.uniform(2, 6), gated=True)
         template["spec"] |= spec or {}
         template["metadata"]["annotations"] |= annotations or {}
         template["metadata"]["labels"] = labels or {}
@@ -166,6 +177,13 @@ class Crowd:
             },
         }
         self._api.request("POST", f"/apis/batch/v1/namespaces/{OURS}/jobs", body=body)
+
+    def post_foreign(self, name: str, gpus: int, priority_class: str = "") -> None:
+        """Make a pod that topogate has nothing to do with."""
+        pod = self._pod({GPUS: gpus}, self._random.uniform(2, 6))
+        pod["metadata"]["name"] = name
+        pod["spec"] |= {"priorityClassName": priority_class} if priority_class else {}
+        self._post(FOREIGN, pod)
 
     def _pod(self, limits: dict[str, int], seconds: float, *, gated: bool = False) -> dict[str, Any]:
         spec: dict[str, Any] = {

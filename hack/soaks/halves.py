@@ -8,12 +8,12 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hack.soaks.takes import preempted
 from labeler.contract import keys
 from webhook.workloads import marks
 
 HALF_SECONDS: Final = 60.0
 """For so long a gang may be half dead, among killed leaders and restarts of the API server."""
-_REASONS: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
 
 Gang = tuple[str, str]
 """Namespace and name of a Job."""
@@ -21,13 +21,18 @@ Gang = tuple[str, str]
 
 @dataclass
 class Halves:
-    """Follows the pods; the ledger feeds it. faults: sentences. preempted: pods so far."""
+    """Follows the pods; the ledger feeds it. faults: sentences. preempted: pods so far.
+
+    A pod that has done its work is missed by nobody: a gang whose others have is not half dead.
+    """
 
     clock: Callable[[], float] = time.monotonic
     faults: list[str] = field(default_factory=list)
     preempted: set[str] = field(default_factory=set)
     longest: float = 0.0
-    _stands: dict[Gang, dict[str, bool]] = field(default_factory=dict)
+    _stands: dict[Gang, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    """Of each pod that has not ended its name, and its node or ""."""
+    _done: dict[Gang, set[str]] = field(default_factory=dict)
     _most: dict[Gang, int] = field(default_factory=dict)
     _hit: set[Gang] = field(default_factory=set)
     _since: dict[Gang, float] = field(default_factory=dict)
@@ -39,26 +44,31 @@ class Halves:
         if not name or keys.GANG_MIN_SIZE_ANNOTATION in (metadata.get("annotations") or {}):
             return
         gang, uid = (metadata["namespace"], name), metadata["uid"]
-        conditions = pod.get("status", {}).get("conditions", [])
-        if any(each["type"] == "DisruptionTarget" and each.get("reason") in _REASONS for each in conditions):
+        if preempted(pod):
             self.preempted.add(uid)
             self._hit.add(gang)
+        if pod.get("status", {}).get("phase") == "Succeeded":
+            self._done.setdefault(gang, set()).add(uid)
         pods = self._stands.setdefault(gang, {})
         pods.pop(uid, None)
         if not gone and not metadata.get("deletionTimestamp"):
-            pods[uid] = bool(pod["spec"].get("nodeName"))
+            pods[uid] = metadata["name"], pod["spec"].get("nodeName", "")
         self._judge(gang)
 
     def keep_only(self, uids: Set[str]) -> None:
         """The others are gone: a watch was interrupted, and then all that is there was listed."""
         for gang, pods in self._stands.items():
-            self._stands[gang] = {uid: stands for uid, stands in pods.items() if uid in uids}
+            # Whether those that stood have ended well nobody has seen: let them.
+            self._done.setdefault(gang, set()).update(uid for uid, (_, node) in pods.items() if node)
+            self._done[gang] -= uids
+            self._stands[gang] = {uid: each for uid, each in pods.items() if uid in uids}
             self._judge(gang)
 
     def _judge(self, gang: Gang) -> None:
-        stands = sum(self._stands[gang].values())
-        most = self._most[gang] = max(stands, self._most.get(gang, 0))
-        if stands == most:
+        stands = sum(bool(node) for _, node in self._stands[gang].values())
+        there = stands + len(self._done.get(gang, ()))
+        most = self._most[gang] = max(there, self._most.get(gang, 0))
+        if there == most:
             self._hit.discard(gang)  # as many as ever: it is whole again
         if gang in self._hit and stands:
             self._since.setdefault(gang, self.clock())
@@ -70,8 +80,11 @@ class Halves:
         now = self.clock()
         for gang, since in list(self._since.items()):
             if now - since > HALF_SECONDS:
-                pods = list(self._stands[gang].values())
-                count = f"{sum(pods)} of {len(pods)} pods on nodes"
-                self.faults.append(f"{'/'.join(gang)} has been half dead for {now - since:.0f} s, {count}")
+                pods = sorted(self._stands[gang].values())
+                told = ", ".join(f"{name} ({node or 'waits'})" for name, node in pods)
+                self.faults.append(
+                    f"{'/'.join(gang)} has been half dead for {now - since:.0f} s, "
+                    f"{sum(bool(node) for _, node in pods)} of {len(pods)} pods on nodes: {told}"
+                )
                 self._hit.discard(gang)
                 del self._since[gang]

@@ -18,6 +18,8 @@ its victims. True at every moment is:
 10. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
 11. No gang stays half dead that was preempted (see halves.py).
 12. No device is given to two claims, and each is given where its pod was sent (see claims.py).
+13. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
+14. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -26,36 +28,26 @@ authors wrote of nodes says nothing.
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
+from hack.soaks.broken import Accusers
 from hack.soaks.claims import GivenDevices
 from hack.soaks.domains import Domains
+from hack.soaks.evictions import Evictions
 from hack.soaks.halves import Halves
 from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
+from hack.soaks.mounts import Mounts
 from hack.soaks.spreads import Spreads
+from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
 from labeler.contract import keys
 
-GPUS: Final = "nvidia.com/gpu"
 NODE_GPUS: Final = 8
 CARD_SHARES: Final = 16
 
 Json = dict[str, Any]
-
-
-@dataclass
-class Take:
-    """One unfinished pod: where it is or is sent to, and what it takes there."""
-
-    name: str
-    node: str
-    is_bound: bool
-    priority: int
-    gpus: int
-    cards: tuple[str, ...]
-    millicores: int
-    is_ours: bool
 
 
 @dataclass
@@ -73,16 +65,20 @@ class Ledger:
     spreads: Spreads = field(default_factory=Spreads)
     halves: Halves = field(default_factory=Halves)
     given: GivenDevices = field(default_factory=GivenDevices)
+    mounts: Mounts = field(default_factory=Mounts)
+    evictions: Evictions = field(default_factory=Evictions)
+    accusers: Accusers = field(default_factory=Accusers)
     held: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
     bound: int = 0
+    stamped: int = 0
     unjudged: int = 0
     takes: dict[str, Take] = field(default_factory=dict)
     _plans: dict[str, list[tuple[int, str, bool]]] = field(default_factory=dict)
-    _waiting: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    _waiting: dict[str, tuple[int, str, str, str]] = field(default_factory=dict)
     _stamps: dict[str, int] = field(default_factory=dict)
-    _suspects: list[tuple[str, dict[str, Take]]] = field(default_factory=list)
+    _suspects: list[tuple[str, str, dict[str, Take]]] = field(default_factory=list)
     _lost: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -100,6 +96,7 @@ class Ledger:
         if kind == "DELETED":
             return
         with self._lock:
+            self.evictions.plan(placement)
             for entry in spec.get("pods", []):
                 plans = self._plans.setdefault(entry["uid"], [])
                 word = (entry["node"], bool(spec.get("preempts")))
@@ -111,7 +108,7 @@ class Ledger:
         if pod["metadata"]["namespace"] not in self.namespaces:
             return  # a DaemonSet pins its pods as well
         uid = pod["metadata"]["uid"]
-        gone = kind == "DELETED" or _has_ended(pod)
+        gone = kind == "DELETED" or has_ended(pod)
         with self._lock:
             node = self._where(pod)
             before = self.takes.pop(uid, None)
@@ -121,14 +118,17 @@ class Ledger:
                 self.domains.pod(pod, "" if gone else node)
                 self.spreads.pod(pod, gone=gone)
                 self.halves.pod(pod, gone=gone)
+                self.mounts.pod(pod, gone=gone)
+                self.accusers.pod(pod)
                 self.given.pod(uid, pinned_to(pod))
+            self.evictions.pod(pod)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
             is_hostile = pod["metadata"]["namespace"] in self.hostile
             if before is None and take.is_ours and not is_hostile:
                 self.released += 1
-                self._waiting[uid] = (int(pod["metadata"]["resourceVersion"]), take.name, node)
+                self._waiting[uid] = (int(pod["metadata"]["resourceVersion"]), take.name, node, _now())
             if take.is_bound and not (before and before.is_bound):
                 self.bound += 1
                 self._judge_binding(pod, take, in_order=in_order)
@@ -144,18 +144,36 @@ class Ledger:
         with self._lock:
             self.given.keep_only({each["metadata"]["uid"] for each in claims})
 
+    def volume_claim(self, kind: str, claim: Json) -> None:
+        """A version of a claim on a volume."""
+        if claim["metadata"]["namespace"] in self.namespaces - self.hostile:
+            with self._lock:
+                self.mounts.claim(kind, claim)
+
+    def keep_only_volume_claims(self, claims: Iterable[Json]) -> None:
+        """All of these that there are, as with keep_only."""
+        there = [each["metadata"] for each in claims]
+        with self._lock:
+            self.mounts.keep_only({f"{each['namespace']}/{each['name']}" for each in there})
+
+    def volume(self, kind: str, volume: Json) -> None:
+        """A version of a volume."""
+        with self._lock:
+            self.mounts.volume(kind, volume)
+
     def keep_only(self, pods: Iterable[Json]) -> None:
         """All pods that there are, listed after a gap; to be called before they are told one by one.
 
         Of what has ended or gone meanwhile nothing counts beside what has come since.
         """
-        there = [pod["metadata"] for pod in pods if not _has_ended(pod)]
+        there = [pod["metadata"] for pod in pods if not has_ended(pod)]
         uids = {each["uid"] for each in there}
         with self._lock:
             self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
             self.domains.keep_only(uids)
             self.spreads.keep_only(uids)
             self.halves.keep_only(uids)
+            self.mounts.keep_only_pods(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
     def look_at_held(self, *, anew: bool = False) -> None:
@@ -174,7 +192,7 @@ class Ledger:
         metadata, spec = pod["metadata"], pod["spec"]
         if node := spec.get("nodeName"):
             return str(node)
-        if metadata.get("deletionTimestamp") or _is_gated(spec):
+        if metadata.get("deletionTimestamp") or is_gated(spec):
             return ""
         if metadata["namespace"] not in self.hostile:
             return pinned_to(pod)
@@ -185,31 +203,20 @@ class Ledger:
         metadata = pod["metadata"]
         if metadata["namespace"] not in self.kept or metadata["uid"] in self._lost:
             return
-        if not _has_ended(pod) and (kind == "DELETED" or metadata.get("deletionTimestamp")):
+        if not has_ended(pod) and (kind == "DELETED" or metadata.get("deletionTimestamp")):
             self._lost.add(metadata["uid"])
             self.faults.append(f"{metadata['namespace']}/{metadata['name']} was deleted before it had ended")
 
     def _take(self, pod: Json, node: str) -> Take:
-        metadata, spec = pod["metadata"], pod["spec"]
-        limits = [container.get("resources", {}).get("limits", {}) for container in spec["containers"]]
-        cards = (metadata.get("annotations") or {}).get(keys.GAS_CARDS_ANNOTATION, "")
-        return Take(
-            name=f"{metadata['namespace']}/{metadata['name']}",
-            node=node,
-            is_bound=bool(spec.get("nodeName")),
-            priority=spec.get("priority", 0),
-            gpus=sum(int(each.get(GPUS, 0)) for each in limits),
-            cards=tuple(filter(None, cards.replace("|", ",").split(","))),
-            millicores=sum(_millicores(each.get(keys.MILLICORES, 0)) for each in limits),
-            is_ours=bool(
-                metadata["uid"] in self._plans if metadata["namespace"] in self.hostile else pinned_to(pod)
-            ),
-        )
+        is_hostile = pod["metadata"]["namespace"] in self.hostile
+        is_ours = pod["metadata"]["uid"] in self._plans if is_hostile else bool(pinned_to(pod))
+        take = take_of(pod, node, is_ours=is_ours)
+        return replace(take, claims=()) if is_hostile else take
 
     def _judge_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
         pin = "" if pod["metadata"]["namespace"] in self.hostile else pinned_to(pod)
         if pin and pin != take.node:
-            self.faults.append(f"{take.name} is pinned to {pin} and runs on {take.node}")
+            self.faults.append(f"{_now()}: {take.name} is pinned to {pin} and runs on {take.node}")
         stamp = (pod["metadata"].get("annotations") or {}).get(keys.GAS_TIMESTAMP_ANNOTATION)
         if stamp is None:
             return
@@ -217,31 +224,35 @@ class Ledger:
         if not in_order:
             self.unjudged += 1
         elif int(stamp) <= last:
-            self.faults.append(f"{take.name} was bound to {take.node} with gas-ts {stamp} after {last}")
+            self.faults.append(
+                f"{_now()}: {take.name} was bound to {take.node} with gas-ts {stamp} after {last}"
+            )
+        self.stamped += 1
         self._stamps[take.node] = max(last, int(stamp))
 
     def _judge_node(self, node: str) -> None:
         here = {uid: take for uid, take in self.takes.items() if take.node == node}
         bound = sum(take.gpus for take in here.values() if take.is_bound)
         if bound > NODE_GPUS:
-            self.faults.append(f"{node} has {bound} GPUs bound of {NODE_GPUS}: {_listed(here.values())}")
+            said = f"{node} has {bound} GPUs bound of {NODE_GPUS}: {listed(here.values())}"
+            self.faults.append(f"{_now()}: {said}")
         if self._given_out_twice(node, here):
-            self._suspects.append((node, {uid: replace(take) for uid, take in here.items()}))
+            self._suspects.append((_now(), node, {uid: replace(take) for uid, take in here.items()}))
 
-    def _given_out_twice(self, node: str, here: Mapping[str, Take]) -> list[str]:
-        """Claims 1 and 3 of what was on a node at one moment, by the plans that are known now."""
+    def _given_out_twice(self, node: str, here: Mapping[str, Take], *, settled: bool = False) -> list[str]:
+        """Claims 1, 3 and 13 of what was on a node at one moment, by the plans that are known now."""
         preempting = [
             take.priority for uid, take in here.items() if not take.is_bound and self._preempts(uid)
         ]
         floor = max(preempting, default=None)
         ours = [take for take in here.values() if take.is_ours and (floor is None or take.priority >= floor)]
-        found = []
+        found = self.mounts.too_many(node, ours, settled=settled)
         if (taken := sum(take.gpus for take in ours)) > NODE_GPUS:
-            found.append(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {_listed(ours)}")
+            found.append(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {listed(ours)}")
         for card in range(INTEL_CARDS):
             users = [take for take in ours if f"card{card}" in take.cards]
             if sum(take.millicores for take in users) > 1000 or len(users) > CARD_SHARES:
-                found.append(f"card{card} of {node} is given out more than once: {_listed(users)}")
+                found.append(f"card{card} of {node} is given out more than once: {listed(users)}")
         return found
 
     def _preempts(self, uid: str) -> bool:
@@ -250,42 +261,17 @@ class Ledger:
     def settle(self) -> None:
         """Judge by plans, which may be read later than pods: call it when both readers have caught up."""
         with self._lock:
-            for node, here in self._suspects:
-                self.faults += self._given_out_twice(node, here)
+            for at, node, here in self._suspects:
+                self.faults += [f"{at}: {said}" for said in self._given_out_twice(node, here, settled=True)]
             self._suspects.clear()
             self.given.settle()
-            for uid, (version, name, node) in self._waiting.items():
-                earlier = [where for at, where, _ in self._plans.get(uid, []) if at < version]
+            self.mounts.settle()
+            for uid, (version, name, node, at) in self._waiting.items():
+                earlier = [where for since, where, _ in self._plans.get(uid, []) if since < version]
                 if node not in earlier:
-                    self.faults.append(f"{name} was released to {node}; planned before that: {earlier}")
+                    self.faults.append(f"{at}: {name} was released to {node}; planned before that: {earlier}")
             self._waiting.clear()
 
 
-def pinned_to(pod: Json) -> str:
-    """The node that a release has pinned a pod to, "" for a pod that was not placed by topogate."""
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    for term in required.get("nodeSelectorTerms", []):
-        for wanted in term.get("matchFields", []):
-            return str(wanted["values"][0])
-    return ""
-
-
-def _has_ended(pod: Json) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _is_gated(spec: Json) -> bool:
-    """Whether a gate of ours holds it; what others hold may have been released by us all the same."""
-    return any(gate["name"].startswith(keys.GATE_PREFIX) for gate in spec.get("schedulingGates", []))
-
-
-def _millicores(amount: str | int) -> int:
-    text = str(amount)
-    return int(text[:-1]) * 1000 if text.endswith("k") else int(text)
-
-
-def _listed(takes: Iterable[Take]) -> str:
-    return ", ".join(
-        f"{take.name} ({take.gpus or take.cards}{'' if take.is_bound else ', not bound'})" for take in takes
-    )
+def _now() -> str:
+    return f"{datetime.now(UTC):%T}"

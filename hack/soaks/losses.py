@@ -22,9 +22,13 @@ SWEEPER = "system:serviceaccount:topogate-system:sweeper"
 
 @dataclass
 class Losses:
-    """Follows the pods. is_sound: whether nothing has been amiss with a node for some time."""
+    """Follows the pods. is_sound: whether nothing has been amiss with a node for some time.
+
+    judged: pods that the sweeper deleted.
+    """
 
     is_sound: Callable[[str], bool] = lambda _: True
+    judged: int = 0
     _runs: dict[Name, tuple[str, bool]] = field(default_factory=dict)
     _whole: dict[Name, str] = field(default_factory=dict)
 
@@ -58,13 +62,17 @@ class Losses:
             of = entry.get("objectRef", {})
             name = (of.get("namespace", ""), of.get("name", ""))
             if (
-                (entry["verb"], of.get("resource")) == ("delete", "pods")
-                and entry["user"]["username"] == SWEEPER
-                and entry.get("responseStatus", {}).get("code") == 200
-                and name in self._whole
+                (entry["verb"], of.get("resource")) != ("delete", "pods")
+                or entry["user"]["username"] != SWEEPER
+                or entry.get("responseStatus", {}).get("code") != 200
             ):
+                continue
+            self.judged += 1
+            if name in self._whole:
+                at = entry.get("requestReceivedTimestamp", "")[11:19]
                 found.append(
-                    f"the sweeper deleted {'/'.join(name)} on {self._whole[name]}, all of whose gang ran"
+                    f"{at}: the sweeper deleted {'/'.join(name)} on {self._whole[name]}, "
+                    "all of whose gang ran"
                 )
         return found
 

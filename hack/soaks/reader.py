@@ -1,16 +1,18 @@
-"""Reads what a ledger is told: every version of pods, Placements and claims on devices, by list and watch."""
+"""Reads what a ledger is told, by list and watch: every version of pods, plans, claims and volumes."""
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from hack.soaks.ledger import Ledger
+from webhook.kube import devices, storage
 from webhook.kube.client import Api, ApiError
-from webhook.kube.devices import CLAIMS
 
 PODS: Final = "/api/v1/pods"
 PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
+WATCHED: Final = (PLACEMENTS, PODS, devices.CLAIMS, storage.CLAIMS, storage.VOLUMES)
+"""All that a ledger judges."""
 
 Json = dict[str, Any]
 
@@ -22,6 +24,16 @@ class LedgerReader(threading.Thread):
         """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop."""
         super().__init__(name=f"reader {path}", daemon=True)
         self._api, self._path, self._ledger, self._seconds = api, path, ledger, watch_seconds
+        self._whole: dict[str, Callable[[list[Json]], None]] = {
+            PODS: ledger.keep_only,
+            devices.CLAIMS: ledger.keep_only_claims,
+            storage.CLAIMS: ledger.keep_only_volume_claims,
+        }
+        self._versions: dict[str, Callable[[str, Json], None]] = {
+            devices.CLAIMS: ledger.claim,
+            storage.CLAIMS: ledger.volume_claim,
+            storage.VOLUMES: ledger.volume,
+        }
         self.stopping = threading.Event()
         self.lists = 0
 
@@ -50,20 +62,18 @@ class LedgerReader(threading.Thread):
     def _list(self) -> str:
         answer = self._api.json("GET", self._path)
         self.lists += 1
-        if self._path == PODS:
-            self._ledger.keep_only(answer["items"])
-        elif self._path == CLAIMS:
-            self._ledger.keep_only_claims(answer["items"])
-        else:
-            self._ledger.look_at_held(anew=True)
-        for item in answer["items"]:
+        ledger, items = self._ledger, answer["items"]
+        if self._path == PLACEMENTS:
+            ledger.look_at_held(anew=True)
+        elif self._path in self._whole:
+            self._whole[self._path](items)
+        for item in items:
             self._tell("ADDED", item, in_order=False)
         return str(answer["metadata"]["resourceVersion"])
 
     def _tell(self, kind: str, item: Json, *, in_order: bool) -> None:
-        if self._path == PODS:
-            self._ledger.pod(kind, item, in_order=in_order)
-        elif self._path == CLAIMS:
-            self._ledger.claim(kind, item)
+        ledger = self._ledger
+        if self._path in (PODS, PLACEMENTS):
+            (ledger.pod if self._path == PODS else ledger.plan)(kind, item, in_order=in_order)
         else:
-            self._ledger.plan(kind, item, in_order=in_order)
+            self._versions[self._path](kind, item)

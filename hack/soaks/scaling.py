@@ -11,8 +11,8 @@ from typing import Any, Final
 from hack.local.autoscaler import BEST_EFFORT, StandIn
 from hack.local.nodes import SimulatedNode
 from hack.soaks.crowd import OURS, Crowd
-from hack.soaks.ledger import GPUS
 from hack.soaks.reader import PODS
+from hack.soaks.takes import GPUS
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.provisioning import REQUESTS, TEMPLATES
 

@@ -5,7 +5,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hack.local import nodes
@@ -26,8 +26,10 @@ class Trouble:
         sweepers: Sequence[Program],
         choices: random.Random,
         done: Counter[str],
+        stay: Collection[str] = (),
     ) -> None:
-        """grid: the nodes by name; choices: decides what happens; done: counts it."""
+        """grid: the nodes by name; choices: decides what happens; done: counts it; stay: nodes never go."""
+        self._stay = frozenset(stay)
         self._cluster = cluster
         self._api = cluster.api()
         self._grid = grid
@@ -98,7 +100,7 @@ class Trouble:
             )
 
     def _remove_node(self) -> None:
-        if node := self._sound_node():
+        if (node := self._sound_node()) and node.name not in self._stay:
             self._api.request("DELETE", f"/api/v1/nodes/{node.name}")
             self._amiss(node, lambda: nodes.register(self._api, [node]))
 

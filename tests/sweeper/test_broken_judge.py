@@ -4,8 +4,11 @@ import json
 import random
 from typing import Any, cast
 
-from hack.soaks.broken import MANY, BrokenGpus
+import pytest
+
+from hack.soaks.broken import MANY, NOTICED_SECONDS, BrokenGpus
 from webhook.kube.client import Api
+from webhook.workloads import marks
 
 NODES = [f"n{number}" for number in range(10)]
 
@@ -20,34 +23,91 @@ class Avoided:
         return {"data": {"avoided": json.dumps([{"node": name, **said} for name in self.nodes])}}
 
 
-def judge(count: int = 20) -> tuple[BrokenGpus, Avoided, list[str]]:
-    api = Avoided()
-    broken = BrokenGpus(cast(Api, api), NODES, count, random.Random(1))
-    return broken, api, sorted(broken.kubelets.nodes)
+class Scene:
+    """A judge of two broken nodes, and the time."""
+
+    def __init__(self, count: int = 20) -> None:
+        self.now = 0.0
+        self.api = Avoided()
+        self.broken = BrokenGpus(cast(Api, self.api), NODES, count, random.Random(1), lambda: self.now)
+        self.names = sorted(self.broken.names)
+        self.good = next(name for name in NODES if name not in self.names)
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong, without when."""
+        return [fault.split(": ", 1)[1] for fault in self.broken.faults]
+
+    def accuse(self, job: str, *bad: str, ran: str | None = None, label: bool = True) -> None:
+        """Pods of a Job fail on nodes, and one runs to its end on another."""
+        for node in bad:
+            self.broken.accusers.pod(pod(job, node, "Failed", label=label))
+        self.broken.accusers.pod(pod(job, ran or self.good, "Succeeded", label=label))
+
+    def look(self, seconds: float = 0.0) -> None:
+        """Judge now, and once more so much later."""
+        self.broken.look()
+        self.now += seconds
+        self.broken.look()
+
+
+def pod(job: str, node: str, phase: str, *, label: bool) -> dict[str, Any]:
+    labels = {marks.JOB_NAME_LABEL: job} if label else {}
+    metadata = {"name": job, "namespace": "soak", "uid": f"{job}-{node}", "labels": labels}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
 
 
 def test_a_node_where_nothing_failed_must_not_be_avoided() -> None:
-    broken, api, names = judge()
-    good = next(name for name in NODES if name not in names)
-    api.nodes = names[0], good
-    broken.look()
-    broken.look()
-    assert broken.faults == [f"all avoids ['{good}'], where no pod has failed"]
+    scene = Scene()
+    scene.api.nodes = scene.names[0], scene.good
+    scene.look()
+    assert scene.faults == [f"all avoids ['{scene.good}'], where no pod has failed"]
 
 
 def test_no_more_than_a_share_of_the_nodes_may_be_avoided() -> None:
-    broken, api, names = judge(count=10)
-    api.nodes = tuple(names)
-    broken.look()
-    assert broken.faults == ["all avoids 2 nodes, more than 1"]
+    scene = Scene(count=10)
+    scene.api.nodes = tuple(scene.names)
+    scene.look()
+    assert scene.faults == ["all avoids 2 nodes, more than 1"]
 
 
-def test_a_node_where_many_pods_failed_must_have_been_avoided() -> None:
-    broken, api, names = judge()
-    broken.kubelets.failed += [(name, str(number)) for name in names for number in range(MANY)]
-    api.nodes = (names[0],)
-    broken.look()
-    assert broken.faults == [f"{MANY} pods failed on {names[1]}, and it was never avoided"]
-    api.nodes = (names[1],)
-    broken.look()
-    assert broken.faults == []
+def test_a_node_that_many_gangs_accuse_must_have_been_avoided() -> None:
+    scene = Scene()
+    scene.api.nodes = (scene.names[0],)
+    for number in range(MANY):
+        for node in scene.names:
+            scene.accuse(f"{node}-job-{number}", node)
+    scene.look(NOTICED_SECONDS + 1)
+    (fault,) = scene.faults
+    assert fault.startswith(
+        f"{MANY} gangs failed on {scene.names[1]} and ran elsewhere, and it is not avoided"
+    )
+    assert f"soak/{scene.names[1]}-job-0" in fault
+
+
+def test_a_node_that_is_avoided_in_time_is_no_fault() -> None:
+    scene = Scene()
+    for number in range(MANY):
+        scene.accuse(f"job-{number}", scene.names[0])
+    scene.look(NOTICED_SECONDS - 1)
+    scene.api.nodes = (scene.names[0],)
+    scene.look(100.0)
+    assert (scene.faults, scene.broken.found, scene.broken.accused) == ([], 1, MANY)
+
+
+@pytest.mark.parametrize("how", ["on both nodes", "ran nowhere", "no Job", "one gang again and again"])
+def test_pods_that_prove_nothing_of_a_node_accuse_none(how: str) -> None:
+    scene = Scene()
+    one, other = scene.names
+    for number in range(MANY):
+        match how:
+            case "on both nodes":
+                scene.accuse(f"job-{number}", one, other)
+            case "ran nowhere":
+                scene.accuse(f"job-{number}", one, ran=one)
+            case "no Job":
+                scene.accuse(f"pod-{number}", one, label=False)
+            case "one gang again and again":
+                scene.accuse("job", one)
+    scene.look(NOTICED_SECONDS + 1)
+    assert scene.faults == []

@@ -17,8 +17,9 @@ from hack.local.install import Installation, facts_of, system_node
 from hack.soaks.hostile import GPUS, HIGHEST, Drawing, Written
 from hack.soaks.hostile import PODS as DRAWN_PODS
 from hack.soaks.ledger import Ledger
+from hack.soaks.plan import SETTINGS
 from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
-from hack.soaks.soak import SETTINGS, start_sweepers
+from hack.soaks.sweepers import start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from labeler.contract import keys
 from tests.support import create_namespace

@@ -15,10 +15,11 @@ from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
 from hack.soaks.halves import HALF_SECONDS, Halves
 from hack.soaks.held import Holdings
-from hack.soaks.ledger import GPUS, Ledger
+from hack.soaks.ledger import Ledger
 from hack.soaks.losses import SWEEPER, Losses
 from hack.soaks.passes import over
 from hack.soaks.spreads import LABEL, RULE, Spreads
+from hack.soaks.takes import GPUS
 from labeler.contract import keys
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus

@@ -7,7 +7,8 @@ What judges it is tried in test_judges.
 import pytest
 
 from hack.local.cluster import Cluster
-from hack.soaks.soak import Plan, Soak
+from hack.soaks.plan import Plan
+from hack.soaks.soak import Soak
 
 SECONDS = 60.0
 SEED = 11

@@ -1,0 +1,65 @@
+"""The end of a soak: nothing is disturbed any more, and all gangs must run to their end."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED
+from hack.soaks.reader import PLACEMENTS, PODS
+from webhook.kube.client import Api, ApiError
+
+Json = dict[str, Any]
+
+
+def unfinished(api: Api, seconds: float, meanwhile: Callable[[], None], done: Counter[str]) -> list[str]:
+    """Wait until all pods have run to their end; returns those that have not after so long, and why.
+
+    meanwhile: what goes on until then. Raises ApiError.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        left = api.json("GET", PODS, query=UNFINISHED)["items"]
+        left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
+        if not left:
+            return []
+        meanwhile()
+        for pod in left:
+            _bury(pod, api, done)
+        if time.monotonic() > deadline:
+            plans = api.json("GET", PLACEMENTS)["items"]
+            return [_why(pod, plans, api) for pod in left]
+        time.sleep(0.5)
+
+
+def _bury(pod: Json, api: Api, done: Counter[str]) -> None:
+    """Remove a pod that goes on terminating: the simulated kubelet of a node that came back under its
+    old name does not know it, as with a machine that was replaced; there an administrator does this."""
+    since = pod["metadata"].get("deletionTimestamp")
+    if since and datetime.now(UTC) - datetime.fromisoformat(since) > timedelta(seconds=10):
+        done["buried"] += 1
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        with contextlib.suppress(ApiError):
+            api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+
+
+def _why(pod: Json, plans: list[Json], api: Api) -> str:
+    spec, metadata = pod["spec"], pod["metadata"]
+    name, uid = metadata["name"], metadata["uid"]
+    events = api.json("GET", f"/api/v1/namespaces/{metadata['namespace']}/events")["items"]
+    notes = [each["message"] for each in events if each["involvedObject"].get("name") == name]
+    state = "is gated" if spec.get("schedulingGates") else f"is on {spec.get('nodeName') or 'no node'}"
+    state += ", being deleted" if metadata.get("deletionTimestamp") else ""
+    owners = [each["name"] for each in metadata.get("ownerReferences", ())]
+    said = [
+        f"{plan['spec'].get('gang')}: {plan.get('status', {}).get('reason') or 'no reason'}"
+        for plan in plans
+        if any(entry["uid"] == uid for entry in plan["spec"].get("pods", ()))
+        or plan["spec"].get("gang", "").partition("/")[2] in owners
+    ]
+    return (
+        f"{name}, made at {metadata['creationTimestamp']}, has not come to its end: it {state}, "
+        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {said}"
+    )

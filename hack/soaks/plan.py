@@ -1,0 +1,67 @@
+"""What a soak does, on which cluster, and how patient its sweepers are."""
+
+import random
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hack.local import nodes
+from hack.soaks.crowd import OURS
+
+HOSTILE: Final = "soak-hostile"
+SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
+SETTINGS: Final = {
+    "settle_seconds": 0.5,
+    "patience_seconds": 4,
+    "interval_seconds": 2,
+    "bind_seconds": 12,
+    "not_ready_seconds": 4,
+    "rollback_seconds": 15,
+    "reserve_seconds": 3,
+    "reserve_hold_seconds": 6,
+    "reserve_share": 0.5,
+    "abandon_seconds": 20,
+    "broken_seconds": 3,
+}
+"""Short, so that everything that takes patience in life happens within minutes."""
+
+FEATURES: Final = ("broken-nodes", "preemption", "scale-up", "volumes")
+"""What can be left out: nodes where all pods fail; gangs that fill the cluster and others that preempt them;
+an autoscaler (a stand-in) that makes and removes nodes; claims on volumes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a soak does. Times in seconds.
+
+    crowd: the most unfinished pods, beside the hostile tenant's, before new gangs wait.
+    end_seconds: more than the five minutes for which a controller awaits pods that it believes to have made
+    (ExpectationsTimeout in pkg/controller), which it may after a restart of the API server.
+    without: of the FEATURES.
+    """
+
+    seconds: float
+    seed: int
+    crowd: int = 80
+    disturb_every: float = 1.0
+    hostile_every: float = 0.5
+    scale_every: float = 6.0
+    fill_every: float = 8.0
+    restart_every: float = 60.0
+    kill_every: float = 25.0
+    end_seconds: float = 360.0
+    without: frozenset[str] = frozenset()
+
+    def has(self, feature: str) -> bool:
+        """Whether one of the FEATURES is drawn."""
+        return feature not in self.without
+
+    def choices(self, whose: str) -> random.Random:
+        """Choices of its own for each part, so that no part's timing changes what another does."""
+        return random.Random(f"{whose} {self.seed}")
+
+    @property
+    def fair_order(self) -> dict[str, Any] | None:
+        """Of the policy, in two of three soaks: short, so that turns move and gangs are overdue."""
+        weights = {OURS: 2.0, "soak-*": 1.0}
+        drawn = self.choices("fair order").choice((None, {}, {"weights": weights}))
+        return None if drawn is None else {"halfLife": "30s", "maximumWait": "20s"} | drawn

@@ -1,0 +1,67 @@
+"""What a soak tells of its faults: what, when, who led then, and what the sweepers' logs say of the pods."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from hack.local.kubelet import Program
+from hack.soaks.sweepers import leader_at, lines_of
+
+LINES: Final = 12
+"""Of the logs, that are shown with a fault."""
+DETAILED: Final = 10
+"""Faults that are told with what the logs say of them."""
+
+_NAME: Final = re.compile(r"\b[a-z]+(?:-[a-z]+)*-\d+(?:-[a-z0-9]+)*\b")
+"""How gangs and pods of a soak are called: "job-12", "job-12-0-x7k2p"."""
+_NODE: Final = re.compile(r"\b(?:node-b\d+-s\d+-h\d+|pool-\d+)\b")
+
+
+@dataclass
+class Faults:
+    """Faults with when they were found. judges: what each has found so far."""
+
+    judges: Mapping[str, Callable[[], Sequence[str]]]
+    found: list[tuple[str, str]] = field(default_factory=list)
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def look(self) -> list[str]:
+        """Take in what has been found since; returns it."""
+        new = []
+        for name, faults in self.judges.items():
+            told = list(faults())
+            new += told[self._counts[name] :]
+            self._counts[name] = len(told)
+        self.found += [(f"{datetime.now(UTC):%T}", fault) for fault in new]
+        return new
+
+
+def detailed(faults: Sequence[tuple[str, str]], sweepers: Iterable[Program]) -> list[str]:
+    """The faults as sentences, the first ones with who led then and what the sweepers' logs say of the pods.
+
+    faults: when each was found, and what it is. One that begins with a time tells by that when it was.
+    """
+    lines = lines_of(sweepers) if faults else []
+    told = []
+    for number, (found, fault) in enumerate(faults):
+        begins = re.match(r"\d\d:\d\d:\d\d", fault)
+        at = begins.group() if begins else found
+        said = fault if begins else f"{found} or before: {fault}"
+        if number < DETAILED:
+            own = [line for line in lines if line.at <= found and any(n in line.text for n in _names(fault))]
+            shown = [f"\n    {line.of}: {line.text[:400]}" for line in own[-LINES:]]
+            said += f"\n  at {at} {leader_at(lines, at)}" + "".join(
+                shown or ["; no line of the logs names it"]
+            )
+        told.append(said)
+    return told
+
+
+def _names(fault: str) -> set[str]:
+    """By what the logs are searched: gangs and pods; where a fault names none, nodes."""
+    nodes = set(_NODE.findall(fault))
+    names = set(_NAME.findall(_NODE.sub("", fault)))
+    return names | {"-".join(name.split("-")[:2]) for name in names} or nodes

@@ -1,0 +1,96 @@
+"""What one version of a pod says of where it is, or is sent to, and of what it takes there. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from labeler.contract import keys
+
+GPUS: Final = "nvidia.com/gpu"
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Take:
+    """One unfinished pod: where it is or is sent to, and what it takes there. claims: on volumes."""
+
+    name: str
+    node: str
+    is_bound: bool
+    priority: int
+    gpus: int
+    cards: tuple[str, ...]
+    millicores: int
+    claims: tuple[str, ...]
+    is_ours: bool
+
+
+def take_of(pod: Json, node: str, *, is_ours: bool) -> Take:
+    """What the pod takes of a node."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    limits = [container.get("resources", {}).get("limits", {}) for container in spec["containers"]]
+    cards = (metadata.get("annotations") or {}).get(keys.GAS_CARDS_ANNOTATION, "")
+    return Take(
+        name=f"{metadata['namespace']}/{metadata['name']}",
+        node=node,
+        is_bound=bool(spec.get("nodeName")),
+        priority=spec.get("priority", 0),
+        gpus=sum(int(each.get(GPUS, 0)) for each in limits),
+        cards=tuple(filter(None, cards.replace("|", ",").split(","))),
+        millicores=sum(_millicores(each.get(keys.MILLICORES, 0)) for each in limits),
+        claims=claims_of(pod),
+        is_ours=is_ours,
+    )
+
+
+def claims_of(pod: Json) -> tuple[str, ...]:
+    """The claims on volumes that a pod names, as namespace/name; one of an ephemeral volume has its name."""
+    metadata, found = pod["metadata"], []
+    for volume in pod["spec"].get("volumes") or ():
+        if "persistentVolumeClaim" in volume:
+            found.append(volume["persistentVolumeClaim"]["claimName"])
+        elif "ephemeral" in volume:
+            found.append(f"{metadata['name']}-{volume['name']}")
+    return tuple(f"{metadata['namespace']}/{name}" for name in found)
+
+
+def pinned_to(pod: Json) -> str:
+    """The node that a release has pinned a pod to, "" for a pod that was not placed by topogate."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms", []):
+        for wanted in term.get("matchFields", []):
+            return str(wanted["values"][0])
+    return ""
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether it takes nothing any more."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_gated(spec: Json) -> bool:
+    """Whether a gate of ours holds it; what others hold may have been released by us all the same."""
+    return any(gate["name"].startswith(keys.GATE_PREFIX) for gate in spec.get("schedulingGates", []))
+
+
+def listed(takes: Iterable[Take]) -> str:
+    """These pods in a sentence."""
+    return ", ".join(
+        f"{take.name} ({take.gpus or take.cards}{'' if take.is_bound else ', not bound'})" for take in takes
+    )
+
+
+def preempted(pod: Json) -> bool:
+    """Whether others of higher priority have made it go, by what Kubernetes says of it."""
+    conditions: list[Mapping[str, str]] = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "DisruptionTarget" and each.get("reason") in _PREEMPTED for each in conditions)
+
+
+_PREEMPTED: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
+
+
+def _millicores(amount: str | int) -> int:
+    text = str(amount)
+    return int(text[:-1]) * 1000 if text.endswith("k") else int(text)

@@ -1,0 +1,79 @@
+"""What a soak has drawn, and how much each of its judges had to judge: what never was is told first."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from hack.soaks.crowd import KINDS
+from hack.soaks.scaling import POOL_NODES
+
+if TYPE_CHECKING:
+    from hack.soaks.soak import Soak
+
+_TROUBLES: Final = (
+    "delete_pod",
+    "cordon",
+    "fail_node",
+    "remove_node",
+    "API server restarts",
+    "leaders killed",
+)
+_OF_FEATURES: Final = {
+    "scale-up": ("scaled", "autoscaler moods", "nodes scaled down"),
+    "preemption": ("long", "preempting", "foreign preempting"),
+}
+
+
+def exercised(counts: Mapping[str, int]) -> list[str]:
+    """Lines that say how often each thing was done or judged; what never was is told first."""
+    never = [name for name, count in counts.items() if not count]
+    lines = [f"NOT TRIED: {', '.join(never)}."] if never else []
+    return [*lines, ", ".join(f"{name} {count}" for name, count in counts.items() if count)]
+
+
+def drawn(soak: "Soak") -> dict[str, int]:
+    """How often each kind of gang came, and each kind of trouble."""
+    kinds = [*KINDS, *soak.crowd.more]
+    more = [name for feature, names in _OF_FEATURES.items() if soak.plan.has(feature) for name in names]
+    return {name: soak.done[name] for name in ("gangs", *kinds, *more, *_TROUBLES)}
+
+
+def tried(soak: "Soak") -> list[str]:
+    """All of it as sentences."""
+    ledger, done = soak.ledger, soak.done
+    judged = {
+        "releases": ledger.released,
+        "bindings": ledger.bound,
+        "bindings with cards": ledger.stamped,
+        "pods of exclusive Jobs": ledger.domains.seen,
+        "gangs with rules": ledger.spreads.judged,
+        "claimed devices": ledger.given.judged,
+        "nodes held": soak.held.holds,
+        "deletions by the sweeper": ledger.losses.judged,
+    }
+    if soak.volumes is not None:
+        judged |= {"pods with volumes": ledger.mounts.judged, "nodes with all of a kind": ledger.mounts.full}
+        judged |= {"claims that others had before": ledger.mounts.turns}
+    if soak.waves is not None:
+        judged |= {"pods preempted": len(ledger.halves.preempted)}
+        judged |= {"evicted for a higher priority": ledger.evictions.for_others}
+        judged |= {"evicted of halves": ledger.evictions.of_halves}
+    if soak.broken is not None:
+        judged |= {"pods that failed on broken nodes": len(soak.broken.kubelets.failed)}
+        judged |= {"gangs that accuse one": soak.broken.accused, "broken nodes avoided": soak.broken.found}
+    if soak.scaling is not None:
+        judged |= {
+            "nodes made on request": POOL_NODES + done["nodes scaled down"] - len(soak.scaling.standin.pool)
+        }
+    refused = {name: count for name, count in sorted(done.items()) if name.startswith("refused")}
+    return [
+        *(f"Drawn: {line}" for line in exercised(drawn(soak))),
+        *(f"Judged: {line}" for line in exercised(judged)),
+        soak.held.summary,
+        *([soak.broken.summary] if soak.broken is not None else []),
+        f"No gang was half dead for more than {ledger.halves.longest:.0f} s.",
+        f"Order: {soak.plan.fair_order or 'by age'}.",
+        f"The order of {ledger.unjudged} cards was not judged, seen in a list after a restart.",
+        f"The hostile tenant did {dict(sorted(soak.tenant.done.items()))}; "
+        f"refused: {dict(soak.tenant.refused)}.",
+        f"Refused by the API server beside that: {refused}; buried: {done['buried']}.",
+    ]

@@ -1,0 +1,71 @@
+"""Fills the cluster of a soak with gangs that run for long, and sends more important ones after them.
+
+Some of these are placed by topogate, which makes whole gangs go; pods of others are placed by kube-scheduler,
+which makes single pods go and leaves halves.
+"""
+
+import random
+from collections import Counter
+from typing import Final
+
+from hack.soaks.crowd import OURS, UNFINISHED, Crowd
+from hack.soaks.takes import GPUS
+from webhook.kube.client import Api
+
+LOW: Final = "gpu-low-priority"
+HIGH: Final = "gpu-high-priority"
+WHOLE: Final = 8
+"""GPUs of a node: what each pod of these asks for."""
+_SECONDS: Final = (15.0, 25.0)
+_FEW: Final = 16
+"""No more long gangs come while so many of their pods have not ended."""
+
+
+class Waves:
+    """Posts one wave after the other: long gangs, then a gang that preempts, then pods of others that do."""
+
+    def __init__(
+        self, api: Api, crowd: Crowd, nodes: int, choices: random.Random, done: Counter[str]
+    ) -> None:
+        """nodes: how many there are to fill."""
+        self._api = api
+        self._crowd = crowd
+        self._nodes = nodes
+        self._random = choices
+        self._done = done
+        self._waves = 0
+
+    def something(self) -> None:
+        """The next wave. Raises ApiError."""
+        wave = (self._fill, self._urgent, self._foreign)[self._waves % 3]
+        self._waves += 1
+        wave()
+
+    def _fill(self) -> None:
+        pods = self._api.json("GET", f"/api/v1/namespaces/{OURS}/pods", query=UNFINISHED)["items"]
+        if sum(pod["metadata"].get("labels", {}).get("soak") == "long" for pod in pods) >= _FEW:
+            return
+        left = self._nodes
+        while left > 0:
+            size = self._random.choice((3, 5, 6, 8))
+            left -= size
+            self._done["long"] += 1
+            self._crowd.post_job(
+                f"long-{self._done['long']}",
+                size,
+                {GPUS: WHOLE},
+                labels={"soak": "long"},
+                spec={"priorityClassName": LOW},
+                seconds=self._random.uniform(*_SECONDS),
+            )
+
+    def _urgent(self) -> None:
+        self._done["preempting"] += 1
+        name, size = f"preempting-{self._done['preempting']}", self._random.choice((4, 6, 8))
+        self._crowd.post_job(name, size, {GPUS: WHOLE}, spec={"priorityClassName": HIGH})
+
+    def _foreign(self) -> None:
+        for _ in range(2):
+            self._done["foreign preempting"] += 1
+            name = f"foreign-preempting-{self._done['foreign preempting']}"
+            self._crowd.post_foreign(name, WHOLE, HIGH)
