@@ -11,6 +11,7 @@ from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
@@ -87,7 +88,10 @@ class Placing:
         self.snapshotter = Snapshotter(cluster, settings)
         self.avoided = Avoided(self.clock)
         self.health = NodeHealth(settings, self.clock)
-        self.placer = Placer(settings, self.avoided, self.clock, health=self.health)
+        self.bookings: list[Booking] = []
+        self.placer = Placer(
+            settings, self.avoided, self.clock, health=self.health, bookings=lambda: self.bookings
+        )
         self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0
@@ -108,9 +112,10 @@ class Placing:
         view = self.view()
         gangs = gather(view.gated, view.others, self.says)
         self.version += 1
-        self.placer.remember(gangs, view)
+        snapshot = self.snapshotter.snapshot(view)
+        self.placer.remember(gangs, view, snapshot)
         turns = Turns(view, Expectations(self.clock))
-        ground = Ground(view, self.snapshotter.snapshot(view), turns, blocked, self.version)
+        ground = Ground(view, snapshot, turns, blocked, self.version)
         return self.placer.place([gang for gang in gangs if gang.key.name not in without], ground)
 
 

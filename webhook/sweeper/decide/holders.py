@@ -1,23 +1,53 @@
-"""For whom nodes are held where a gang may not go: gangs that have waited longer, stages to come. Pure."""
+"""For whom nodes are held where a gang may not go: who has waited longer, stages to come, bookings."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from webhook.kube.objects import Pod
+from webhook.placement import Snapshot
+from webhook.sweeper.decide.booked import BookedNodes, Booking
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations
+from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 
 
-@dataclass(frozen=True)
 class Holders:
-    """All for whom nodes are held."""
+    """All for whom nodes are held; together they hold no more than a share of the nodes."""
 
-    reservations: Reservations
-    kept: KeptNodes
-    replacing: Replacing
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        bookings: Callable[[], Iterable[Booking]] = lambda: (),
+    ) -> None:
+        """bookings: requests for nodes, as they are now."""
+        rest = Rest(clock)
+        self.reservations = Reservations(settings, clock, rest=rest)
+        self.kept = KeptNodes(settings, clock, rest=rest)
+        self.booked = BookedNodes(settings, clock, rest=rest, bookings=bookings)
+        self.replacing = Replacing()
+
+    def saw(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None) -> None:
+        """Take in what a pass sees: all gangs of which some pod waits."""
+        self.replacing.saw(view)
+        held = self.reservations.nodes
+        self.kept.saw(view, held | self.booked.nodes)
+        self.booked.saw(gangs, view, snapshot, held | self.kept.nodes)
+        self.keep_only({gang.key for gang in gangs})
+
+    def keep_only(self, living: set[GangKey]) -> None:
+        """Nothing is reserved for other gangs than these."""
+        self.reservations.keep_only(living, self.kept.nodes | self.booked.nodes)
+
+    @property
+    def held(self) -> dict[str, Held]:
+        """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
+        waiting = {key.placement_key: held for key, held in self.reservations.held.items()}
+        return {**self.booked.held, **self.kept.held, **waiting}
 
     def before(
         self, gang: PodGang, waiting: Iterable[Pod], view: View, rank: Mapping[GangKey, int]
@@ -29,8 +59,8 @@ class Holders:
         waiting = list(waiting)
         if self.replacing.fills_up(gang, waiting, view):
             return {}
-        reserved = self.reservations.before(rank, gang, waiting)
-        return {str(key): held for key, held in reserved.items()} | self.kept.before(gang, waiting)
+        reserved = {str(key): held for key, held in self.reservations.before(rank, gang, waiting).items()}
+        return reserved | self.kept.before(gang, waiting) | self.booked.before(gang, waiting)
 
 
 def held_off(found: Mapping[str, Held]) -> frozenset[str]:

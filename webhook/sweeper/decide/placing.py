@@ -14,6 +14,7 @@ from webhook.placement import Assignment, Budget, NoFit, Snapshot
 from webhook.sweeper.decide.anew import place_anew, without_part
 from webhook.sweeper.decide.asking import QUESTIONS, ask
 from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.companions import nobody
 from webhook.sweeper.decide.completion import Completion
 from webhook.sweeper.decide.drafts import Drafts
@@ -23,14 +24,12 @@ from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.in_time import InTime
-from webhook.sweeper.decide.kept import KeptNodes, later_told
+from webhook.sweeper.decide.kept import later_told
 from webhook.sweeper.decide.memories import Memories
 from webhook.sweeper.decide.orders import Cause, NewPlan, Orders, Pair
 from webhook.sweeper.decide.preferring import ask_preferring
 from webhook.sweeper.decide.question import GangQuestion, is_plain
-from webhook.sweeper.decide.replacing import Replacing
-from webhook.sweeper.decide.reservations import Held, Reservations, told
-from webhook.sweeper.decide.rest import Rest
+from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.decide.rounds import Ground, Round, Said, joined
 from webhook.sweeper.decide.shunned import NONE
 from webhook.sweeper.decide.spares import spares
@@ -68,10 +67,11 @@ class Placer:
         beat: Callable[[], None] = lambda: None,
         keeps: Callable[[], Keeps] = lambda: nobody_kept,
         health: NodeHealth | None = None,
+        bookings: Callable[[], Iterable[Booking]] = lambda: (),
     ) -> None:
         """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
 
-        keeps: tells which gangs are rather not to go for others.
+        keeps: tells which gangs are rather not to go for others. bookings: live requests for nodes.
         """
         self._keeps = keeps
         self._health = health or NodeHealth(settings, clock)
@@ -80,11 +80,8 @@ class Placer:
         self._clock = clock
         self._beat = beat
         self._completion = Completion(settings, clock)
-        rest = Rest(clock)
-        self.reservations = Reservations(settings, clock, rest=rest)
-        self.kept_nodes = KeptNodes(settings, clock, rest=rest)
-        self._replacing = Replacing()
-        self._holders = Holders(self.reservations, self.kept_nodes, self._replacing)
+        self._holders = Holders(settings, clock, bookings)
+        self.reservations, self.kept_nodes = self._holders.reservations, self._holders.kept
         self._now_ns = now_ns
         self._drafts = Drafts(settings, avoided, self._holders, now_ns)
         self._memories = Memories(self._completion, clock)
@@ -93,13 +90,11 @@ class Placer:
         self._sparing = Sparing(settings, avoided, self._holders, self._health, self._memories)
         self._last: Round | None = None
 
-    def remember(self, gangs: Sequence[PodGang], view: View) -> None:
+    def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
         self._completion.saw(gangs)
         self._memories.keep_only([gang.key for gang in gangs])
-        self._replacing.saw(view)
-        self.kept_nodes.saw(view, self.reservations.nodes)
-        self.reservations.keep_only({gang.key for gang in gangs}, self.kept_nodes.nodes)
+        self._holders.saw(gangs, view, snapshot)
         self._drafts.saw(view)
 
     def stamped(self, pairs: Iterable[Pair], view: View) -> tuple[Pair, ...]:
@@ -109,13 +104,17 @@ class Placer:
     @property
     def held(self) -> dict[str, Held]:
         """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
-        waiting = {key.placement_key: held for key, held in self.reservations.held.items()}
-        return {**self.kept_nodes.held, **waiting}
+        return self._holders.held
+
+    @property
+    def held_nodes(self) -> tuple[frozenset[str], ...]:
+        """Nodes that are held for gangs that wait long, kept for pods yet to be made, and booked."""
+        return self.reservations.nodes, self.kept_nodes.nodes, self._holders.booked.nodes
 
     def place(self, gangs: Sequence[PodGang], ground: Ground) -> Orders:
         """New plans, and of each gang without one why that is so."""
         rank = {gang.key: number for number, gang in enumerate(gangs)}
-        self.reservations.keep_only(rank.keys(), self.kept_nodes.nodes)
+        self._holders.keep_only(set(rank))
         now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
         now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
         self._leave_unlabelled(now)
@@ -203,7 +202,7 @@ class Placer:
     ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
         holding = self._holders.before(gang, waiting, now.view, now.rank)
-        is_back = bool(now.spares) and self._replacing.fills_up(gang, waiting, now.view)
+        is_back = bool(now.spares) and self._holders.replacing.fills_up(gang, waiting, now.view)
         shunned = now.shunned = self._health.of(gang, frozenset() if is_back else now.spares)
         refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding) | shunned.hard
         questions = asks(gang, now.view, now.plans, self._settings.topology)
@@ -248,7 +247,8 @@ class Placer:
         if refusing and not companions and may_go_unpinned(gang, waiting, view):
             now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
         is_known = not asked.parts and (asked.rules is None or answer.proven)
-        if not has_enough(gang, waiting) and is_known:  # else it is not known what would help
+        is_booked = gang.key.placement_key in self._holders.booked.held
+        if not has_enough(gang, waiting) and is_known and not is_booked:  # else who knows what would help
             self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
         sentence = joined(
@@ -259,7 +259,9 @@ class Placer:
         elif now.budget.exhausted or not answer.proven:
             cause = Cause.UNDECIDED
         else:
-            cause = Cause.HELD if holding else Cause.NO_ROOM
+            # New nodes are somebody else's: a gang that they are held against may ask for its own.
+            is_held = any(not held.is_new for held in holding.values())
+            cause = Cause.HELD if is_held else Cause.NO_ROOM
         now.waits(gang, joined(sentence, kept_out), cause)
         now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
         memory.no_fit = failure

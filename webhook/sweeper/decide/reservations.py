@@ -31,12 +31,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Held:
-    """The nodes that a gang holds; since when and until when at most, by the clock and by the time of day."""
+    """The nodes that a gang holds; since when and until when at most, by the clock and by the time of day.
+
+    is_new: whether they have come since it asked an autoscaler for nodes.
+    """
 
     nodes: frozenset[str]
     since: float
     until: float
     ends: datetime
+    is_new: bool = False
 
 
 class Reservations:
@@ -190,14 +194,20 @@ def told(holders: Mapping[str, Held], namespace: str) -> str:
     holders: by "namespace/kind/name", of which those of other namespaces are not named: who may read that
     namespace's Placements finds there which of its gangs holds which nodes.
     """
-    if not holders:
-        return ""
-    shown = [
-        f"{len(held.nodes)} for {_name(key, namespace)} until {held.ends:%H:%M} UTC"
-        for key, held in holders.items()
-    ]
-    more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
-    return f"nodes are held for gangs that have waited longer: {', '.join(shown[:_NAMED])}{more}"
+    said = []
+    for is_new, what in (
+        (False, "nodes are held for gangs that have waited longer"),
+        (True, "new nodes are held for gangs that have asked for them"),
+    ):
+        shown = [
+            f"{len(held.nodes)} for {_name(key, namespace)} until {held.ends:%H:%M} UTC"
+            for key, held in holders.items()
+            if held.is_new is is_new
+        ]
+        more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
+        if shown:
+            said.append(f"{what}: {', '.join(shown[:_NAMED])}{more}")
+    return "; ".join(said)
 
 
 def _name(holder: str, namespace: str) -> str:

@@ -1,0 +1,159 @@
+"""New nodes for gangs that asked an autoscaler for them: who gets them, how many, for how long, in memory."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.kube.objects import Pod
+from webhook.sweeper.decide.booked import Booking
+from webhook.sweeper.decide.orders import Cause, Orders, Verdict
+from webhook.sweeper.settings import Settings
+
+ASKED, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
+SETTINGS = Settings(settle_seconds=0, reserve_share=1.0, reserve_seconds=1e12)
+
+
+def gang(name: str, pods: int, *, namespace: str = "ns", gpus: int = 1, **spec: Any) -> list[Pod]:
+    """A gang that is older than all others."""
+    wishes = {keys.GANG_ANNOTATION: name, keys.GANG_SIZE_ANNOTATION: str(pods)}
+    metadata = {"annotations": wishes, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:05Z"}
+    return [
+        gpu_pod(f"{name}-{number}", gpus=gpus, metadata={**metadata, "uid": f"{name}-{number}"}, **spec)
+        for number in range(pods)
+    ]
+
+
+def old(name: str, **more: Any) -> Pod:
+    metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", **more.pop("metadata", {})}
+    return gpu_pod(name, metadata=metadata, **more)
+
+
+class Scene:
+    """The gang g has asked for nodes, which come one by one; p is older, and has not."""
+
+    def __init__(self, *pods: Pod, settings: Settings = SETTINGS, gpus: int = 1) -> None:
+        self.cluster = Nodes(9, *(pods or (*gang("g", 3), old("p"))), gpus=gpus)
+        self.all = {
+            name: msgspec.structs.replace(
+                node, metadata=msgspec.structs.replace(node.metadata, creation_timestamp=LATER)
+            )
+            for name, node in self.cluster.nodes.items()
+        }
+        self.cluster.nodes = {}
+        self.placing = Placing(self.cluster, settings)
+        self.book("g", 3)
+
+    def book(self, name: str, pods: int, *, is_served: bool = True, created: str = ASKED) -> None:
+        (key,) = [each.key for each in self.placing.gangs() if each.key.name == name]
+        booking = Booking(key.placement_key, f"request-{name}", created, pods, is_served)
+        self.placing.bookings.append(booking)
+
+    def come(self, count: int) -> Orders:
+        """What is decided once so many nodes are there."""
+        self.cluster.nodes = dict(list(self.all.items())[:count])
+        return self.placing.one()
+
+    def held(self) -> list[str]:
+        return sorted(name for held in self.placing.placer.held.values() for name in held.nodes)
+
+
+def verdict(orders: Orders, name: str) -> Verdict:
+    (found,) = [each for each in orders.verdicts if each.gang.key.name == name]
+    return found
+
+
+def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
+    scene = Scene()
+    for count in (1, 2):
+        orders = scene.come(count)
+        assert places(orders) == {}
+        assert len(scene.held()) == count
+    told = verdict(orders, "p")
+    assert "new nodes are held for gangs that have asked for them: 2 for ns/Gang/g until" in told.reason
+    assert told.cause is Cause.NO_ROOM, "it may ask for nodes of its own"
+    assert places(scene.come(3)) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
+
+
+def test_without_a_request_the_older_one_takes_the_first_node() -> None:
+    scene = Scene()
+    scene.placing.bookings.clear()
+    assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_who_is_more_urgent_takes_new_nodes_all_the_same() -> None:
+    scene = Scene(*gang("g", 3), old("p", priority=1))
+    assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_a_pod_that_must_end_before_uses_new_nodes() -> None:
+    scene = Scene(*gang("g", 3), old("p", activeDeadlineSeconds=60))
+    assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_nodes_that_were_there_before_it_asked_are_nobody_s() -> None:
+    scene = Scene()
+    scene.placing.bookings.clear()
+    scene.book("g", 3, created="2026-01-01T00:00:21Z")
+    assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_no_more_nodes_are_held_than_have_room_for_the_gang() -> None:
+    scene = Scene(*gang("g", 3, gpus=2), old("p"), gpus=4)
+    assert places(scene.come(1)) == {}
+    # Two of its pods fit on a node: it needs two, and the third node is anybody's.
+    orders = scene.come(3)
+    assert {name.split("-")[0] for name in places(orders)} == {"g", "p"}
+
+
+@pytest.mark.parametrize(("share", "held"), [(1.0, 2), (0.5, 1), (0.0, 0)])
+def test_no_more_than_a_share_of_all_nodes_is_held(share: float, held: int) -> None:
+    settings = Settings(settle_seconds=0, reserve_share=share, reserve_seconds=1e12)
+    scene = Scene(settings=settings)
+    scene.come(2)
+    assert len(scene.held()) == held
+
+
+def test_what_is_held_in_vain_is_let_go_in_time_and_rests() -> None:
+    scene = Scene()
+    assert places(scene.come(1)) == {}
+    scene.placing.clock.now += SETTINGS.reserve_hold_seconds
+    assert places(scene.come(1)) == {"p": "n0"}
+    scene.placing.bookings[0] = Booking(scene.placing.bookings[0].placement, "another", ASKED, 3, True)
+    scene.come(1)
+    assert scene.held() == [], "nor by another request of the same gang"
+    assert len(scene.come(2).plans) == 1, "p, which this scene never binds, goes to the node that rests"
+    assert scene.held() == ["n1"]
+
+
+@pytest.mark.parametrize("first", ["g", "h"])
+def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> None:
+    scene = Scene(*gang("g", 2), *gang("h", 2))
+    scene.placing.bookings.clear()
+    for name in ("g", "h"):
+        scene.book(name, 2, is_served=name == first)
+    scene.come(1)
+    (holder,) = scene.placing.placer.held
+    assert f"-{first}-" in holder
+    assert {name.split("-")[0] for name in places(scene.come(2))} == {first}
+
+
+def test_a_gang_that_goes_leaves_its_nodes_to_the_others() -> None:
+    scene = Scene()
+    scene.come(1)
+    scene.cluster.pods = scene.cluster.pods[3:]
+    assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_those_of_another_namespace_are_told_without_its_name() -> None:
+    scene = Scene(*gang("g", 3), old("p", metadata={"namespace": "theirs"}))
+    told = verdict(scene.come(1), "p").reason
+    assert "1 for a gang of another namespace until" in told
+    assert "ns/Gang" not in told
+
+
+def test_a_node_that_no_pod_of_the_gang_may_use_is_not_held_for_it() -> None:
+    scene = Scene(*gang("g", 3, nodeSelector={"pool": "other"}), old("p"))
+    assert places(scene.come(1)) == {"p": "n0"}

@@ -1,0 +1,168 @@
+"""New nodes for gangs that asked an autoscaler for them: for a while no others of their urgency get them.
+
+Nobody tells which node was made for which request. So a gang's own are those that have come since it asked
+and take pods of it: first come those that their autoscaler says it has served, then those that asked first.
+
+They are bounded as reservations are, together with these: in number, and in time; what stood empty in vain is
+held by nobody for as long afterwards. A gang that is more urgent, or must end before, may use them.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from webhook.kube.objects import Pod
+from webhook.placement import Budget, Snapshot
+from webhook.placement.capacity import rooms
+from webhook.placement.model import PodClass
+from webhook.placement.snapshot import NodeState
+from webhook.sweeper.decide.reservations import Held, longest_run, most_nodes
+from webhook.sweeper.decide.rest import Rest
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+
+@dataclass(frozen=True)
+class Booking:
+    """A request for nodes that an autoscaler has heard. placement: its gang's, as "namespace/name".
+
+    request: its uid. created: when the API server took it (RFC 3339), as it says of nodes. pods: how many.
+    is_served: whether the autoscaler says that there are, or come, nodes for it.
+    """
+
+    placement: str
+    request: str
+    created: str
+    pods: int
+    is_served: bool = False
+
+
+@dataclass(frozen=True)
+class _Booked:
+    request: str
+    gang: PodGang
+    held: Held
+
+
+class BookedNodes:
+    """Remembers since when each request has nodes; losing it lets that last longer."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        rest: Rest | None = None,
+        bookings: Callable[[], Iterable[Booking]] = lambda: (),
+    ) -> None:
+        """now: the time of day, for sentences. rest: shared with Reservations. bookings: as they are now."""
+        self._settings = settings
+        self._clock = clock
+        self._now = now
+        self._rest = rest or Rest(clock)
+        self._bookings = bookings
+        self._began: dict[str, tuple[float, datetime]] = {}
+        self._booked: dict[str, _Booked] = {}
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """All that are held so."""
+        return frozenset().union(*(each.held.nodes for each in self._booked.values()))
+
+    @property
+    def held(self) -> dict[str, Held]:
+        """What is held, by the Placements ("namespace/name") of the gangs."""
+        return {key: each.held for key, each in self._booked.items()}
+
+    def saw(
+        self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None, taken: Set[str] = frozenset()
+    ) -> None:
+        """Take in what a pass sees. taken: nodes that are held, or kept, already."""
+        before, self._booked = self._booked, {}
+        bookings = sorted(self._bookings(), key=_turn)
+        self._began = {each.request: began for each in bookings if (began := self._began.get(each.request))}
+        if bookings and snapshot is not None:
+            self._book(bookings, {gang.key.placement_key: gang for gang in gangs}, view, snapshot, taken)
+        planned = {entry.node for known in view.placements.values() for entry in known.spec.pods}
+        for key, booked in before.items():
+            left = booked.held.nodes - self.nodes - planned
+            self._rest.begin(left, booked.held.since, f"booking {key}")
+
+    def _book(
+        self,
+        bookings: Sequence[Booking],
+        gangs: Mapping[str, PodGang],
+        view: View,
+        snapshot: Snapshot,
+        taken: Set[str],
+    ) -> None:
+        left = most_nodes(view, self._settings) - len(taken)
+        closed = taken | self._rest.nodes()
+        first = min(each.created for each in bookings)
+        new = [state for name, state in snapshot.nodes.items() if _created(name, view) >= first]
+        new.sort(key=lambda each: (_created(each.name, view), each.name))
+        for booking in bookings:
+            gang = gangs.get(booking.placement)
+            began = self._began.get(booking.request, (self._clock(), self._now()))
+            until = began[0] + self._settings.reserve_hold_seconds
+            if gang is None or left <= 0 or self._clock() >= until:
+                continue
+            since = (each for each in new if _created(each.name, view) >= booking.created)
+            there = [each for each in since if each.name not in closed]
+            nodes = self._suited(gang, booking.pods, there, view)[:left]
+            if nodes:
+                self._began[booking.request] = began
+                left -= len(nodes)
+                closed = closed | set(nodes)
+                ends = began[1] + timedelta(seconds=self._settings.reserve_hold_seconds)
+                held = Held(frozenset(nodes), began[0], until, ends, is_new=True)
+                self._booked[booking.placement] = _Booked(booking.request, gang, held)
+
+    def _suited(self, gang: PodGang, pods: int, there: Sequence[NodeState], view: View) -> list[str]:
+        """The first of these nodes that have room for so many of the gang's pods, of each kind by itself."""
+        if not there:
+            return []
+        budget = Budget(self._settings.options.bound)
+        counts = [rooms(kind, there, budget).counts for kind in _kinds(gang, view)]
+        found: list[str] = []
+        for state, *each in zip(there, *counts, strict=True):
+            if pods <= 0:
+                break
+            if (room := max(each, default=0)) > 0:
+                found.append(state.name)
+                pods -= room
+        return found
+
+    def before(self, gang: PodGang, waiting: Iterable[Pod]) -> dict[str, Held]:
+        """What other gangs of at least its priority have booked, where its waiting pods may not go."""
+        if not self._booked:
+            return {}
+        ends = self._clock() + longest_run(waiting)
+        return {
+            str(each.gang.key): each.held
+            for key, each in self._booked.items()
+            if key != gang.key.placement_key
+            and each.gang.priority >= gang.priority
+            and ends > each.held.until
+        }
+
+
+def _turn(booking: Booking) -> tuple[bool, str, str]:
+    return not booking.is_served, booking.created, booking.placement
+
+
+def _created(name: str, view: View) -> str:
+    node = view.nodes.get(name)
+    return (node.metadata.creation_timestamp or "") if node is not None else ""
+
+
+def _kinds(gang: PodGang, view: View) -> list[PodClass]:
+    """What those of its pods ask for that have no place; nothing where that cannot be read."""
+    others = view.planned.keys() | gang.companions
+    try:
+        pods = (pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in others)
+        return list(dict.fromkeys(map(view.class_of, pods)))
+    except ValueError:
+        return []
