@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.scaleup.test_steps import BEGAN, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Node, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Cause
@@ -64,7 +64,7 @@ class Scene(Silent):
         surroundings = Pass(api, cache, settings, announcer=self, clock=self.clock)
         self.metrics = surroundings.metrics
         self.asker = Asker(surroundings, now=lambda: BEGAN + 1)
-        self.asker._requests = self.asker._templates = Copy()  # type: ignore[assignment]
+        self.asker._writer.requests = self.asker._writer.templates = Copy()  # type: ignore[assignment]
         self.view = Snapshotter(self.cluster, settings).view()
         self.gangs = gather(self.view.gated, (), lambda _: OwnerSays())
         for gang in self.gangs:
@@ -158,7 +158,7 @@ def test_what_an_autoscaler_says_is_an_event_once_and_counted(
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     (gang,) = scene.gangs
     want = want_of(gang, gang.gated, scene.cluster.placements[gang.key.placement_key])
-    scene.asker._requests = Copy(request(want, conditions=conditions))  # type: ignore[assignment]
+    scene.asker._writer.requests = Copy(request(want, conditions=conditions))  # type: ignore[assignment]
     scene.step()
     scene.step()
     assert scene.said == [event]
@@ -170,11 +170,39 @@ def test_what_an_autoscaler_says_is_an_event_once_and_counted(
 
 def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
-    scene.asker._requests.synced = False  # type: ignore[misc]
+    scene.asker._writer.requests.synced = False  # type: ignore[misc]
     assert (scene.step(), dict(scene.notes())) == ([], {})
     scene.clock.now += UNREAD_SECONDS
     assert scene.step() == []
     assert set(scene.notes().values()) == {UNREAD}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "booked"),
+    [
+        ({}, []),
+        ({"Accepted": "True"}, [False]),
+        ({"Provisioned": "True"}, [True]),
+        ({"Provisioned": "False"}, []),
+        ({"Provisioned": "True", "BookingExpired": "True"}, []),
+        ({"Failed": "True"}, []),
+    ],
+    ids=["unheard", "accepted", "provided", "delayed", "expired", "failed"],
+)
+def test_new_nodes_are_for_gangs_whose_requests_an_autoscaler_works_on(
+    conditions: dict[str, str], booked: list[bool]
+) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    (gang,) = scene.gangs
+    owner = scene.cluster.placements[gang.key.placement_key]
+    made = request(want_of(gang, gang.gated, owner), conditions=conditions)
+    reference = OwnerReference(kind="Placement", uid=owner.metadata.uid, name=owner.metadata.name)
+    metadata = msgspec.structs.replace(made.metadata, owner_references=[reference])
+    scene.asker._writer.requests = Copy(msgspec.structs.replace(made, metadata=metadata))  # type: ignore[assignment]
+    scene.step()
+    found = scene.asker.bookings()
+    assert [each.is_served for each in found] == booked
+    assert all((each.placement, each.pods) == (gang.key.placement_key, 1) for each in found)
 
 
 def test_nothing_is_read_or_written_where_no_class_is_chosen() -> None:

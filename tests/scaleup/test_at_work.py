@@ -187,6 +187,33 @@ def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_ag
     assert nodes_left == {GRID[2].name, GRID[3].name}
 
 
+def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_told(
+    empty: Cluster, namespace: str, one_pass: Any
+) -> None:
+    api = empty.api()
+    create_job(api, namespace, "train", 2, template(8))
+    until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
+    (request,) = requests_of(empty, namespace)
+    standin = StandIn(api, GRID)
+    standin.say(request["metadata"], "Provisioned", "True", "on their way")
+    until(empty, one_pass, "its word", lambda: "there are, or come" in reason_of(empty, namespace))
+    create_job(api, namespace, "small", 1, template(8))
+    api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))
+
+    def is_told() -> bool:
+        return "new nodes are held for gangs that have asked for them: 1 for " in reason_of(empty, namespace)
+
+    until(empty, one_pass, "the small one to be told", is_told)
+    pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+    assert all(map(is_gated, pods)), "the node was taken by the gang that did not ask for it"
+    api.request("POST", "/api/v1/nodes", body=GRID[1].manifest(GRID[1].topology_labels))
+
+    def runs() -> bool:
+        return run_all(api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "train", 2)
+
+    until(empty, one_pass, "the gang that asked to run", runs)
+
+
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 @pytest.mark.parametrize("kind", ["podtemplates", "provisioningrequests"])
 def test_whichever_write_a_sweeper_dies_at_the_next_one_asks_once(

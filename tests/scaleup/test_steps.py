@@ -141,6 +141,24 @@ def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() 
     assert "3 requests for nodes, as many as it may" in made.told[wishes[4].gang.key]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "placed", "asks"),
+    [
+        ({"Provisioned": "True"}, {"ns-j0", "ns-j1", "ns-j2"}, [("j3", 1)]),
+        ({"Provisioned": "True"}, {"ns-j0"}, [("j3", 1)]),
+        ({"Provisioned": "True"}, set(), []),
+        ({"Accepted": "True"}, {"ns-j0", "ns-j1", "ns-j2"}, []),
+    ],
+    ids=["all have their nodes", "one has", "none has", "none has been provided"],
+)
+def test_what_was_provided_for_gangs_that_have_their_nodes_counts_no_more(
+    conditions: Conditions, placed: set[str], asks: list[tuple[str, int]]
+) -> None:
+    there = [request(want(f"j{number}"), conditions=conditions) for number in range(3)]
+    kept = {f"ns-j{number}" for number in range(3)}
+    assert asked(steps([want("j3")], kept, there, CHOICES, BEGAN, placed=placed)) == asks
+
+
 def test_a_namespace_asks_for_so_many_pods_in_all() -> None:
     wishes = [want("a", pods=6), want("b", pods=6), want("c", pods=11), want("d", pods=4)]
     made = steps(wishes, set(), [], CHOICES, BEGAN)

@@ -40,7 +40,7 @@ class Passes:
         self.figures = Figures(surroundings, self.now)
         self.now.now = CREATED
 
-    def one(self, held: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())) -> Orders:
+    def one(self, held: tuple[frozenset[str], ...] = (frozenset(),) * 3) -> Orders:
         orders = self.placing.one()
         self.figures.hear(orders, Done(placed=orders.plans))
         view = self.placing.view()
@@ -137,8 +137,12 @@ def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
 
 def test_gpus_of_held_nodes_are_told_by_what_they_are_held_for() -> None:
     passes = Passes(Nodes(3, gpus=8))
-    passes.one((frozenset({"n0", "n1", "gone"}), frozenset({"n2"})))
-    assert passes.shown("topogate_reserved_gpus") == {'{purpose="waiting"}': 16, '{purpose="stages"}': 8}
+    passes.one((frozenset({"n0", "n1", "gone"}), frozenset({"n2"}), frozenset({"n1"})))
+    assert passes.shown("topogate_reserved_gpus") == {
+        '{purpose="waiting"}': 16,
+        '{purpose="stages"}': 8,
+        '{purpose="booked"}': 8,
+    }
 
 
 def test_gangs_that_preempt_are_counted() -> None:

@@ -85,7 +85,7 @@ class Figures:
     def note(self, view: View, snapshot: Snapshot | None, held: Sequence[frozenset[str]]) -> None:
         """Take in what a pass has seen, at its end.
 
-        held: nodes held for gangs that have waited long, and those kept for pods yet to be made.
+        held: nodes held for gangs that have waited long, kept for pods yet to be made, and booked.
         """
         self._note_running(view)
         if snapshot is None:
@@ -128,7 +128,7 @@ class Figures:
         self._due_at = self._taken_at + max(EVERY_SECONDS, (self._taken_at - started) / SHARE)
 
     def _note_held(self, snapshot: Snapshot, held: Sequence[frozenset[str]]) -> None:
-        for purpose, names in zip(("waiting", "stages"), held, strict=True):
+        for purpose, names in zip(("waiting", "stages", "booked"), held, strict=True):
             nodes = (snapshot.nodes[name].node for name in names if name in snapshot.nodes)
             gpus = sum(self._counting.gpus(node.allocatable) for node in nodes)
             self._metrics.reserved.labels(purpose).set(gpus)

@@ -219,7 +219,8 @@ class Metrics:
         )
         self.reserved = Gauge(
             "topogate_reserved_gpus",
-            "GPUs of nodes held for gangs that wait long (waiting) or for pods yet to be made (stages).",
+            "GPUs of nodes held for gangs that wait long (waiting), for pods yet to be made (stages), or new "
+            "for gangs that asked for them (booked).",
             ["purpose"],
             registry=registry,
         )

@@ -103,12 +103,13 @@ class Sweeper:
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
+        self._asker = Asker(surroundings)
         self._placer = Placer(
-            settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health
-        )
+            settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health,
+            bookings=self._asker.bookings,
+        )  # fmt: skip
         self._victims = PlansWithVictims(settings, clock)
         self._broken = Broken(settings, self._repair.allowance.why_not_evicted, clock)
-        self._asker = Asker(surroundings)
         self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
@@ -137,7 +138,7 @@ class Sweeper:
             gangs = let_go(gangs, seen.view, self._pass.policy())
         with self._guarded("order"):
             gangs = self._fair.order(gangs, seen.view, self._reporter.causes, self._placer.kept_nodes.held)
-        self._placer.remember(gangs, seen.view)
+        self._placer.remember(gangs, seen.view, seen.snapshot)
         self._repair.forget(gangs)
         preempted = self._step("preempt", seen.view, lambda: waiting_for(preempting, gangs))
         steering = self._steering(gangs, seen.view)
@@ -154,9 +155,7 @@ class Sweeper:
                 seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told
             )
         with self._guarded("measure"):
-            self._figures.note(
-                seen.view, seen.snapshot, (self._placer.reservations.nodes, self._placer.kept_nodes.nodes)
-            )
+            self._figures.note(seen.view, seen.snapshot, self._placer.held_nodes)
         with self._guarded("order"):
             self._fair.keep()
         steps = (finished, repaired, preempted, steered, placed, broken, went_back)

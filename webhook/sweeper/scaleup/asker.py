@@ -1,9 +1,4 @@
-"""Carry out what is to become of requests for nodes: PodTemplates first, then the request that names them.
-
-A crash between the two leaves PodTemplates whose names say for what they are: the next leader makes them
-again, which is refused as they are there, and goes on; or, where the gang wants them no more, removes them.
-One that is there without our label is somebody else's, and refused.
-"""
+"""Which gangs ask an autoscaler for nodes in a pass, what they are told of it, and what they have booked."""
 
 import logging
 import time
@@ -11,34 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from labeler.contract import keys
-from webhook.kube import placements, provisioning
-from webhook.kube.client import Api, ApiError
-from webhook.kube.informer import Informer
-from webhook.kube.objects import Metadata, Pod
+from webhook.kube import placements
+from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.kube.provisioning import ProvisioningRequest, RequestTemplate
+from webhook.kube.provisioning import ProvisioningRequest
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.scaleup.steps import (
-    MOST_WRITES,
-    NodeAsk,
-    Progress,
-    Steps,
-    owner_uid,
-    standing_of,
-    steps,
-)
+from webhook.sweeper.scaleup.sightings import Sightings
+from webhook.sweeper.scaleup.steps import Progress, Steps, owner_uid, standing_of, steps
 from webhook.sweeper.scaleup.wants import Want, members, want_of
+from webhook.sweeper.scaleup.writer import RequestWriter
 from webhook.workloads import marks
 
 UNREAD_SECONDS: Final = 10.0
 """After this long it is told that requests cannot be read."""
-PAUSE_SECONDS: Final = 60.0
-"""A gang whose request the API server refuses is not asked for again before."""
 UNREAD: Final = (
     "no nodes are asked for: the sweeper cannot read ProvisioningRequests and PodTemplates; are the "
     "autoscaler's CustomResourceDefinition and the component scale-up installed?"
@@ -50,6 +35,9 @@ _ASKING: Final = frozenset({Cause.NO_ROOM, Cause.UNDECIDED})
 """Causes for which more nodes may help."""
 _PASSING: Final = frozenset({Cause.HELD, Cause.CHANGED, Cause.INCOMPLETE, Cause.REFUSED, Cause.DEFECT})
 """Causes that may be over in the next pass, so that what was asked for is not withdrawn."""
+
+_COMING: Final = frozenset({Progress.ASKED, Progress.PROVIDED})
+"""While a request is in one of these, new nodes may be for it."""
 
 _NEWS: Final = {
     Progress.DELAYED: ("NodesDelayed", True),
@@ -69,28 +57,14 @@ class Asker:
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
         """now: seconds since 1970."""
         self._pass = surroundings
-        self._choices = choices = surroundings.settings.scale_up
-        self._salt = repr((choices.provisioning_class, sorted(choices.parameters.items())))
+        self._choices = surroundings.settings.scale_up
         self._now = now
-        api, changed = surroundings.api, surroundings.cache.changed.set
-        label = keys.SCALE_UP_LABEL
-        self._requests = Informer(
-            api,
-            provisioning.REQUESTS,
-            ProvisioningRequest,
-            on_event=lambda *_: changed(),
-            label_selector=label,
-        )
-        self._templates = Informer(
-            api, provisioning.TEMPLATES, RequestTemplate, on_event=lambda *_: changed(), label_selector=label
-        )
+        self._writer = RequestWriter(surroundings)
+        self._sightings = Sightings()
         self._is_started = False
         self._started_at = 0.0
         self._since: dict[GangKey, float] = {}
         self._wants: dict[GangKey, tuple[frozenset[tuple[str, str]], Want]] = {}
-        self._paused: dict[GangKey, tuple[float, str]] = {}
-        self._made: dict[str, float] = {}
-        self._removed: set[str] = set()
         self._early: set[GangKey] = set()
         self._behind: set[GangKey] = set()
         self._heard: dict[GangKey, Progress] = {}
@@ -99,8 +73,7 @@ class Asker:
     def close(self) -> None:
         """End the watches."""
         if self._is_started:
-            self._requests.stop()
-            self._templates.stop()
+            self._writer.stop()
 
     def step(self, view: View, gangs: Sequence[PodGang], causes: Mapping[GangKey, Cause]) -> float:
         """Bring the requests to what the gangs want; returns the seconds after which it is due again.
@@ -111,24 +84,24 @@ class Asker:
             return float("inf")
         if not self._is_started:
             self._is_started, self._started_at = True, self._pass.clock()
-            self._requests.start()
-            self._templates.start()
+            self._writer.start()
         found = self._pass.cache.current_placements()
         asking, due = self._asking(view, gangs, causes, found)
-        if not (self._requests.synced and self._templates.synced):
+        if not self._writer.synced:
             is_told = self._pass.clock() - self._started_at >= UNREAD_SECONDS
             self.notes = {want.gang.key: UNREAD for want in asking} if is_told else {}
             return min(due, 1.0) if asking else due
-        requests = self._live()
-        decided = steps(asking, self._kept(gangs, causes, found), requests, self._choices, self._now())
-        self._made = {name: until for name, until in self._made.items() if until > self._pass.clock()}
+        requests, now = self._writer.live(), self._now()
+        self._sightings.saw(requests, now)
+        kept, placed = self._kept(gangs, causes, found), _placed(found)
+        decided = steps(asking, kept | placed, requests, self._choices, now, self._sightings.since, placed)
         self._count(requests)
         self._tell(asking, decided)
         notes = {**dict.fromkeys(self._behind, BEHIND), **decided.told}
         for ask in decided.asks:
-            notes[ask.want.gang.key] = self._ask(ask)
-        done = [self._withdraw(each.metadata) for each in decided.withdrawn]
-        done.append(self._clear())
+            notes[ask.want.gang.key] = self._writer.ask(ask)
+        done = [self._writer.withdraw(each.metadata) for each in decided.withdrawn]
+        done.append(self._writer.clear())
         self.notes = notes
         return min(due, decided.due_seconds, float("inf") if all(done) else 1.0)
 
@@ -144,11 +117,29 @@ class Asker:
                 marks.CONSUMED_REQUEST: each.metadata.name,
                 marks.PROVISIONING_CLASS: each.spec.provisioning_class_name,
             }
-            for each in self._live()
+            for each in self._writer.live()
             if standing_of(each).state is Progress.PROVIDED
             for owner in each.metadata.owner_references
             if owner.kind == placements.KIND
         }
+
+    def bookings(self) -> list[Booking]:
+        """The requests that an autoscaler has heard and may yet make nodes for, or has."""
+        if not self._choices.is_on or not self._is_started:
+            return []
+        return [
+            Booking(
+                f"{each.metadata.namespace}/{owner.name}",
+                each.metadata.uid,
+                each.metadata.creation_timestamp or "",
+                each.pods,
+                standing.state is Progress.PROVIDED,
+            )
+            for each in self._writer.live()
+            if (standing := standing_of(each)).state in _COMING and standing.is_heard
+            for owner in each.metadata.owner_references
+            if owner.kind == placements.KIND
+        ]
 
     # --- what is wanted -------------------------------------------------------------------------
 
@@ -169,9 +160,9 @@ class Asker:
         waiting = {gang.key for gang in gangs if causes.get(gang.key) in _ASKING}
         self._since = {key: self._since.get(key, now) for key in waiting}
         self._wants = {key: known for key, known in self._wants.items() if key in waiting}
-        self._paused = {key: each for key, each in self._paused.items() if key in waiting and each[0] > now}
+        self._writer.forget(waiting)
         self._early, self._behind = set(), set()
-        asked_for = {owner_uid(each) for each in self._requests.items().values()}
+        asked_for = {owner_uid(each) for each in self._writer.requests.items().values()}
         first: Counter[str] = Counter()
         for gang in gangs:
             owner = found.get(gang.key.placement_key)
@@ -203,43 +194,13 @@ class Asker:
     def _kept(
         self, gangs: Sequence[PodGang], causes: Mapping[GangKey, Cause], found: Mapping[str, Placement]
     ) -> set[str]:
-        """Placements whose requests stay: of gangs on their way to nodes, or that wait for a moment."""
+        """Placements whose requests stay although their gangs ask for none now: these wait for a moment."""
         passing = {
             gang.key.placement_key
             for gang in gangs
             if gang.key not in causes or causes[gang.key] in _PASSING or gang.key in self._early
         }
-        under_way = (placements.RELEASING, placements.RELEASED)
-        return {
-            placement.metadata.uid
-            for name, placement in found.items()
-            if name in passing or placement.status.state in under_way
-        }
-
-    # --- what is there --------------------------------------------------------------------------
-
-    def _live(self) -> list[ProvisioningRequest]:
-        """Our requests, but for those that are being deleted."""
-        there = self._requests.items().values()
-        seen = {each.metadata.uid for each in there}
-        self._removed &= seen | {each.metadata.uid for each in self._templates.items().values()}
-        return [
-            each
-            for each in there
-            if not each.metadata.deletion_timestamp and each.metadata.uid not in self._removed
-        ]
-
-    def _clear(self) -> bool:
-        """Remove PodTemplates of requests that are gone; returns whether none is left."""
-        live = {each.metadata.name for each in self._live()} | self._made.keys()
-        orphans = [
-            each.metadata
-            for each in self._templates.items().values()
-            if each.metadata.labels.get(keys.SCALE_UP_LABEL, "") not in live
-            and each.metadata.uid not in self._removed
-        ]
-        done = [self._remove(each, provisioning.delete_template) for each in orphans[: 4 * MOST_WRITES]]
-        return all(done) and len(orphans) <= len(done)
+        return {placement.metadata.uid for name, placement in found.items() if name in passing}
 
     # --- what is told ---------------------------------------------------------------------------
 
@@ -265,66 +226,8 @@ class Asker:
         states = Counter((standing_of(each).state,) for each in requests)
         replace(self._pass.metrics.scale_up_requests, {(state,): states[state,] for state in Progress})
 
-    # --- writes ---------------------------------------------------------------------------------
 
-    def _ask(self, ask: NodeAsk) -> str:
-        """Make a request; returns what the gang is told."""
-        want, key = ask.want, ask.want.gang.key
-        name = want.name(ask.attempt, self._salt)
-        told = f"nodes are asked for by ProvisioningRequest {name}"
-        if key in self._paused:
-            return self._paused[key][1]
-        if name in self._made or not self._pass.may_act():
-            return told
-        self._pass.beat()
-        try:
-            self._write(want, name, want.labels(name, ask.attempt))
-        except ApiError as error:
-            logger.warning("ask_failed gang=%s error=%r", key, str(error))
-            self._pass.metrics.errors.labels(str(error.status)).inc()
-            told = f"nodes cannot be asked for: {error}"
-            self._paused[key] = self._pass.clock() + (1.0 if error.is_transient else PAUSE_SECONDS), told
-            return told
-        self._made[name] = self._pass.clock() + PAUSE_SECONDS
-        self._pass.metrics.scale_ups.labels(Progress.ASKED).inc()
-        logger.info("asks_for_nodes gang=%s request=%s pods=%d attempt=%d", key, name, want.pods, ask.attempt)
-        self._pass.announcer.say(want.gang.gated[0], "NodesRequested", told, warning=False)
-        return told
-
-    def _write(self, want: Want, name: str, labels: dict[str, str]) -> None:
-        """The PodTemplates, then the request. Raises ApiError."""
-        api, owner = self._pass.api, want.owner.metadata
-        reference = {
-            "apiVersion": placements.GROUP_VERSION,
-            "kind": placements.KIND,
-            "name": owner.name,
-            "uid": owner.uid,
-        }
-        common = {"namespace": owner.namespace, "labels": labels, "ownerReferences": [reference]}
-        sets = [(f"{name}-{number}", kind.count) for number, kind in enumerate(want.kinds)]
-        for (template, _), kind in zip(sets, want.kinds, strict=True):
-            provisioning.create_template(api, {**common, "name": template}, kind.template)
-        provisioning.create_request(
-            api, {**common, "name": name}, self._choices.provisioning_class, sets, self._choices.parameters
-        )
-
-    def _withdraw(self, metadata: Metadata) -> bool:
-        logger.info("withdraws request=%s/%s", metadata.namespace, metadata.name)
-        self._made.pop(metadata.name, None)
-        return self._remove(metadata, provisioning.delete_request)
-
-    def _remove(self, metadata: Metadata, delete: Callable[[Api, Metadata], None]) -> bool:
-        """Delete it; returns whether that is done."""
-        if not self._pass.may_act():
-            return False
-        self._pass.beat()
-        try:
-            delete(self._pass.api, metadata)
-        except ApiError as error:
-            if error.status not in (404, 409):  # gone, or another by now
-                logger.warning(
-                    "removal_failed object=%s/%s error=%r", metadata.namespace, metadata.name, str(error)
-                )
-                return False
-        self._removed.add(metadata.uid)
-        return True
+def _placed(found: Mapping[str, Placement]) -> set[str]:
+    """uids of the Placements of gangs that are on their way to nodes."""
+    under_way = (placements.RELEASING, placements.RELEASED)
+    return {each.metadata.uid for each in found.values() if each.status.state in under_way}

@@ -12,10 +12,11 @@ goes on where another stopped.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
@@ -61,7 +62,10 @@ _ENDS: Final = (
 
 @dataclass(frozen=True)
 class RequestStanding:
-    """How far a request is, since when (seconds since 1970), and what its autoscaler says of that."""
+    """How far a request is, and what its autoscaler says of that.
+
+    since: seconds since 1970, by the autoscaler's clock; of one that nobody has heard, by the API server's.
+    """
 
     state: Progress
     since: float
@@ -136,8 +140,13 @@ def steps(
     requests: Collection[ProvisioningRequest],
     choices: ScaleUp,
     now: float,
+    since: Mapping[str, float] = MappingProxyType({}),
+    placed: Set[str] = frozenset(),
 ) -> Steps:
     """What is to be done now (seconds since 1970).
+
+    since: by uid, since when each request is as it is; else since the API server has it.
+    placed: uids of the Placements of gangs that have their nodes: what was provided for them counts no more.
 
     wants: the most urgent first. kept: uids of the Placements of gangs whose requests stay although they want
     none now. requests: all that we have made, but for those that are being deleted.
@@ -146,18 +155,21 @@ def steps(
     by_owner: dict[str, list[ProvisioningRequest]] = {}
     for request in requests:
         by_owner.setdefault(owner_uid(request), []).append(request)
-    counts: Counter[str] = Counter(each.metadata.namespace for each in requests)
+    wanted = {want.owner.metadata.uid for want in wants}
+    counts: Counter[str] = Counter()
     pods: Counter[str] = Counter()
     for each in requests:
-        pods[each.metadata.namespace] += each.pods
-    wanted = {want.owner.metadata.uid for want in wants}
+        uid = owner_uid(each)
+        if uid not in placed or uid in wanted or standing_of(each).state is not Progress.PROVIDED:
+            counts[each.metadata.namespace] += 1
+            pods[each.metadata.namespace] += each.pods
     for uid, own in by_owner.items():
         if uid not in wanted:
             over = [each for each in own if uid not in kept or standing_of(each).state in FINISHED]
             made.withdrawn += over
     for want in _in_turn(wants):
         own = by_owner.get(want.owner.metadata.uid, [])
-        _step(want, own, counts, pods, made, choices, now)
+        _step(want, own, counts, pods, made, choices, now, since)
     if len(made.withdrawn) > MOST_WRITES or len(made.asks) > MOST_WRITES:
         made.later(0.0)
     made.withdrawn, made.asks = made.withdrawn[:MOST_WRITES], made.asks[:MOST_WRITES]
@@ -183,6 +195,7 @@ def _step(
     made: Steps,
     choices: ScaleUp,
     now: float,
+    since: Mapping[str, float],
 ) -> None:
     key = want.gang.key
     same = [each for each in own if _is_for(each, want, choices)]
@@ -195,7 +208,8 @@ def _step(
     if same:
         *older, newest = sorted(same, key=lambda each: (attempt_of(each), each.metadata.name))
         made.withdrawn += older
-        _follow(want, newest, made, choices, now)
+        taken = since_1970(newest.metadata.creation_timestamp) or 0.0
+        _follow(want, newest, made, choices, now, since.get(newest.metadata.uid, taken))
         return
     if refusal := _bound(want, counts[key.namespace], pods[key.namespace], choices):
         made.told[key] = refusal
@@ -229,21 +243,23 @@ def _bound(want: Want, count: int, pods: int, choices: ScaleUp) -> str:
     return ""
 
 
-def _follow(want: Want, request: ProvisioningRequest, made: Steps, choices: ScaleUp, now: float) -> None:
-    """Tell how far a request is; ask again in its place when it is time."""
+def _follow(
+    want: Want, request: ProvisioningRequest, made: Steps, choices: ScaleUp, now: float, since: float
+) -> None:
+    """Tell how far a request is; ask again in its place when it is time. since: it is as it is."""
     standing, key = standing_of(request), want.gang.key
     made.standings[key] = standing
     if standing.state not in FINISHED:
         made.told[key] = _TOLD[standing.state](request.metadata.name, standing)
         if not standing.is_heard:
-            silent = now - standing.since
+            silent = now - since
             if silent >= SILENT_SECONDS:
                 made.told[key] += "; no autoscaler has said anything of it yet"
             else:
                 made.later(SILENT_SECONDS - silent)
         return
     attempt = attempt_of(request)
-    again = standing.since + pause_seconds(attempt, choices)
+    again = since + pause_seconds(attempt, choices)
     if now >= again:
         made.asks.append(NodeAsk(want, attempt + 1))
         return
