@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from webhook.inquiry import agents, bad_nodes, enforcement, trust
+from webhook.inquiry import agents, bad_nodes, enforcement, scaling, trust
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found, some
 from webhook.kube.client import Api, ApiError
 
@@ -137,6 +137,7 @@ CHECKS: Final[dict[str, Check]] = {
     "guards": enforcement.guards,
     "nodes": agents.places,
     "failures": bad_nodes.examine,
+    "scale-up": scaling.examine,
     "labeler": agents.labeler,
     "allocator": agents.allocator,
     "gangs": _waiting,
