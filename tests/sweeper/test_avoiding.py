@@ -59,6 +59,25 @@ def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_told_of()
     assert plan.avoided == {}
 
 
+@pytest.mark.parametrize(
+    ("nodes", "goes"), [(3, {"low-2"}), (2, {"low-1"})], ids=["if others suffice", "if none else is there"]
+)
+def test_a_gang_that_preempts_passes_over_a_bad_node_as_well(nodes: int, goes: set[str]) -> None:
+    """Who stands on the bad nodes would be the cheaper victim."""
+    low = [gpu_pod(f"low-{number}", node=f"n{number}", priority=number) for number in range(nodes)]
+    verdicts = bad("n0", "n1") if nodes == 3 else bad("n0")
+    (plan,) = placing(Nodes(nodes, *low, gpu_pod("high", priority=100)), verdicts).one().plans
+    by_uid = {pod.metadata.uid: pod.metadata.name for pod in low}
+    assert {by_uid[uid] for group in plan.victims for uid in group.pods} == goes
+
+
+def test_who_preempts_takes_a_bad_node_where_nothing_else_can_be_had() -> None:
+    low = gpu_pod("low", node="n0", priority=1)
+    stays = gpu_pod("stays", node="n1", priority=100)
+    orders = placing(Nodes(2, low, stays, gpu_pod("high", priority=100)), bad("n0")).one()
+    assert places(orders) == {"high": "n0"}
+
+
 def test_where_the_operator_says_so_a_gang_waits_rather_and_is_told() -> None:
     settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.HARD))
     orders = placing(Nodes(3, *gang(3)), bad("n0"), settings).one()

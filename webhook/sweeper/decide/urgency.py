@@ -36,8 +36,18 @@ def preemption(
     Gangs that are kept (by a PodDisruptionBudget, or as their Job would fail for good) go where the others do
     not suffice: nor does kube-scheduler spare them then. Of those that are as important they are taken that
     end in time; nobody more important, as else a long grace period would put others in the place of its pod.
-    Who is chosen so is chosen once.
+    Who is chosen so is chosen once. Nodes that the gang passes over are used where the others do not suffice.
     """
+    for step in now.shunned.steps:
+        found = _preemption(gang, asked.without(step), now, settings, keeps)
+        if found is not None:
+            return found
+    return _preemption(gang, asked, now, settings, keeps)
+
+
+def _preemption(
+    gang: PodGang, asked: GangQuestion, now: Round, settings: Settings, keeps: Keeps
+) -> Preemption | None:
     if not settings.preempt or not may_preempt(gang) or asked.parts:
         return None
     if any(member.pod_class.wants_cards for member in asked.gang.members):
