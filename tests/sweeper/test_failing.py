@@ -139,6 +139,35 @@ def test_where_nothing_can_be_kept_all_goes_on_without(status: int) -> None:
     assert len(life.step()) == 1
 
 
+def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_there_again() -> None:
+    api = OneConfigMap({"failures": encoded(TWO)})
+    life = Life(api, Nodes(2))
+    assert life.step() == TWO
+    api.fault = ApiError(404, "NotFound", "no such thing")
+    life.failing._pass.cache.pods.append(failed())  # type: ignore[attr-defined]
+    known = life.step()
+    assert len(known) == 3
+    assert life.step() == known
+    api.fault, api.data, api.version = None, {}, 1
+    life.cluster.clock.now += failure_log.AGAIN_SECONDS
+    life.step()
+    assert life.step() == known
+    life.step()
+    assert decoded(api.data["failures"]) == known
+    assert Life(api, Nodes(2)).step() == known
+
+
+def test_what_an_operator_put_in_the_place_of_what_was_removed_counts() -> None:
+    api = OneConfigMap()
+    api.fault = ApiError(404, "NotFound", "no such thing")
+    life = Life(api, Nodes(2), failed())
+    assert len(life.step()) == 1
+    api.fault, api.data = None, {"failures": encoded(TWO)}
+    life.cluster.clock.now += failure_log.AGAIN_SECONDS
+    life.step()
+    assert life.step() == TWO
+
+
 def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     api = OneConfigMap({"failures": encoded(TWO)})
     life = Life(api, Nodes(2), now=NOW)
@@ -214,7 +243,7 @@ def test_all_that_is_kept_fits_into_one_object() -> None:
 def test_a_refused_write_is_tried_again() -> None:
     api = OneConfigMap()
     log = FailureLog(api)  # type: ignore[arg-type] # a fake
-    log.load()
+    log.load(0)
     api.fault = ApiError(500, "Internal", "later")
     assert not log.save(TWO, Verdicts(), 10)
     api.fault = None

@@ -37,10 +37,11 @@ class Failing:
         if not health.is_on:
             return
         if not self._log.loaded:
-            failures = self._log.load()
+            failures = self._log.load(self._pass.clock())
             if not self._log.loaded:
                 return
-            health.failures = failures
+            if failures is not None:
+                health.failures = failures
             # What the leader before has told is not told again.
             health.saw(view, ())
             self._told = health.verdicts.for_all if self._told is None else self._told

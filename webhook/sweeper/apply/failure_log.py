@@ -2,7 +2,8 @@
 
 `failures` is what the next leader goes on from, as JSON; `avoided` is for people and `topogate nodes`, and
 never read to decide anything. The ConfigMap is part of the installation: where it was removed, or is not
-readable, all goes on without a memory over restarts, and that is told.
+readable, all goes on without a memory over restarts, and that is told. Once it is there again, what is known
+is written into it.
 """
 
 import logging
@@ -21,6 +22,8 @@ NAME: Final = "topogate-node-failures"
 PATH: Final = path_of(NAME)
 EVERY_SECONDS: Final = 5.0
 """It is written at most this often, whatever fails."""
+AGAIN_SECONDS: Final = 60.0
+"""Where it is not there, it is looked for again after this long."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +48,26 @@ class FailureLog:
         self._written: dict[str, str] = {}
         self._at = float("-inf")
         self._said = ""
+        self._is_missing = False
+        self._again_at = float("-inf")
         self.loaded = False
 
-    def load(self) -> Failures:
-        """What the leader before has kept; loaded is then true, unless the API server did not answer."""
+    def load(self, now: float) -> Failures | None:
+        """What is kept, None where that is no news: it is not there, or was not and is empty.
+
+        loaded is then true, unless the API server did not answer. now: seconds from anywhere.
+        """
         try:
             self._written = self._map.read()
         except ApiError as error:
-            self.loaded = error.status in (403, 404)
+            self.loaded = self._is_missing = error.status in (403, 404)
+            self._again_at = now + AGAIN_SECONDS
             self._say(f"{'not kept over restarts' if self.loaded else 'not read yet'}: {error}")
-            return ()
+            return None
         self.loaded = True
-        return decoded(self._written.get("failures", ""))
+        was_missing, self._is_missing = self._is_missing, False
+        text = self._written.get("failures", "")
+        return None if was_missing and not text else decoded(text)
 
     def save(self, failures: Failures, verdicts: Verdicts, now: float) -> bool:
         """Write what has changed; returns False if the API server has something newer, or did not answer.
@@ -64,6 +75,7 @@ class FailureLog:
         now: seconds from anywhere.
         """
         if not self._map.version:
+            self.loaded = now < self._again_at
             return True  # there is nowhere to write to
         data = {"failures": encoded(failures), "avoided": _told(verdicts)}
         if data == self._written or (not self._written and not failures):
@@ -75,8 +87,10 @@ class FailureLog:
             self._map.write(data)
         except ApiError as error:
             self._say(f"not written: {error}")
-            if error.status in (404, 409):
-                self.loaded = False  # removed, or changed by an operator: what stands there counts
+            if error.status == 404:
+                self._map.version, self._is_missing, self._again_at = "", True, now + AGAIN_SECONDS
+            if error.status == 409:
+                self.loaded = False  # changed by an operator: what stands there counts
             return False
         self._written, self._said = data, ""
         return True
