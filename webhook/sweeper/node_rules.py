@@ -7,9 +7,11 @@ In the sweeper's file:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from webhook.sweeper.nested import Check, number, one_of, read, truth
 
 
 class Avoid(StrEnum):
@@ -55,52 +57,26 @@ class SpareNodes:
 FEWEST_FAILURES: Final = 2
 """One failure is an accident, and one gang may not speak for all."""
 
-_RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    "failures": (FEWEST_FAILURES, 100),
-    "soon_seconds": (1, 86400),
-    "outlive_seconds": (0, 3600),
-    "avoid_seconds": (1, 7 * 86400),
-    "keep_seconds": (1, 30 * 86400),
-    "share": (0, 1),
-    "per_block": (0, 1000),
+_BAD: Final[Mapping[str, Check]] = {
+    "avoid": one_of(Avoid),
+    "failures": number(FEWEST_FAILURES, 100, whole=True),
+    "soon_seconds": number(1, 86400),
+    "outlive_seconds": number(0, 3600),
+    "avoid_seconds": number(1, 7 * 86400),
+    "keep_seconds": number(1, 30 * 86400),
+    "share": number(0, 1),
+}
+_SPARE: Final[Mapping[str, Check]] = {
+    "per_block": number(0, 1000, whole=True),
+    "if_nothing_else_fits": truth,
 }
 
 
 def read_bad_nodes(value: Any) -> BadNodes:
     """The rules of a mapping. Raises ValueError with a sentence that names the field."""
-    return BadNodes(**_fields(value, BadNodes))
+    return read(BadNodes, value, _BAD)
 
 
 def read_spares(value: Any) -> SpareNodes:
     """The same of spare nodes."""
-    return SpareNodes(**_fields(value, SpareNodes))
-
-
-def _fields(value: Any, kind: type[BadNodes] | type[SpareNodes]) -> dict[str, Any]:
-    names = [each.name for each in fields(kind)]
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is not a mapping of {', '.join(names)}")
-    for name in value:
-        if name not in names:
-            raise ValueError(f"{name!r} is no setting; there are {', '.join(names)}")
-    return {name: _value(name, given) for name, given in value.items()}
-
-
-def _value(name: str, given: Any) -> Any:
-    if name == "avoid":
-        # YAML reads a bare off as false.
-        given = "off" if given is False else given
-        if given not in list(Avoid):
-            raise ValueError(f"avoid: {given!r} is none of {', '.join(Avoid)}")
-        return Avoid(given)
-    if name == "if_nothing_else_fits":
-        if not isinstance(given, bool):
-            raise ValueError(f"{name}: {given!r} is not true or false")
-        return given
-    least, most = _RANGES[name]
-    whole = name in ("failures", "per_block")
-    fits = type(given) is int or (type(given) is float and not whole)
-    if not fits or not least <= given <= most:
-        number = "a whole number" if whole else "a number"
-        raise ValueError(f"{name}: {given!r} is not {number} from {least:g} to {most:g}")
-    return given
+    return read(SpareNodes, value, _SPARE)

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from webhook.sweeper.nested import Check, check_all, number, read
 
 _CLASS: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PARAMETER_LENGTH: Final = 255
@@ -31,22 +33,7 @@ class ScaleUp:
 
     def __post_init__(self) -> None:
         """Check. Raises ValueError with a sentence."""
-        if self.provisioning_class and not _CLASS.fullmatch(self.provisioning_class):
-            raise ValueError(
-                f"provisioning_class: {self.provisioning_class!r} is no class of provisioning, as "
-                "best-effort-atomic-scale-up.autoscaling.x-k8s.io is"
-            )
-        for name in ("requests", "pods"):
-            if type(value := getattr(self, name)) is not int or value < 1:
-                raise ValueError(f"{name}: {value!r} is not a whole number from 1 on")
-        for name in ("after_seconds", "retry_seconds", "label_seconds"):
-            if type(value := getattr(self, name)) not in (int, float) or not 0 <= value < float("inf"):
-                raise ValueError(f"{name}: {value!r} is not a number of seconds")
-        if not isinstance(self.parameters, Mapping) or not all(
-            isinstance(key, str) and key and isinstance(value, str) and len(value) <= _PARAMETER_LENGTH
-            for key, value in self.parameters.items()
-        ):
-            raise ValueError(f"parameters: {self.parameters!r} does not map names to texts of 255 characters")
+        check_all(self, _CHECKS)
 
     @property
     def is_on(self) -> bool:
@@ -54,11 +41,33 @@ class ScaleUp:
         return bool(self.provisioning_class)
 
 
-def scale_up_of(value: Any) -> ScaleUp:
-    """The choices of a settings file. Raises ValueError with a sentence."""
-    known = [each.name for each in fields(ScaleUp)]
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is no mapping of {', '.join(known)}")
-    if unknown := [str(name) for name in value if name not in known]:
-        raise ValueError(f"{unknown[0]} is no setting of it; there are {', '.join(known)}")
-    return ScaleUp(**value)
+def _provisioning_class(value: Any) -> str:
+    if not isinstance(value, str) or (value and not _CLASS.fullmatch(value)):
+        example = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+        raise ValueError(f"no class of provisioning, as {example} is")
+    return value
+
+
+def _parameters(value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) and key and isinstance(each, str) and len(each) <= _PARAMETER_LENGTH
+        for key, each in value.items()
+    ):
+        raise ValueError(f"not a mapping of names to texts of at most {_PARAMETER_LENGTH} characters")
+    return value
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "provisioning_class": _provisioning_class,
+    "parameters": _parameters,
+    "requests": number(1, whole=True),
+    "pods": number(1, whole=True),
+    "after_seconds": number(0),
+    "retry_seconds": number(0),
+    "label_seconds": number(0),
+}
+
+
+def read_scale_up(value: Any) -> ScaleUp:
+    """The choices of a mapping. Raises ValueError with a sentence that names the field."""
+    return read(ScaleUp, value, _CHECKS)

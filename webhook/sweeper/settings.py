@@ -13,7 +13,7 @@ from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
-from webhook.sweeper.scaling import ScaleUp, scale_up_of
+from webhook.sweeper.scaling import ScaleUp, read_scale_up
 from webhook.workloads import marks
 
 
@@ -147,10 +147,8 @@ def load(path: Path) -> dict[str, Any]:
             found["topology"] = _topology(path, value)
         elif name == "gang_labels":
             found[name] = _gang_labels(path, value)
-        elif name == "scale_up":
-            found[name] = _scale_up(path, value)
-        elif name in ("bad_nodes", "spare_nodes"):
-            found[name] = _node_rules(path, name, value)
+        elif name in _MAPPINGS:
+            found[name] = _mapping(path, name, value)
         elif name in _OPTIONS:
             options[name] = _OPTIONS[name](path, value)
         elif name in kinds:
@@ -201,17 +199,17 @@ def _gang_labels(path: Path, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _scale_up(path: Path, value: Any) -> ScaleUp:
-    """scale_up: a mapping of the fields of ScaleUp."""
-    try:
-        return scale_up_of(value)
-    except ValueError as error:
-        raise SettingsError(f"{path}: scale_up: {error}") from error
+_MAPPINGS: Final[dict[str, Callable[[Any], Any]]] = {
+    "bad_nodes": read_bad_nodes,
+    "spare_nodes": read_spares,
+    "scale_up": read_scale_up,
+}
+"""Settings that are mappings of settings of their own, and how each is read."""
 
 
-def _node_rules(path: Path, name: str, value: Any) -> BadNodes | SpareNodes:
+def _mapping(path: Path, name: str, value: Any) -> Any:
     try:
-        return read_spares(value) if name == "spare_nodes" else read_bad_nodes(value)
+        return _MAPPINGS[name](value)
     except ValueError as error:
         raise SettingsError(f"{path}: {name}: {error}") from error
 
