@@ -60,7 +60,7 @@ def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_told_of()
 
 
 @pytest.mark.parametrize(
-    ("nodes", "goes"), [(3, {"low-2"}), (2, {"low-1"})], ids=["if others suffice", "if none else is there"]
+    ("nodes", "goes"), [(3, {"low-2"}), (2, {"low-1"})], ids=["two of three", "one of two"]
 )
 def test_a_gang_that_preempts_passes_over_a_bad_node_as_well(nodes: int, goes: set[str]) -> None:
     """Who stands on the bad nodes would be the cheaper victim."""

@@ -137,7 +137,7 @@ def test_a_pod_counts_from_its_place_to_its_end_whatever_it_says(more: dict[str,
 def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_since() -> None:
     case = Case(*WAITING, pod("a2", "a"), fair=FairOrder())
     assert case.order() == ["a1", "b1", "a2"]
-    case.turns._due_at = 1e9
+    case.turns._pace.due_at = 1e9
     placing = Placing(case.cluster, Settings())
     placing.placer.remember(placing.gangs(), placing.view())
     placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")

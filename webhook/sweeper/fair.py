@@ -25,6 +25,7 @@ from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, is_usable
+from webhook.sweeper.pace import Pace
 from webhook.sweeper.use_store import UseStore
 
 SHARE: Final = 0.02
@@ -70,7 +71,7 @@ class FairTurns:
         self._policy: Policy | None = None
         self._book = Book()
         self._store = UseStore(self._pass, self._now)
-        self._due_at = 0.0
+        self._pace = Pace(SHARE, self._clock, most=MOST_SECONDS, spent=time.thread_time)
         self._free = 0
         self._rates: Rates = {}
         self._accounts: dict[GangKey, str] = {}
@@ -143,9 +144,14 @@ class FairTurns:
     def _look(
         self, view: View, fair: FairOrder, account: Callable[[str], str], stages: Mapping[str, Held]
     ) -> None:
-        if self._clock() < self._due_at and not self._store.is_due:
-            return
-        started, spent = self._clock(), time.thread_time()
+        if self._pace.is_due or self._store.is_due:
+            with self._pace.work():
+                self._count_all(view, fair, account, stages)
+
+    def _count_all(
+        self, view: View, fair: FairOrder, account: Callable[[str], str], stages: Mapping[str, Held]
+    ) -> None:
+        started = self._clock()
         standing = list(self._standing(view, account))
         if self._store.is_due and (record := self._store.read()) is not None:
             now = self._now()
@@ -164,7 +170,6 @@ class FairTurns:
         self._free -= sum(gpus for _, _, gpus, _ in standing)
         for each in (self._gpus, self._models, self._sizes):
             each.end_round()
-        self._due_at = self._clock() + min(MOST_SECONDS, (time.thread_time() - spent) / SHARE)
 
     def _standing(self, view: View, account: Callable[[str], str]) -> Iterator[tuple[str, str, int, Pod]]:
         """Account, model and GPUs of each pod that has some: bound, released, or planned."""

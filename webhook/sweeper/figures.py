@@ -18,6 +18,7 @@ from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.stock import Stock, take_stock
 from webhook.sweeper.observe.view import View, identity
+from webhook.sweeper.pace import Pace
 
 EVERY_SECONDS: Final = 5.0
 SHARE: Final = 0.02
@@ -51,7 +52,8 @@ class Figures:
         self._classes: set[str] = set()
         self._placed: list[NewPlan] = []
         self._stock: Stock | None = None
-        self._taken_at = self._due_at = 0.0
+        self._taken_at = 0.0
+        self._pace = Pace(SHARE, self._clock, least=EVERY_SECONDS)
 
     @property
     def is_stale(self) -> bool:
@@ -91,8 +93,9 @@ class Figures:
         if snapshot is None:
             self._placed.clear()
             return
-        if self._stock is None or self._clock() >= self._due_at:
-            self._take_stock(snapshot)
+        if self._stock is None or self._pace.is_due:
+            with self._pace.work():
+                self._take_stock(snapshot)
             self._note_held(snapshot, held)
         for plan in self._placed:
             self._note_spread(plan, snapshot)
@@ -118,14 +121,12 @@ class Figures:
         self._starting = still
 
     def _take_stock(self, snapshot: Snapshot) -> None:
-        started = self._clock()
         stock = self._stock = take_stock(snapshot, self._counting)
         replace(self._metrics.gpus, stock.gpus)
         replace(self._metrics.largest, stock.largest)
         replace(self._metrics.domains, stock.domains)
         self._metrics.unplaced.value = stock.unplaced
         self._taken_at = self._clock()
-        self._due_at = self._taken_at + max(EVERY_SECONDS, (self._taken_at - started) / SHARE)
 
     def _note_held(self, snapshot: Snapshot, held: Sequence[frozenset[str]]) -> None:
         for purpose, names in zip(("waiting", "stages", "booked"), held, strict=True):

@@ -27,6 +27,7 @@ from webhook.sweeper.observe.node_failures import (
 )
 from webhook.sweeper.observe.pods import Pods, Sort
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.pace import Pace
 from webhook.sweeper.settings import Settings
 
 SHARE: Final = 0.02
@@ -55,7 +56,7 @@ class NodeHealth:
         self._now = now
         self._since: dict[str, float] = {}
         self._unstarted: Mapping[str, int] = {}
-        self._due_at = float("-inf")
+        self._pace = Pace(SHARE, clock)
         self._facts: dict[str, tuple[Node, NodeFacts]] = {}
         self.failures: Failures = ()
         self.verdicts = Verdicts()
@@ -123,14 +124,12 @@ class NodeHealth:
 
     def _judged(self, view: View, failures: Failures) -> Failures:
         """By the pods that run. Many may say something, so it takes a small share of the time."""
-        started = self._clock()
-        if started < self._due_at:
+        if not self._pace.is_due:
             return failures
-        running = self._running(view, failures)
-        rules = self._rules
-        failures = ledger.judged(failures, running, rules.outlive_seconds, rules.soon_seconds)
-        self._due_at = self._clock() + (self._clock() - started) / SHARE
-        return failures
+        with self._pace.work():
+            running = self._running(view, failures)
+            rules = self._rules
+            return ledger.judged(failures, running, rules.outlive_seconds, rules.soon_seconds)
 
     def _running(self, view: View, failures: Failures) -> list[Running]:
         """The pods that may say something of a failure, with how long they have been seen to run."""
