@@ -18,6 +18,14 @@ from webhook.kube.client import JSON_PATCH, ApiError
 
 GPUS: Final = "nvidia.com/gpu"
 CLIENTS: Final = 8
+OWNER: Final = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "train",
+    "uid": "3f1e6f0c-0000-4000-8000-000000000000",
+    "controller": True,
+}
+"""What seems to have made the pods, as most are made by a controller."""
 GUARDS: Final = ("topogate-pods",)
 _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -113,6 +121,7 @@ class Loaded:
                 "name": f"{'gated' if gated else 'plain'}-{gang}-{index}",
                 "annotations": annotations,
                 "labels": {"app": "train", "example.com/worker": str(index)},
+                "ownerReferences": [OWNER],
             },
             "spec": spec,
         }

@@ -1,0 +1,180 @@
+"""What a release costs kube-apiserver, beside the binding that follows it.
+
+On one real control plane, a few pods of each kind in turns, many times over: pods without gates are bound,
+gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then a
+kubelet's status is written, for pods that kept their managedFields and for pods that lost them. All other
+programs are held still. What is told is the CPU of kube-apiserver for each pod, and what it allocated for it,
+by Go's own count, which does not depend on what else the machine does.
+"""
+
+import argparse
+import contextlib
+import re
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hack.local import controlplane, nodes
+from hack.local.build import say
+from hack.local.cluster import Cluster
+from hack.observing.loaded import CLIENTS, Loaded
+from hack.observing.observer import cpu_seconds
+from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
+from webhook.kube.objects import ObjectList, Pod
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.apply.release import Outcome, Releaser
+
+_TOKEN: Final = "/api/v1/namespaces/topogate-system/serviceaccounts/sweeper/token"
+_ALLOCATED: Final = re.compile(r"^go_memstats_alloc_bytes_total (\S+)$", re.MULTILINE)
+_RUNNING: Final = {
+    "phase": "Running",
+    "startTime": "2026-01-01T00:00:00Z",
+    "podIP": "10.0.0.1",
+    "conditions": [
+        {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers")
+    ],
+}
+BINDING: Final = "binding"
+Work = Callable[[Sequence[Pod]], object]
+
+
+@dataclass(frozen=True)
+class WriteCost:
+    """Of one pod: CPU in milliseconds, and kilobytes allocated."""
+
+    cpu: float
+    allocated: float
+
+
+class Writes(Loaded):
+    """Bindings, releases and statuses in turns."""
+
+    def run(self, folder: Path) -> dict[str, list[WriteCost]]:
+        """Of each kind of write, what it cost, by round."""
+        self.installation.programs["sweeper"].stop()
+        token = self.api.json("POST", _TOKEN, body={"kind": "TokenRequest", "spec": {}})["status"]["token"]
+        kubeconfig = folder / "sweeper.kubeconfig"
+        ports = self.cluster.ports
+        controlplane.write_kubeconfig(kubeconfig, self.cluster.folder, ports.apiserver, {"token": token})
+        client = Api.connect(kubeconfig, user_agent="topogate-bench")
+        releasers = [
+            Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
+            for forgets in (False, True)
+        ]
+        found: dict[str, list[WriteCost]] = {}
+        with self.cluster.paused("kube-scheduler"), ThreadPoolExecutor(CLIENTS) as pool:
+            for number in range(self.options.rounds):
+                gangs: list[tuple[int, Work, str, str]] = [
+                    (0, lambda pods: list(pool.map(self._bind, pods)), BINDING, "")
+                ]
+                for gang, releaser in enumerate(releasers, 1):
+                    kept = ", managedFields kept" if gang == 1 else ""
+                    gangs.append(
+                        (gang, self._releasing(releaser), f"release{kept}", f"status after it{kept}")
+                    )
+                for gang, work, name, status in gangs[number % 3 :] + gangs[: number % 3]:
+                    pods = self._made(gang, gated=gang > 0)
+                    found.setdefault(name, []).append(self._cost(work, pods))
+                    if status:
+                        cost = self._cost(lambda pods: list(pool.map(self._tell, pods)), pods)
+                        found.setdefault(status, []).append(cost)
+                self.clear()
+                say(f"Round {number + 1}: " + ", ".join(f"{x}: {y[-1].cpu:.1f} ms" for x, y in found.items()))
+        for releaser in releasers:
+            releaser.close()
+        return found
+
+    def _made(self, gang: int, *, gated: bool) -> list[Pod]:
+        self.create([self.pod(gang, index, gated=gated) for index in range(self.options.pods)])
+        text = self.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")
+        time.sleep(0.5)
+        pods = msgspec.json.decode(text, type=ObjectList[Pod]).items
+        return [pod for pod in pods if pod.metadata.name.split("-")[1] == str(gang)]
+
+    def _cost(self, work: Work, pods: Sequence[Pod]) -> WriteCost:
+        server = self.cluster.running["kube-apiserver"].pid
+        scrapes = [self._allocated(), self._allocated()]
+        before = cpu_seconds(server)
+        work(pods)
+        time.sleep(0.2)  # the watches show it
+        cpu = cpu_seconds(server) - before
+        of_a_scrape = scrapes[1] - scrapes[0]
+        allocated = self._allocated() - scrapes[1] - of_a_scrape
+        return WriteCost(1e3 * cpu / len(pods), allocated / 1e3 / len(pods))
+
+    def _allocated(self) -> float:
+        found = _ALLOCATED.search(self.api.request("GET", "/metrics").decode())
+        assert found is not None
+        return float(found[1])
+
+    # --- writes ---------------------------------------------------------------------------------
+
+    def _path(self, pod: Pod) -> str:
+        return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+
+    def _node(self, pod: Pod) -> str:
+        grid = nodes.grid(nodes.Shape(self.options.nodes, 1, 1))
+        return grid[int(pod.metadata.name.split("-")[2]) % len(grid)].name
+
+    def _bind(self, pod: Pod) -> None:
+        """As kube-scheduler does, but in JSON."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": self._node(pod)}
+        metadata = {"name": pod.metadata.name, "uid": pod.metadata.uid}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        self.api.request("POST", f"{self._path(pod)}/binding", body=body)
+
+    def _releasing(self, releaser: Releaser) -> Work:
+        def release(pods: Sequence[Pod]) -> None:
+            pairs = [(pod, PlannedPod(pod.metadata.name, pod.metadata.uid, self._node(pod))) for pod in pods]
+            done = releaser.release(pairs)
+            assert all(each.outcome is Outcome.RELEASED for each in done), done[0]
+
+        return release
+
+    def _tell(self, pod: Pod) -> None:
+        """As a kubelet does when containers run."""
+        body = {"status": _RUNNING}
+        path = f"{self._path(pod)}/status"
+        self.api.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="hack/bench release", description=__doc__)
+    parser.add_argument("--pods", type=int, default=100, help="of each kind and round (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--without-guards", action="store_true")
+    parser.set_defaults(nodes=100, blocks=1, subblocks=1, gangs=1)
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        cluster = Cluster.up(Path(folder) / "cluster", tied=True)
+        stack.callback(cluster.down)
+        bench = Writes(cluster, options)
+        with bench.set_up():
+            found = bench.run(Path(folder))
+    print(f"{'':38}{'CPU':>9}{'of a binding':>24}{'allocated':>13}{'of a binding':>15}")
+    for name, costs in found.items():
+        pairs = list(zip(costs, found[BINDING], strict=True))
+        ratios = [one.cpu / of.cpu for one, of in pairs]
+        low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+        allocated = statistics.median(one.allocated / of.allocated for one, of in pairs)
+        cpu = statistics.median(one.cpu for one in costs)
+        print(
+            f"{name:38}{cpu:6.2f} ms{middle:9.2f} ({low:.2f} to {high:.2f})"
+            f"{statistics.median(one.allocated for one in costs):10.0f} kB{allocated:15.2f}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
