@@ -1,7 +1,7 @@
 """What all plans say together, and of which pods: worked out anew for those plans alone that have changed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from labeler.contract import keys
@@ -50,7 +50,9 @@ class Plans:
         plans: dict[str, _Plan] = {}
         for key, placement in sorted(placements.items()):
             known = before.get(key)
-            if known is None or known.placement is not placement:
+            if known is not None and _says_the_same(known.placement, placement):
+                known = known if known.placement is placement else replace(known, placement=placement)
+            else:
                 gone += [known] if known is not None else []
                 known = _read(placement)
                 come.append(known)
@@ -113,6 +115,11 @@ def is_newer(entry: Texts, than: Texts | None) -> bool:
         return True
     stamp = keys.GAS_TIMESTAMP_ANNOTATION
     return entry.get(stamp, "") > than.get(stamp, "")
+
+
+def _says_the_same(before: Placement, after: Placement) -> bool:
+    """Whether only the status has changed, as it does some times for each gang."""
+    return before is after or (before.metadata.uid == after.metadata.uid and before.spec == after.spec)
 
 
 def _read(placement: Placement) -> _Plan:

@@ -1,0 +1,62 @@
+"""What all plans say together is worked out anew for those alone that say something else."""
+
+import msgspec
+
+from labeler.contract import keys
+from webhook.kube.objects import Metadata
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.observe.plans import Plans
+
+
+def plan(name: str, node: str, version: int = 1, cards: str = "card0") -> Placement:
+    """Of one pod."""
+    entry = PlannedPod(name, f"uid-{name}", node, annotations={keys.GAS_CARDS_ANNOTATION: cards})
+    metadata = Metadata(name=name, namespace="ns", uid=f"plan-{name}", resource_version=str(version))
+    return Placement(metadata=metadata, spec=PlacementSpec(gang=f"Gang/{name}", pods=[entry]))
+
+
+def told(placement: Placement, state: str) -> Placement:
+    """The same with another status, as the watch shows it: equal in its spec, and another object."""
+    other = msgspec.structs.replace(placement, status=PlacementStatus(state=state))
+    return msgspec.json.decode(msgspec.json.encode(other), type=Placement)
+
+
+def test_a_plan_of_which_only_the_status_changes_says_nothing_new() -> None:
+    plans = Plans()
+    one, two = plan("one", "n1"), plan("two", "n2")
+    plans.saw({"ns/one": one, "ns/two": two})
+    before = plans.naming, plans.cards, plans.turns
+    plans.saw({"ns/one": told(one, "Bound"), "ns/two": two})
+    after = plans.naming, plans.cards, plans.turns
+    assert all(new is old for new, old in zip(after, before, strict=True))
+    assert [each.node for each in plans.entries_of({"uid-one": "ns"})] == ["n1"]
+
+
+def test_a_plan_that_gives_other_cards_counts_for_its_node_alone() -> None:
+    plans = Plans()
+    one, two = plan("one", "n1"), plan("two", "n2")
+    plans.saw({"ns/one": told(one, "Bound"), "ns/two": two})
+    before = plans.turns
+    plans.saw({"ns/one": plan("one", "n1", 2, cards="card1"), "ns/two": told(two, "Bound")})
+    assert plans.cards["ns", "uid-one", "n1"] == {keys.GAS_CARDS_ANNOTATION: "card1"}
+    assert plans.turns["n1"] != before["n1"]
+    assert plans.turns["n2"] == before["n2"]
+
+
+def test_a_plan_that_is_gone_says_nothing_any_more_whatever_became_of_its_status() -> None:
+    plans = Plans()
+    one = plan("one", "n1")
+    plans.saw({"ns/one": one})
+    plans.saw({"ns/one": told(one, "Bound")})
+    plans.saw({})
+    assert not plans.named
+    assert not plans.cards
+    assert not list(plans.entries_of({"uid-one": "ns"}))
+
+
+def test_another_plan_of_the_same_name_is_read() -> None:
+    plans = Plans()
+    plans.saw({"ns/one": plan("one", "n1")})
+    plans.saw({"ns/one": plan("one", "n2")})
+    assert [each.node for each in plans.entries_of({"uid-one": "ns"})] == ["n2"]
