@@ -28,6 +28,7 @@ from webhook.kube import placements
 from webhook.kube.placements import PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
+from webhook.sweeper.lasting import lasting
 from webhook.sweeper.observe.cache import NODES, ClusterCache
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.settings import Settings
@@ -142,11 +143,13 @@ class PlayedCluster:
         began = time.perf_counter()
         cache = ClusterCache(self.api, keys.GATE_PREFIX)
         sweeper = Sweeper(Pass(self.api, cache, Settings(), stopping=threading.Event()))
-        cache.start()
         try:
-            while not cache.synced:
-                time.sleep(0.01)
-            synced = time.perf_counter() - began
+            with lasting():
+                cache.start()
+                while not cache.synced:
+                    time.sleep(0.01)
+                synced = time.perf_counter() - began
+                sweeper.sweep()
             while not any("-first-" in path for path in self.api.written if "/placements/" in path):
                 sweeper.sweep()
             found = {"read": f"{synced:.1f} s", "first plan": f"{time.perf_counter() - began:.1f} s"}

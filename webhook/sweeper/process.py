@@ -14,6 +14,7 @@ from webhook.kube.lease import Elector
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
 from webhook.probes import serve
+from webhook.sweeper import lasting
 from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
@@ -124,13 +125,17 @@ class _Process:
             )
         )  # fmt: skip
         try:
-            if self._synced(cache):
-                while self.leads():
+            with lasting.lasting():
+                is_synced = self._synced(cache)
+                if is_synced:  # the first pass makes what all others go by
                     self._sweep(sweeper, cache)
+            while is_synced and self.leads():
+                self._sweep(sweeper, cache)
         finally:
             self.live.cache = None
             sweeper.close()
             cache.stop()
+            lasting.no_longer()
 
     def _synced(self, cache: ClusterCache) -> bool:
         """Wait until everything has been read once; returns False if leadership ended before."""
