@@ -14,7 +14,7 @@ from typing import Any, Final, Self, cast
 import jsonpatch
 
 from labeler.contract import keys
-from webhook.kube.client import Api, ApiError, Stream
+from webhook.kube.client import METADATA_ONLY, Api, ApiError, Stream
 from webhook.kube.placements import ALL as PLACEMENTS
 
 Objects = Callable[[], Iterable[dict[str, Any]]]
@@ -62,7 +62,7 @@ class PlayedApi(Api):
         if method == "GET" and path == "/apis":
             return b'{"groups":[]}'
         if method in ("POST", "PATCH") and ("/placements" in path or "/pods/" in path):
-            return self._write(method, path, options.get("body"))
+            return self._write(method, path, **options)
         raise ApiError(404, "NotFound", f"{method} {path} is not played")
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Stream:
@@ -93,7 +93,7 @@ class PlayedApi(Api):
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def _write(self, method: str, path: str, body: Any) -> bytes:
+    def _write(self, method: str, path: str, *, body: Any = None, accept: str = "", **_: Any) -> bytes:
         """Take a write of a Placement, its status or a pod, and show what came of it."""
         collection = PLACEMENTS if "/placements" in path else PODS
         kind = "MODIFIED"
@@ -103,11 +103,12 @@ class PlayedApi(Api):
         else:
             path = path.removesuffix("/status")
             before = self.written[path]
-            made = jsonpatch.apply_patch(before, body) if isinstance(body, list) else _merged(before, body)
+            is_patch = isinstance(body, list)
+            made = jsonpatch.apply_patch(before, body, in_place=True) if is_patch else _merged(before, body)
         made["metadata"]["resourceVersion"] = str(next(self._versions))
         self.written[path] = made
         self.show(collection, made, kind)
-        return json.dumps(made).encode()
+        return json.dumps({"metadata": made["metadata"]} if accept == METADATA_ONLY else made).encode()
 
 
 def _merged(before: Any, patch: Any) -> Any:
