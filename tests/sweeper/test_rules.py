@@ -155,6 +155,17 @@ def test_a_namespace_selector_of_affinity_is_judged_by_labels_or_not_at_all(name
         assert "labels of namespaces cannot be read" in orders.verdicts[0].reason
 
 
+@pytest.mark.parametrize(("operator", "begins"), [("DoesNotExist", True), ("Exists", False)])
+def test_the_first_of_a_series_is_one_that_kube_scheduler_takes_for_one_of_them(
+    operator: str, begins: bool
+) -> None:
+    selector = {"matchExpressions": [{"key": "team" if begins else "other", "operator": operator}]}
+    nodes = cluster("ab", *gang(1, **near("podAffinity", "train", namespaceSelector=selector)))
+    nodes.labels = {"ns": {"team": "b"}}
+    placed = places(Placing(nodes, SETTINGS).one())
+    assert bool(placed) == begins
+
+
 def comparisons(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
     """Pods that are compared with terms while so many gangs of one pod each are placed."""
     made = 0

@@ -62,16 +62,14 @@ def terms_of(
     affinity = pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()
-    own, parts = pod.metadata.namespace, 0
+    parts = 0
     found: dict[str, AntiAffinityTerm] = {}
     beyond: list[frozenset[str] | None] = []
     for each in affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution:
         # A term without a selector selects no pod.
         if each.topology_key != over or each.label_selector is None:
             continue
-        chosen = namespaces_of(each, own, namespaces)
-        if not pod.spec.node_name and _holds_of_no_labels(each.namespace_selector):
-            chosen = None
+        chosen = chosen_by(pod, each, namespaces)
         size = size_of(each.label_selector) * max(1, len(chosen or ()))
         if parts + size > MOST_PARTS:
             beyond.append(chosen)
@@ -104,6 +102,18 @@ def size_of(selector: LabelSelector) -> int:
     return max(1, len(selector.match_labels) + of_expressions)
 
 
+def chosen_by(
+    pod: objects.Pod, term: PodAffinityTerm, known: NamespaceLabels | None = None
+) -> frozenset[str] | None:
+    """The namespaces whose pods a term of this pod is about, as kube-scheduler reads it; None for every one.
+
+    known: the labels of all namespaces.
+    """
+    if not pod.spec.node_name and _holds_of_no_labels(term.namespace_selector):
+        return None
+    return namespaces_of(term, pod.metadata.namespace, known)
+
+
 def namespaces_of(
     term: PodAffinityTerm, own: str, known: NamespaceLabels | None = None
 ) -> frozenset[str] | None:
@@ -127,9 +137,10 @@ def _holds_of_no_labels(selector: LabelSelector | None) -> bool:
     """Whether a selector of namespaces asks for something, and namespaces without any label have it.
 
     For a pod that is yet to be bound, kube-scheduler 1.36 takes such a selector for one of all namespaces: it
-    compares with the pods there as if their namespaces had no labels (mergeAffinityTermNamespacesIfNotEmpty
-    in pkg/scheduler/framework/plugins/interpodaffinity is handed a copy of the term). To keep away from more
-    pods than was meant is no fault; to be sent where it refuses the pod is one.
+    compares with the pods there, and with the pod itself, as if their namespaces had no labels
+    (mergeAffinityTermNamespacesIfNotEmpty in pkg/scheduler/framework/plugins/interpodaffinity is handed a copy
+    of the term). Versions before it read affinity as it is meant: those refuse a pod that was sent to pods of
+    other namespaces, and it is placed anew.
     """
     if selector is None:
         return False

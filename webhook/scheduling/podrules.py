@@ -17,7 +17,7 @@ from webhook.placement.eligibility import Requirement, label_holds
 from webhook.scheduling.antiaffinity import (
     AntiAffinityTerm,
     NamespaceLabels,
-    namespaces_of,
+    chosen_by,
     requirements_of,
     selected_names,
     size_of,
@@ -182,7 +182,7 @@ def _near(
             nobody = term_of(frozenset(), ())
             yield Near(each.topology_key, nobody)
             continue
-        chosen = namespaces_of(each, pod.metadata.namespace, namespaces)
+        chosen = chosen_by(pod, each, namespaces)
         if size_of(each.label_selector) > MOST_VALUES:
             raise _UnheededError(f"its required pod affinity names more than {MOST_VALUES} values")
         yield Near(each.topology_key, term_of(chosen, requirements_of(each.label_selector)))
