@@ -6,7 +6,7 @@ topology spread is judged by the pod as its author wrote it. Released pods carry
 kube-scheduler then counts their own node alone: what that asks (with minDomains) must hold as well.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,17 +14,19 @@ from webhook.kube import objects
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.neighbourhood import Neighbourhood, near_terms
 from webhook.scheduling.podrules import PodRules, SpreadRule
-from webhook.scheduling.tallies import RuledKind, RuleRefusal, SpreadOfKind, Tally
+from webhook.scheduling.tallies import Gate, RuledKind, SpreadOfKind, Tally
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _AlikeMembers:
-    """Members of a kind to nodes that are alike. gone: how many have gone; refusal: of the next one."""
+    """Members of a kind to nodes that are alike. gone: how many have gone."""
 
     kind: int
-    members: list[tuple[str, str]] = field(default_factory=list)
+    gate: Gate
+    tallies: list[tuple[Tally, str]]
+    """In which they are counted, with the domains there."""
+    members: list[str] = field(default_factory=list)
     gone: int = 0
-    refusal: RuleRefusal | None = None
 
 
 class Acceptance:
@@ -32,18 +34,8 @@ class Acceptance:
 
     def __init__(self, there: Neighbourhood, members: Mapping[str, objects.Pod]) -> None:
         self.there = there
-        rules = {name: there.rules_of(pod) for name, pod in members.items()}
-        distinct = {id(each): each for each in rules.values()}
-        label_keys = sorted(frozenset[str]().union(*(each.label_keys for each in distinct.values())))
-        numbers: dict[tuple[object, ...], int] = {}
-        self._pods: list[objects.Pod] = []
-        self.kind_of: dict[str, int] = {}
-        for name, pod in members.items():
-            signature = there.signature(pod, rules[name], label_keys)
-            number = numbers.setdefault(signature, len(numbers))
-            if number == len(self._pods):
-                self._pods.append(pod)
-            self.kind_of[name] = number
+        self._domains = there.domains
+        self.kind_of, self._pods = _kinds(there, members)
         self._tallies: list[Tally] = []
         self._near: dict[object, Tally] = {}
         self._carried: dict[tuple[str, str], tuple[AntiAffinityTerm, set[int]]] = {}
@@ -61,7 +53,6 @@ class Acceptance:
         self._keys = sorted(
             {tally.key for tally in self._tallies} | {e.rule.key for k in self.kinds for e in k.spread}
         )
-        self._included = list({id(t.nodes): t.nodes for t in self._tallies if t.nodes is not None}.values())
         self.reset()
 
     def __bool__(self) -> bool:
@@ -75,82 +66,156 @@ class Acceptance:
 
     def reason(self, name: str, node: str) -> str:
         """Why a member may not go to a node now, "" if it may."""
-        return str(self.kinds[self.kind_of[name]].refusal(node, self.there) or "")
+        gate = self._gate(self.kind_of[name], node)
+        return "" if gate.width(1) else str(gate.refused)
 
     def add(self, name: str, node: str) -> None:
         """The member is there."""
-        for tally in self._of_kind[self.kind_of[name]]:
-            value = self.there.value(node, tally.key)
-            if value is not None and (tally.nodes is None or node in tally.nodes):
-                tally.add(value)
+        for tally, value in self._counted(self.kind_of[name], node):
+            tally.add(value)
 
     def order(self, nodes: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
         """The members in an order in which each may go to its node, and "" or why the others may not.
 
-        nodes: member and node. Begins with nobody of the gang anywhere, and ends with those that are told.
+        nodes: member and node. Nobody of the gang is anywhere before; call reset before others are added.
         Those that are refused wait by the domain that refused them, so that of each only one is tried again.
         """
         self.reset()
-        ordered: list[str] = []
+        inert = self._inert(nodes)
+        groups_there = self._groups(nodes, inert)
+        ordered: list[str] = self._by_height(groups_there, inert)
+        if ordered:
+            return ordered, ""
         waiting: dict[object, deque[_AlikeMembers]] = {}
-        for group in self._groups(nodes):
-            if refusal := self._go(group, ordered):
-                waiting.setdefault((group.kind, refusal), deque()).append(group)
+        for group in groups_there:
+            if self._go(group, ordered):
+                waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
         while waiting:
             before = len(ordered)
             for queue, groups in list(waiting.items()):
                 while groups:
-                    refusal = self._go(groups[0], ordered)
-                    if refusal and (groups[0].kind, refusal) == queue:
+                    is_left = self._go(groups[0], ordered)
+                    if is_left and (groups[0].kind, groups[0].gate.refused) == queue:
                         break
                     group = groups.popleft()
-                    if refusal:
-                        waiting.setdefault((group.kind, refusal), deque()).append(group)
+                    if is_left:
+                        waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
             waiting = {queue: groups for queue, groups in waiting.items() if groups}
             if len(ordered) == before:
                 break
-        refused = next((str(groups[0].refusal) for groups in waiting.values()), "")
+        refused = next((str(groups[0].gate.refused) for groups in waiting.values()), "")
         return ordered, refused
 
-    def _groups(self, nodes: Sequence[tuple[str, str]]) -> Iterable["_AlikeMembers"]:
-        """Members that are alike, to nodes that are alike."""
-        groups: dict[object, _AlikeMembers] = {}
-        alike: dict[str, object] = {}
-        for name, node in nodes:
-            if node not in alike:
-                labels = self.there.labels[node]
-                values = tuple([labels.get(key) if key else node for key in self._keys])
-                alike[node] = values, tuple([node in each for each in self._included])
-            kind = self.kind_of[name]
-            group = groups.setdefault((kind, alike[node]), _AlikeMembers(kind))
-            group.members.append((name, node))
-        return groups.values()
+    def _inert(self, nodes: Sequence[tuple[str, str]]) -> frozenset[Tally]:
+        """Of topology spread those counts that refuse nobody, in whichever order they go to these nodes."""
+        rules = [each for kind in self.kinds for each in kind.spread]
+        live = {tally for kind in self.kinds for tally in (*kind.near, *(each for each, _ in kind.apart))}
+        most: dict[Tally, int] = {}
+        for each in rules:
+            skew, floor = each.rule.max_skew, each.tally.lowest if each.is_floored else 0
+            for tally, bound in ((each.tally, skew + floor), (each.on_node, skew)):
+                if tally is not None:
+                    most[tally] = min(bound, most.get(tally, bound))
+        inert = set()
+        for tally, bound in most.items():
+            gained = Counter([self._domains.value(node, tally.key) for _, node in nodes])
+            counts = tally.counts
+            if tally not in live and all(
+                value is not None and counts.get(value, 0) + more <= bound for value, more in gained.items()
+            ):
+                inert.add(tally)
+        return frozenset(inert)
 
-    def _go(self, group: "_AlikeMembers", ordered: list[str]) -> RuleRefusal | None:
-        """As many of the group as may; why the next one may not, None if all have gone."""
-        kind = self.kinds[group.kind]
-        while group.gone < len(group.members):
-            name, node = group.members[group.gone]
-            group.refusal = kind.refusal(node, self.there)
-            if group.refusal is not None:
-                return group.refusal
-            self.add(name, node)
-            ordered.append(name)
-            group.gone += 1
-        return None
+    def _by_height(self, groups: Sequence["_AlikeMembers"], inert: frozenset[Tally]) -> list[str]:
+        """The order for one kind with one rule that matters, where that is topology spread; else none.
+
+        Who makes a domain lower goes first. Then nobody ends more above the emptiest domain than at the end.
+        """
+        if not groups or len(self.kinds) != 1 or self.kinds[0].near or self.kinds[0].apart:
+            return []
+        rules = [each for each in self.kinds[0].spread if each.tally not in inert]
+        if len(rules) != 1 or rules[0].on_node not in (None, *inert) or not rules[0].counts_itself:
+            return []
+        tally, heights = rules[0].tally, list[tuple[int, int, str]]()
+        final = dict(tally.counts)
+        for number, group in enumerate(groups):
+            counted = [value for each, value in group.tallies if each is tally]
+            if not counted:
+                return []
+            first = final[counted[0]] + 1
+            final[counted[0]] += len(group.members)
+            heights += [(first + more, number, name) for more, name in enumerate(group.members)]
+        floor = min(final.values()) if rules[0].is_floored else 0
+        heights.sort(key=lambda each: each[:2])
+        return [name for *_, name in heights] if heights[-1][0] <= floor + rules[0].rule.max_skew else []
+
+    def _groups(self, nodes: Sequence[tuple[str, str]], inert: frozenset[Tally]) -> Sequence["_AlikeMembers"]:
+        """Members that are alike, to nodes that are alike to the counts that matter."""
+        groups: dict[object, _AlikeMembers] = {}
+        by_node: dict[tuple[int, str], _AlikeMembers] = {}
+        kind_of = self.kind_of
+        tallies = [each for each in self._tallies if each not in inert]
+        keys = sorted({each.key for each in tallies})
+        included = list({id(each.nodes): each.nodes for each in tallies if each.nodes is not None}.values())
+        for name, node in nodes:
+            place = kind_of[name], node
+            group = by_node.get(place)
+            if group is None:
+                kind = place[0]
+                alike = kind, self._values(node, keys), tuple([node in each for each in included])
+                group = groups.get(alike)
+                if group is None:
+                    counted = [each for each in self._counted(kind, node) if each[0] not in inert]
+                    group = _AlikeMembers(kind, self._gate(kind, node, inert), counted)
+                    groups[alike] = group
+                by_node[place] = group
+            group.members.append(name)
+        return list(groups.values())
+
+    def _go(self, group: "_AlikeMembers", ordered: list[str]) -> bool:
+        """As many of the group as may; whether any are left, and then the gate says why."""
+        members, gone = group.members, group.gone
+        while gone < len(members):
+            more = group.gate.width(len(members) - gone)
+            if not more:
+                break
+            for tally, value in group.tallies:
+                tally.add(value, more)
+            ordered += members[gone : gone + more]
+            gone += more
+        group.gone = gone
+        return gone < len(members)
 
     def kept_off(self, name: str, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
         """The nodes to which a member may not go now, by the reason."""
         known: dict[object, str] = {}
         found: dict[str, list[str]] = {}
-        kind = self.kinds[self.kind_of[name]]
+        kind = self.kind_of[name]
         for node in nodes:
-            values = tuple(self.there.value(node, key) for key in self._keys)
+            values = self._values(node, self._keys)
             if values not in known:
-                known[values] = str(kind.refusal(node, self.there) or "")
+                gate = self._gate(kind, node)
+                known[values] = "" if gate.width(1) else str(gate.refused)
             if known[values]:
                 found.setdefault(known[values], []).append(node)
         return {reason: frozenset(names) for reason, names in found.items()}
+
+    def _values(self, node: str, keys: Iterable[str]) -> tuple[str | None, ...]:
+        """The domains of a node over these labels."""
+        labels = self._domains.labels[node]
+        return tuple([labels.get(key) if key else node for key in keys])
+
+    def _gate(self, kind: int, node: str, inert: frozenset[Tally] = frozenset()) -> Gate:
+        return Gate(self.kinds[kind], kind, node, self._domains, inert)
+
+    def _counted(self, kind: int, node: str) -> list[tuple[Tally, str]]:
+        """Where a member counts that is on a node."""
+        found = []
+        for tally in self._of_kind[kind]:
+            value = self._domains.value(node, tally.key)
+            if value is not None and (tally.nodes is None or node in tally.nodes):
+                found.append((tally, value))
+        return found
 
     # --- kinds ------------------------------------------------------------------------------------
 
@@ -177,7 +242,7 @@ class Acceptance:
                 for number, pod in enumerate(self._pods)
                 if all(term.repels(pod.metadata.namespace, pod.metadata.labels) for term in terms)
             )
-            self._near[known] = self._tally(Tally(key, self.there.near(key, terms), kinds))
+            self._near[known] = self._tally(Tally(key, self.there.counts.near(key, terms), kinds))
         return self._near[known]
 
     def _spreading(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> SpreadOfKind:
@@ -189,13 +254,39 @@ class Acceptance:
                 for number, each in enumerate(self._pods)
                 if rule.counts(each.metadata.namespace, each.metadata.labels)
             )
-            base = dict.fromkeys(self.there.values(nodes, rule.key), 0) | dict(self.there.spread(rule, nodes))
+            base = dict.fromkeys(self._domains.values(nodes, rule.key), 0)
+            base |= self.there.counts.spread(rule, nodes)
             self._near[known] = self._tally(Tally(rule.key, base, kinds, nodes))
         tally = self._near[known]
         on_node = None
         if rule.min_domains > 1 and rule.honours_affinity:
             if (rule, "") not in self._near:
-                self._near[rule, ""] = self._tally(Tally("", self.there.on_nodes(rule), tally.kinds))
+                self._near[rule, ""] = self._tally(Tally("", self.there.counts.on_nodes(rule), tally.kinds))
             on_node = self._near[rule, ""]
         counts_itself = int(rule.counts(pod.metadata.namespace, pod.metadata.labels))
         return SpreadOfKind(rule, tally, counts_itself, len(tally.base), on_node)
+
+
+def _kinds(
+    there: Neighbourhood, members: Mapping[str, objects.Pod]
+) -> tuple[dict[str, int], list[objects.Pod]]:
+    """The number of each member's kind, and one pod of each: they are alike to the rules of all members."""
+    alike = {name: there.alike(pod) for name, pod in members.items()}
+    distinct = {id(each): each for each in alike.values()}
+    label_keys = sorted({key for each in distinct.values() for key in each.rules.label_keys})
+    numbers: dict[tuple[object, ...], int] = {}
+    pods: list[objects.Pod] = []
+
+    def number_of(pod: objects.Pod, rules: PodRules) -> int:
+        labels, spec = pod.metadata.labels, pod.spec
+        own = tuple([labels.get(key) for key in label_keys])
+        nodes = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations)) if rules.spread else ()
+        number = numbers.setdefault((pod.metadata.namespace, own, id(rules), nodes), len(numbers))
+        if number == len(pods):
+            pods.append(pod)
+        return number
+
+    if all(each.label_keys.issuperset(label_keys) for each in distinct.values()):
+        known = {key: number_of(each.pod, each.rules) for key, each in distinct.items()}
+        return {name: known[id(each)] for name, each in alike.items()}, pods
+    return {name: number_of(pod, alike[name].rules) for name, pod in members.items()}, pods

@@ -138,8 +138,8 @@ def _holds_of_no_labels(selector: LabelSelector | None) -> bool:
 
     For a pod that is yet to be bound, kube-scheduler 1.36 takes such a selector for one of all namespaces: it
     compares with the pods there, and with the pod itself, as if their namespaces had no labels
-    (mergeAffinityTermNamespacesIfNotEmpty in pkg/scheduler/framework/plugins/interpodaffinity is handed a copy
-    of the term). Versions before it read affinity as it is meant: those refuse a pod that was sent to pods of
+    (mergeAffinityTermNamespacesIfNotEmpty in pkg/scheduler/framework/plugins/interpodaffinity is handed a
+    copy of the term). A version that reads affinity as it is meant refuses a pod that was sent to pods of
     other namespaces, and it is placed anew.
     """
     if selector is None:

@@ -1,14 +1,12 @@
-"""The pods that have a node, found by their labels, and counted by the domains of node labels. Pure.
+"""What the pods that have a node mean for those that wait: by rules on other pods, and by their own. Pure.
 
 All is worked out when it is first asked for, and kept for those that ask the same: the pods of a gang, and
 the gangs of one template. Pods that are planned later in a pass are added, and what was counted follows.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
 from webhook.kube import objects
 from webhook.placement.eligibility import Rules, Taint, reason_against
@@ -16,13 +14,39 @@ from webhook.placement.model import PodClass, PodCounts, Preferences
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels, terms_of
 from webhook.scheduling.carriers import Carriers, carriers_of
 from webhook.scheduling.convert import node_rules
-from webhook.scheduling.podrules import Near, PodRules, SpreadRule, apart_keys, rules_of
+from webhook.scheduling.domain_counts import DomainCounts
+from webhook.scheduling.label_domains import LabelDomains
+from webhook.scheduling.podrules import NONE, Near, PodRules, SpreadRule, apart_keys, rules_of
+from webhook.scheduling.standing_pods import Standing, StandingPods
 
-Standing = tuple[objects.Pod, str]
-"""A pod and its node."""
+KeptOff = tuple[tuple[str, frozenset[str]], ...]
+"""Nodes by the rule that keeps a pod off them."""
 
-_RulesByLabels = tuple[objects.Pod, tuple[str, ...], dict[tuple[str | None, ...], PodRules]]
-"""A pod, the keys of its labels on which its rules depend, and these rules by the labels."""
+
+@dataclass(eq=False, slots=True)
+class AlikePods:
+    """Pods of one namespace and template, with the same labels as far as these decide.
+
+    pod: one of them. label_keys: the labels that were compared. kept_off: see Neighbourhood.pod_class, None
+    until it is asked for; classes: what it made of classes, by the id of each, which is kept with it.
+    """
+
+    pod: objects.Pod
+    rules: PodRules
+    label_keys: frozenset[str]
+    kept_off: KeptOff | None = None
+    classes: dict[int, tuple[PodClass, PodClass]] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class _Template:
+    """What pods of one namespace share that were made alike. label_keys: on which it depends who is alike."""
+
+    pod: objects.Pod
+    keyed: tuple[str, ...]
+    """Labels whose values are part of the rules."""
+    label_keys: tuple[str, ...] | None = None
+    alike: dict[tuple[str | None, ...], AlikePods] = field(default_factory=dict)
 
 
 class Neighbourhood:
@@ -34,157 +58,150 @@ class Neighbourhood:
         standing: Iterable[Standing],
         namespaces: NamespaceLabels | None = None,
         waiting: Iterable[objects.Pod] = (),
+        domains: LabelDomains | None = None,
     ) -> None:
-        """waiting: pods that will be asked about, by which work on anti-affinity is reckoned."""
-        self.labels = {name: node.metadata.labels for name, node in nodes.items()}
+        """waiting: pods that will be asked about, by which work on anti-affinity is reckoned.
+
+        domains: of these nodes, if they are known.
+        """
+        self.domains = domains or LabelDomains(nodes)
         self._nodes = nodes
         self._namespaces = namespaces
-        self._standing = [(pod, node) for pod, node in standing if node in nodes]
+        self._standing = StandingPods(each for each in standing if each[1] in nodes)
+        self.counts = DomainCounts(self._standing, self.domains)
         self._waiting = list(waiting)
-        self._indexed = 0
-        self._by_namespace: dict[str, list[Standing]] = {}
-        self._by_label: dict[str, tuple[dict[tuple[str, str], list[Standing]], int]] = {}
-        self._found: dict[str, tuple[list[Standing], int]] = {}
-        self._counts: dict[object, tuple[Counter[str], int]] = {}
-        self._rules: dict[object, _RulesByLabels] = {}
+        self._templates: dict[object, _Template] = {}
+        self._alike: dict[int, tuple[objects.Pod, AlikePods]] = {}
+        self._rules: dict[object, PodRules] = {}
         self._parts_kept: list[objects.Pod] = []
-        self._deciding: dict[int, tuple[str, ...]] = {}
         self._crowds: dict[int, tuple[tuple[PodCounts, ...], tuple[PodCounts, ...]]] = {}
-        self._kept_off: dict[object, tuple[objects.Pod, tuple[tuple[str, frozenset[str]], ...]]] = {}
         self._eligible: dict[object, frozenset[str]] = {}
-        self._by_value: dict[str, dict[str, list[str]]] = {}
 
     def without(self, uids: frozenset[str]) -> "Neighbourhood":
         """The same without these pods."""
-        left = [each for each in self._standing if each[0].metadata.uid not in uids]
-        return Neighbourhood(self._nodes, left, self._namespaces, self._waiting)
+        left = [each for each in self._standing.all if each[0].metadata.uid not in uids]
+        return Neighbourhood(self._nodes, left, self._namespaces, self._waiting, self.domains)
 
     def add(self, pod: objects.Pod, node: str) -> None:
         """A pod has been given its node."""
-        if node not in self.labels:
+        if node not in self._nodes:
             return
-        self._standing.append((pod, node))
-        self._kept_off.clear()
-        self._deciding.clear()
+        self._standing.add(pod, node)
         self._crowds.clear()
+        self._alike.clear()
+        for template in self._templates.values():
+            template.label_keys = None
         if "_carriers" in self.__dict__:
             for key in apart_keys(pod):
-                value = self.labels[node].get(key)
+                value = self.domains.value(node, key)
                 for term in terms_of(pod, key, self._namespaces) if value is not None else ():
                     self._carriers.setdefault(key, Carriers()).add(term, str(value))
 
     # --- what is read of one pod ------------------------------------------------------------------
 
-    def rules_of(self, pod: objects.Pod) -> PodRules:
-        """The pod's rules; the same object for pods that have the same."""
-        spec = pod.spec
-        if spec.affinity is None and not spec.topology_spread_constraints:
-            return NO_RULES
-        known = self._rules.get(
-            key := (pod.metadata.namespace, id(spec.affinity), id(spec.topology_spread_constraints))
+    def alike(self, pod: objects.Pod) -> AlikePods:
+        """The pods that a pod is like, as long as nobody is added; the same object for all of them."""
+        known = self._alike.get(id(pod))
+        if known is not None:
+            return known[1]
+        spec, metadata = pod.spec, pod.metadata
+        made = (
+            metadata.namespace,
+            id(spec.affinity),
+            id(spec.topology_spread_constraints),
+            id(spec.node_selector),
+            id(spec.tolerations),
         )
-        if known is None:  # the pod is kept, so that its parts are not collected and their ids used again
-            keyed = [name for each in spec.topology_spread_constraints for name in each.match_label_keys]
-            known = self._rules[key] = pod, tuple(keyed), {}
-        values = tuple([pod.metadata.labels.get(name) for name in known[1]]) if known[1] else ()
-        rules = known[2].get(values)
-        if rules is None:
-            rules = known[2][values] = rules_of(pod, self._namespaces)
-        return rules
+        template = self._templates.get(made)
+        if template is None:  # the pod is kept, so that its parts are not collected and their ids used again
+            keyed = {name for each in spec.topology_spread_constraints for name in each.match_label_keys}
+            template = self._templates[made] = _Template(pod, tuple(sorted(keyed)))
+        labels = metadata.labels
+        if template.label_keys is None:
+            rules = self._rules_of(pod, template)
+            keys = rules.label_keys.union(template.keyed, self._carried_keys)
+            template.label_keys, template.alike = tuple(sorted(keys)), {}
+        values = tuple([labels.get(key) for key in template.label_keys])
+        found = template.alike.get(values)
+        if found is None:
+            found = AlikePods(pod, self._rules_of(pod, template), frozenset(template.label_keys))
+            template.alike[values] = found
+        self._alike[id(pod)] = pod, found
+        return found
 
-    def signature(self, pod: objects.Pod, rules: PodRules, label_keys: Iterable[str]) -> tuple[object, ...]:
-        """Equal for pods that are alike to rules which depend on these keys of pod labels, in one order."""
-        labels, spec = pod.metadata.labels, pod.spec
-        own = tuple([labels.get(key) for key in label_keys])
-        nodes = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations)) if rules.spread else ()
-        return pod.metadata.namespace, own, id(rules), nodes
+    def _rules_of(self, pod: objects.Pod, template: _Template) -> PodRules:
+        spec, labels = pod.spec, pod.metadata.labels
+        if spec.affinity is None and not spec.topology_spread_constraints:
+            return NONE
+        values = tuple([labels.get(name) for name in template.keyed])
+        key = pod.metadata.namespace, id(spec.affinity), id(spec.topology_spread_constraints), values
+        if key not in self._rules:
+            self._rules[key] = rules_of(pod, self._namespaces)
+        return self._rules[key]
+
+    def rules_of(self, pod: objects.Pod) -> PodRules:
+        """The pod's rules; the same object for pods that were made alike."""
+        return self.alike(pod).rules
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class without the nodes where no pod of its gang could help it in."""
-        rules = self.rules_of(pod)
+        alike = self.alike(pod)
+        known = alike.classes.get(id(pod_class))
+        if known is None:
+            known = alike.classes[id(pod_class)] = pod_class, self._class_of(alike, pod_class)
+        return known[1]
+
+    def _class_of(self, alike: AlikePods, pod_class: PodClass) -> PodClass:
+        rules = alike.rules
         if not pod_class.problem and (rules.soft_spread or rules.liked):
             pod_class = replace(pod_class, preferred=self._preferred(rules, pod_class.preferred))
         if pod_class.problem or (not rules and not self._carriers):
             return pod_class
         if rules.fault:
             return PodClass((), pod_class.rules, problem=rules.fault)
-        kept_off = self._kept_off_of(pod, rules)
-        return (
-            replace(pod_class, rules=replace(pod_class.rules, kept_off=kept_off)) if kept_off else pod_class
-        )
+        if alike.kept_off is None:
+            found = {name: frozenset(nodes) for name, nodes in self._closed_to(alike).items() if nodes}
+            alike.kept_off = tuple(sorted(found.items()))
+        if not alike.kept_off:
+            return pod_class
+        return replace(pod_class, rules=replace(pod_class.rules, kept_off=alike.kept_off))
 
     def _preferred(self, rules: PodRules, wishes: Preferences) -> Preferences:
         """The same wishes with those about pods that stand."""
         known = self._crowds.get(id(rules))  # rules are kept, see rules_of
         if known is None:
             spread = tuple(
-                PodCounts(each.key, _sorted(self.spread(each, _Everywhere)), each.max_skew)
+                PodCounts(each.key, _sorted(self.counts.everywhere(each)), each.max_skew)
                 for each in rules.soft_spread
             )
             near = tuple(
-                PodCounts(near.key, _sorted(self.near(near.key, (near.pods,)), weight))
+                PodCounts(near.key, _sorted(self.counts.near(near.key, (near.pods,)), weight))
                 for weight, near in rules.liked
             )
             known = self._crowds[id(rules)] = spread, near
         return replace(wishes, spread=known[0], near=known[1])
 
-    def _kept_off_of(self, pod: objects.Pod, rules: PodRules) -> tuple[tuple[str, frozenset[str]], ...]:
-        keys = self._deciding.get(id(rules))
-        if keys is None:
-            keys = self._deciding[id(rules)] = tuple(sorted(rules.label_keys | self._carried_keys))
-        key = self.signature(pod, rules, keys)
-        known = self._kept_off.get(key)
-        if known is None:
-            found = {name: frozenset(nodes) for name, nodes in self._closed_to(pod, rules).items() if nodes}
-            known = self._kept_off[key] = pod, tuple(sorted(found.items()))
-        return known[1]
-
-    def _closed_to(self, pod: objects.Pod, rules: PodRules) -> dict[str, set[str]]:
-        """Nodes that the pod may not use whatever becomes of its gang, by the rule."""
+    def _closed_to(self, alike: AlikePods) -> dict[str, set[str]]:
+        """Nodes that such pods may not use whatever becomes of their gang, by the rule."""
         found: dict[str, set[str]] = {}
+        pod, rules, domains = alike.pod, alike.rules, self.domains
         for key, carriers in self._carriers.items():
             values = carriers.closed_to(pod.metadata.namespace, pod.metadata.labels)
-            found.setdefault(f"pod anti-affinity over {key}", set()).update(self.nodes_with(key, values))
+            found.setdefault(f"pod anti-affinity over {key}", set()).update(domains.nodes_with(key, values))
         for near in rules.apart:
-            values = set(self.near(near.key, (near.pods,)))
+            values = set(self.counts.near(near.key, (near.pods,)))
             found.setdefault(f"pod anti-affinity over {near.key}", set()).update(
-                self.nodes_with(near.key, values)
+                domains.nodes_with(near.key, values)
             )
         for what, key in (
             *(("pod affinity", near.key) for near in rules.affinity),
             *(("topology spread", rule.key) for rule in rules.spread),
         ):
-            lacking = self.labels.keys() - self._with_labels(frozenset((key,)))
+            lacking = self._nodes.keys() - domains.with_labels(frozenset((key,)))
             found.setdefault(f"{what} over {key}", set()).update(lacking)
         return found
 
-    # --- domains of node labels -------------------------------------------------------------------
-
-    def value(self, node: str, key: str) -> str | None:
-        """The domain of a node; "" as the key means that each node is one."""
-        return self.labels[node].get(key) if key else node
-
-    def by_value(self, key: str) -> Mapping[str, list[str]]:
-        """The nodes of each domain."""
-        if key not in self._by_value:
-            found: dict[str, list[str]] = defaultdict(list)
-            for name, labels in self.labels.items():
-                if key in labels:
-                    found[labels[key]].append(name)
-            self._by_value[key] = dict(found)
-        return self._by_value[key]
-
-    def values(self, nodes: frozenset[str], key: str) -> Iterable[str]:
-        """The domains that have any of these nodes."""
-        found = self.by_value(key)
-        if len(nodes) == len(self.labels):
-            return found.keys()
-        return [value for value, names in found.items() if not nodes.isdisjoint(names)]
-
-    def nodes_with(self, key: str, values: Iterable[str]) -> Iterable[str]:
-        """The nodes of these domains."""
-        nodes = self.by_value(key)
-        return (name for value in values for name in nodes.get(value, ()))
+    # --- what counts ------------------------------------------------------------------------------
 
     def eligible(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> frozenset[str]:
         """The nodes that count for a pod's rule: they have the labels of all its rules, and policies hold."""
@@ -199,109 +216,28 @@ class Neighbourhood:
             wanted = node_rules(pod.spec)
             if not rule.honours_affinity:
                 wanted = Rules(tolerations=wanted.tolerations)
-            with_labels = self._with_labels(over)
-            is_picky = wanted.has_wishes or rule.honours_taints
-            found = set() if is_picky else with_labels
-            for name in with_labels if is_picky else ():
-                taints: tuple[Taint, ...] = ()
-                if rule.honours_taints:
-                    own = self._nodes[name].spec.taints
-                    taints = tuple(Taint(each.key, each.value, each.effect) for each in own)
-                asked = bool(taints) or wanted.has_wishes
-                if not asked or not reason_against(
-                    wanted, name, self.labels[name], taints, unschedulable=False, ready=True
-                ):
-                    found.add(name)
-            self._parts_kept.append(pod)  # see rules_of
-            self._eligible[key] = frozenset(found)
+            found = self.domains.with_labels(over)
+            if wanted.has_wishes or rule.honours_taints:
+                found = frozenset(name for name in found if self._counts_for(wanted, rule, name))
+            self._parts_kept.append(pod)  # see alike
+            self._eligible[key] = found
         return self._eligible[key]
 
-    def _with_labels(self, keys: frozenset[str]) -> set[str]:
-        """The nodes that have all these labels."""
-        found = set(self.labels)
-        for key in keys:
-            by_value = self.by_value(key)
-            if sum(map(len, by_value.values())) < len(self.labels):
-                found &= {name for names in by_value.values() for name in names}
-        return found
-
-    # --- counts -----------------------------------------------------------------------------------
-
-    def near(self, key: str, terms: tuple[AntiAffinityTerm, ...]) -> Mapping[str, int]:
-        """How many pods that all terms find are in each domain, for those that hold any."""
-        known = key, tuple(term.name for term in terms)
-        return self._count(known, key, terms[0], lambda each: _found_by_all(each[0], terms[1:]))
-
-    def spread(self, rule: SpreadRule, nodes: frozenset[str]) -> Mapping[str, int]:
-        """How many pods a rule counts in each domain of these nodes, for those that hold any."""
-        if rule.requirements is None:
-            return {}
-        term = AntiAffinityTerm(
-            f"spread {rule.namespace} {rule.requirements}", frozenset((rule.namespace,)), rule.requirements
-        )
-
-        def counts(each: Standing) -> bool:
-            return each[1] in nodes and not each[0].metadata.deletion_timestamp
-
-        return self._count((rule.key, term.name, id(nodes)), rule.key, term, counts)
-
-    def on_nodes(self, rule: SpreadRule) -> Mapping[str, int]:
-        """How many pods a rule counts on each node."""
-        return self.spread(replace(rule, key=""), _Everywhere)
-
-    def _count(
-        self, known: object, key: str, term: AntiAffinityTerm, counts: Callable[[Standing], bool]
-    ) -> Mapping[str, int]:
-        found = self.found(term)
-        counter, done = self._counts.get(known, (Counter(), 0))
-        for each in found[done:]:
-            value = self.value(each[1], key)
-            if value is not None and counts(each):
-                counter[value] += 1
-        self._counts[known] = counter, len(found)
-        return counter
-
-    def found(self, term: AntiAffinityTerm) -> list[Standing]:
-        """The pods that a term finds; those that were added come last."""
-        self._index_pods()
-        found, done = self._found.get(term.name, ([], 0))
-        fresh = self._standing[done:] if done else self._candidates(term)
-        found += [each for each in fresh if term.repels(each[0].metadata.namespace, each[0].metadata.labels)]
-        self._found[term.name] = found, len(self._standing)
-        return found
-
-    def _candidates(self, term: AntiAffinityTerm) -> list[Standing]:
-        namespaces = self._by_namespace if term.namespaces is None else term.namespaces
-        named = [each for each in term.requirements if each.operator == "In"]
-        found: list[Standing] = []
-        for namespace in namespaces:
-            best = self._by_namespace.get(namespace, [])
-            labels = self._labelled(namespace) if best and named else {}
-            for each in named:
-                pods = [pod for value in each.values for pod in labels.get((each.key, value), ())]
-                best = min(best, pods, key=len)
-            found += best
-        return found
-
-    def _labelled(self, namespace: str) -> Mapping[tuple[str, str], list[Standing]]:
-        """The pods of a namespace by their labels."""
-        labels, done = self._by_label.get(namespace, ({}, 0))
-        pods = self._by_namespace[namespace]
-        for each in pods[done:]:
-            for pair in each[0].metadata.labels.items():
-                labels.setdefault(pair, []).append(each)
-        self._by_label[namespace] = labels, len(pods)
-        return labels
-
-    def _index_pods(self) -> None:
-        for each in self._standing[self._indexed :]:
-            self._by_namespace.setdefault(each[0].metadata.namespace, []).append(each)
-        self._indexed = len(self._standing)
+    def _counts_for(self, wanted: Rules, rule: SpreadRule, name: str) -> bool:
+        """Whether a node counts, by the policies of a rule. wanted: what the pod wishes of nodes."""
+        taints: tuple[Taint, ...] = ()
+        if rule.honours_taints:
+            own = self._nodes[name].spec.taints
+            taints = tuple(Taint(each.key, each.value, each.effect) for each in own)
+        if not taints and not wanted.has_wishes:
+            return True
+        labels = self.domains.labels[name]
+        return not reason_against(wanted, name, labels, taints, unschedulable=False, ready=True)
 
     @cached_property
     def _carriers(self) -> dict[str, Carriers]:
         """Anti-affinity that pods carry which have a node, by the label that it is over."""
-        return carriers_of(self._standing, self.labels, self._namespaces, self._waiting)
+        return carriers_of(self._standing.all, self.domains.labels, self._namespaces, self._waiting)
 
     @property
     def _carried_keys(self) -> frozenset[str]:
@@ -314,25 +250,8 @@ class Neighbourhood:
         )
 
 
-NO_RULES: Final = PodRules()
-
-
-class _AllNodes(frozenset[str]):
-    """Every node."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_Everywhere: Final = _AllNodes()
-
-
 def _sorted(counts: Mapping[str, int], weight: int = 1) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((value, weight * count) for value, count in counts.items()))
-
-
-def _found_by_all(pod: objects.Pod, terms: Iterable[AntiAffinityTerm]) -> bool:
-    return all(term.repels(pod.metadata.namespace, pod.metadata.labels) for term in terms)
 
 
 def near_terms(rules: Iterable[Near]) -> tuple[AntiAffinityTerm, ...]:

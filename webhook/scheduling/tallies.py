@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from webhook.kube import objects
-from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.podrules import PodRules, SpreadRule
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Tally:
     """Pods in the domains of a label. kinds: of the gang, those that count; nodes: that count, None for all.
 
-    base: what runs; of topology spread all domains that count are in it.
+    base: what runs; of topology spread all domains that count are in it. lowest: of the domain that holds
+    the fewest.
     """
 
     key: str
@@ -25,30 +26,28 @@ class Tally:
     kinds: frozenset[int]
     nodes: frozenset[str] | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    lowest: int = 0
     _levels: dict[int, int] = field(default_factory=dict)
-    _lowest: int = 0
+    _of_base: Counter[int] | None = None
 
     def reset(self) -> None:
         """Nobody of the gang has a node."""
+        if self._of_base is None:
+            self._of_base = Counter(self.base.values())
         self.counts = dict(self.base)
-        self._levels = Counter(self.counts.values())
-        self._lowest = min(self._levels, default=0)
+        self._levels = dict(self._of_base)
+        self.lowest = min(self._levels, default=0)
 
-    def add(self, value: str) -> None:
-        """One more in a domain."""
-        count = self.counts.get(value)
+    def add(self, value: str, more: int = 1) -> None:
+        """So many more in a domain."""
+        levels, count = self._levels, self.counts.get(value)
         if count is not None:
-            self._levels[count] -= 1
-        count = (count or 0) + 1
+            levels[count] -= 1
+        count = (count or 0) + more
         self.counts[value] = count
-        self._levels[count] = self._levels.get(count, 0) + 1
-        while not self._levels.get(self._lowest) and self._lowest < count:
-            self._lowest += 1
-
-    @property
-    def lowest(self) -> int:
-        """Of the domain that holds the fewest."""
-        return self._lowest
+        levels[count] = levels.get(count, 0) + 1
+        while not levels.get(self.lowest) and self.lowest < count:
+            self.lowest += 1
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,9 @@ class SpreadOfKind:
     on_node: Tally | None = None
 
     @property
-    def floor(self) -> int:
-        """What the fullest domain is compared with."""
-        return 0 if self.domains < self.rule.min_domains else self.tally.lowest
+    def is_floored(self) -> bool:
+        """Whether the fullest domain is compared with the emptiest one, and not with none."""
+        return self.domains >= self.rule.min_domains
 
 
 @dataclass(frozen=True)
@@ -87,34 +86,6 @@ class RuledKind:
             *(f"pod affinity over {tally.key}" for tally in self.near),
         }
 
-    def refusal(self, node: str, there: Neighbourhood) -> "RuleRefusal | None":
-        """Why a pod of the kind may not go to a node now, None if it may."""
-        for tally, key in self.apart:
-            value = there.value(node, key)
-            if value is not None and tally.counts.get(value):
-                return RuleRefusal("pod anti-affinity", key, value)
-        for each in self.spread:
-            value = there.value(node, each.rule.key)
-            if value is None:
-                return RuleRefusal("topology spread", each.rule.key, "")
-            if each.tally.counts.get(value, 0) + each.counts_itself - each.floor > each.rule.max_skew:
-                return RuleRefusal("topology spread", each.rule.key, value)
-            if each.on_node is not None:
-                own = each.on_node.counts.get(node, 0)
-                if own + each.counts_itself > each.rule.max_skew:
-                    return RuleRefusal("topology spread", each.rule.key, node)
-        if not self.near:
-            return None
-        for tally in self.near:
-            if there.value(node, tally.key) is None:
-                return RuleRefusal("pod affinity", tally.key, "")
-        for tally in self.near:
-            value = there.value(node, tally.key)
-            if not tally.counts.get(value or ""):
-                begins = self.begins and not any(any(each.counts.values()) for each in self.near)
-                return None if begins else RuleRefusal("pod affinity", tally.key, value or "")
-        return None
-
 
 class RuleRefusal(NamedTuple):
     """The rule that keeps a pod from a node, the label that it is over, and the domain."""
@@ -126,3 +97,75 @@ class RuleRefusal(NamedTuple):
     def __str__(self) -> str:
         """What it is called."""
         return f"{self.rule} over {self.key}"
+
+
+class Gate:
+    """A kind of pods before nodes that are alike to its rules: how many may go there now, and why no more."""
+
+    def __init__(
+        self, kind: RuledKind, number: int, node: str, domains: LabelDomains, inert: frozenset[Tally]
+    ) -> None:
+        """number: of the kind, as tallies know it. node: any of them. inert: counts that refuse nobody."""
+        self.refused: RuleRefusal | None = None
+        """Why none may go, as of the last look; None if some may."""
+        self._begins, self._near = kind.begins, kind.near
+        self._forbidden: RuleRefusal | None = None
+        self._apart: list[tuple[Tally, str, bool, RuleRefusal]] = []
+        self._spread: list[tuple[Tally, str, int, int, bool, RuleRefusal]] = []
+        self._wanted: list[tuple[Tally, str, RuleRefusal]] = []
+        for tally, key in kind.apart:
+            if (value := domains.value(node, key)) is not None:
+                counts = number in tally.kinds
+                self._apart.append((tally, value, counts, RuleRefusal("pod anti-affinity", key, value)))
+        for each in kind.spread:
+            self._add_spread(each, node, domains, inert)
+        for tally in kind.near:
+            value = domains.value(node, tally.key)
+            refusal = RuleRefusal("pod affinity", tally.key, value or "")
+            if value is None:
+                self._forbidden = self._forbidden or refusal
+            else:
+                self._wanted.append((tally, value, refusal))
+
+    def _add_spread(
+        self, each: SpreadOfKind, node: str, domains: LabelDomains, inert: frozenset[Tally]
+    ) -> None:
+        rule, own = each.rule, each.counts_itself
+        value = domains.value(node, rule.key)
+        refusal = RuleRefusal("topology spread", rule.key, value or "")
+        if value is None:
+            self._forbidden = self._forbidden or refusal
+            return
+        if each.tally not in inert:
+            self._spread.append((each.tally, value, rule.max_skew, own, each.is_floored, refusal))
+        if each.on_node is not None and each.on_node not in inert:
+            of_node = RuleRefusal("topology spread", rule.key, node)
+            self._spread.append((each.on_node, node, rule.max_skew, own, False, of_node))
+
+    def width(self, most: int) -> int:
+        """How many of the kind may go one after the other for sure, up to so many; sets `refused`."""
+        self.refused = self._forbidden
+        if self._forbidden is not None:
+            return 0
+        for tally, value, counts, refusal in self._apart:
+            if tally.counts.get(value):
+                self.refused = refusal
+                return 0
+            if counts:
+                most = 1
+        for tally, value, skew, own, is_floored, refusal in self._spread:
+            left = skew - tally.counts.get(value, 0)
+            if is_floored:
+                left += tally.lowest
+            if left < own:
+                self.refused = refusal
+                return 0
+            if own and left < most:
+                most = left
+        for tally, value, refusal in self._wanted:
+            if not tally.counts.get(value):
+                if self._begins and not any(any(each.counts.values()) for each in self._near):
+                    return 1
+                self.refused = refusal
+                return 0
+        return most

@@ -25,6 +25,7 @@ from webhook.placement.question import by_rank
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.tallies import Tally
 from webhook.sweeper.decide.judged import in_order, together
+from webhook.sweeper.decide.parted import parted
 from webhook.sweeper.decide.quotas import cap, shares
 
 MOST_DOMAINS: Final = 64
@@ -47,7 +48,7 @@ class LimitSearch:
 
     def __init__(self, rules: Acceptance, snapshot: Snapshot, options: Options, budget: Budget) -> None:
         self.rules = rules
-        self.there = rules.there
+        self.domains = rules.there.domains
         self.snapshot = snapshot
         self.options = options
         self.budget = budget
@@ -72,7 +73,7 @@ class LimitSearch:
         ]
         apart: dict[str, Tally] = {tally.key: tally for tally, _ in kind.apart if tally.kinds}
         for key, tally in apart.items():
-            held = dict.fromkeys(self.there.by_value(key), 0) | dict(tally.base)
+            held = dict.fromkeys(self.domains.by_value(key), 0) | dict(tally.base)
             found.append(Limit(key, held, 1, apart=True, floor_is_zero=True))
         return sorted(found, key=lambda each: (len(each.held), each.key))
 
@@ -88,8 +89,10 @@ class LimitSearch:
             level = topology.level(key)
         except PlacementError:
             return None
-        labels, lowest = self.there.labels, len(topology.level_names)
-        if level == lowest:  # each node is a domain
+        labels, lowest = self.domains.labels, len(topology.level_names)
+        if level == lowest and len(self.snapshot.nodes) == len(labels):  # each node is a domain
+            return key if all(len(names) == 1 for names in self.domains.by_value(key).values()) else None
+        if level == lowest:
             values = [value for name in self.snapshot.nodes if (value := labels[name].get(key)) is not None]
             return key if len(set(values)) == len(values) else None
         found: dict[str, object] = {}
@@ -169,25 +172,24 @@ class LimitSearch:
 
     def _is_within(self, answer: Assignment, key: str, held: Mapping[str, int], most: int) -> bool:
         """Whether no domain ends with more."""
-        gained = Counter(self.there.value(each.node, key) for each in answer.placed)
+        gained = Counter(self.domains.value(each.node, key) for each in answer.placed)
         return all(held.get(value or "", 0) + count <= most for value, count in gained.items())
 
     def _held(self, limit: Limit, snapshot: Snapshot) -> dict[str, int]:
         """What the domains hold that have a node in the snapshot."""
         if len(snapshot.nodes) == len(self.snapshot.nodes):
             return dict(limit.held)
-        labels = self.there.labels
-        here = {labels[name].get(limit.key) for name in snapshot.nodes}
-        return {value: count for value, count in limit.held.items() if value in here}
+        labels, held, key = self.domains.labels, limit.held, limit.key
+        here = dict.fromkeys(labels[name].get(key, "") for name in snapshot.nodes)
+        return {value: held[value] for value in here if value in held}
 
     def _peers(self, key: str, held: Mapping[str, int], gang: Gang) -> Iterator[str]:
         """For each pod that counts a node of its domain; the gang's own the core counts by itself."""
         if not any(held.values()):
             return
-        own = [
-            self.there.value(anchor.node, key) for anchor in gang.anchors if anchor.node in self.there.labels
-        ]
-        nodes = self.there.by_value(key)
+        there = self.domains
+        own = [there.value(each.node, key) for each in gang.anchors if each.node in there.labels]
+        nodes = self.domains.by_value(key)
         for value, count in held.items():
             for _ in range(count - own.count(value)):
                 yield nodes[value][0]
@@ -199,13 +201,7 @@ class LimitSearch:
         if len(held) > MOST_DOMAINS:
             return None
         members = by_rank(gang.members)
-        is_whole = len(snapshot.nodes) == len(self.there.labels)
-        nodes = {
-            value: frozenset(names if is_whole else snapshot.nodes.keys() & names)
-            for value, names in self.there.by_value(limit.key).items()
-            if value in held
-        }
-        parts = {value: snapshot.only(names) for value, names in nodes.items()}
+        parts = parted(snapshot, self.domains, limit.key, held)
         rooms = {value: len(members) if part.nodes else 0 for value, part in parts.items()}
         for _ in range(2 * len(parts) + 4):
             if limit.apart:

@@ -8,7 +8,7 @@ just what the rule says.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.placement import (
@@ -23,10 +23,12 @@ from webhook.placement import (
     Snapshot,
     place,
 )
+from webhook.placement.least import least_domains
 from webhook.placement.question import by_rank
 from webhook.scheduling.acceptance import Acceptance
 from webhook.sweeper.decide.judged import broken, in_order, together
 from webhook.sweeper.decide.limits import MOST_DOMAINS, LimitSearch
+from webhook.sweeper.decide.parted import parted
 
 ONE_BY_ONE: Final = 64
 """Pods of a gang up to which each is asked about alone where nothing else has helped."""
@@ -44,6 +46,19 @@ def ask_by_rules(
     return _RuleSearch(gang, rules, snapshot, options, budget or Budget(4 * options.bound)).answer()
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A question. is_exact: whether it and the others together say just what the rules do.
+
+    least: see least_domains.
+    """
+
+    gang: Gang
+    snapshot: Snapshot
+    is_exact: bool
+    least: tuple[int, ...] = ()
+
+
 class _RuleSearch:
     """The ways in which one gang is asked about."""
 
@@ -52,7 +67,7 @@ class _RuleSearch:
     ) -> None:
         self.gang = gang
         self.rules = rules
-        self.there = rules.there
+        self.domains = rules.there.domains
         self.snapshot = snapshot
         self.options = options
         self.budget = budget
@@ -63,25 +78,26 @@ class _RuleSearch:
         if len(self.gang.members) == 1:
             return self._one()
         relaxed: Answer | None = None
-        if not self._is_hopeless():
+        ways = list(self._ways())
+        # Where one domain of the coarsest level holds all of it, so does mostly one of the label.
+        are_split = any(way.least for way in ways) and min(way.least for way in ways)[:1] > (1,)
+        if not self._is_hopeless() and not are_split:
             relaxed = self._place(self.gang, self.snapshot)
             if isinstance(relaxed, NoFit):
                 return relaxed
             if found := in_order(relaxed, self.rules):
                 return found
         best: Assignment | None = None
-        for gang, snapshot, proven in self._domains():
-            if (
-                relaxed is not None
-                and gang is self.gang
-                and snapshot is self.snapshot
-                and not self.limits.limits
-            ):
-                continue  # that has been asked
-            some = self._within_limits(gang, snapshot)
+        for way in ways:
+            was_asked = way.gang is self.gang and way.snapshot is self.snapshot and not self.limits.limits
+            if relaxed is not None and was_asked:
+                continue
+            if best is not None and way.least > best.objective.domains:
+                continue  # whatever is found there is no better
+            some = self._within_limits(way.gang, way.snapshot)
             found = None if some is None else in_order(some, self.rules)
             if found is not None and (best is None or found.objective < best.objective):
-                best = replace(found, proven=found.proven and proven)
+                best = replace(found, proven=found.proven and way.is_exact)
             if self.budget.exhausted:
                 break
         if best is None and not self.gang.slices and self.gang.spread is None:
@@ -158,8 +174,8 @@ class _RuleSearch:
 
     # --- together in one domain -------------------------------------------------------------------
 
-    def _domains(self) -> Iterator[tuple[Gang, Snapshot, bool]]:
-        """What to ask about where pods want to be together, and whether it says just what they ask."""
+    def _ways(self) -> Iterator[_Way]:
+        """What to ask about where pods want to be together."""
         keys = {
             tally.key
             for kind in self.rules.kinds
@@ -167,19 +183,26 @@ class _RuleSearch:
             if not any(any(each.base.values()) for each in kind.near)
         }
         if not keys:
-            yield self.gang, self.snapshot, True
+            yield _Way(self.gang, self.snapshot, is_exact=True)
             return
-        key = max(keys, key=lambda each: len(self.there.by_value(each)))  # the others lie around it
+        key = max(keys, key=lambda each: len(self.domains.by_value(each)))  # the others lie around it
         level = self.limits.level(key)
         required = self.gang.required_level
         exact = self.is_one_kind and len(keys) == 1 and not self.limits.limits
         topology = self.snapshot.topology
         if level is not None and not self.limits.limits:
             if required is None or topology.level(required) <= topology.level(level):
-                yield replace(self.gang, required_level=level), self.snapshot, exact
+                yield _Way(replace(self.gang, required_level=level), self.snapshot, exact)
             else:
-                yield self.gang, self.snapshot, False
+                yield _Way(self.gang, self.snapshot, is_exact=False)
             return
-        nodes = self.there.by_value(key)
-        for value in sorted(nodes, key=lambda each: (-len(nodes[each]), each))[:MOST_DOMAINS]:
-            yield self.gang, self.snapshot.only(frozenset(nodes[value])), exact and len(nodes) <= MOST_DOMAINS
+        nodes = self.domains.by_value(key)
+        some = sorted(nodes, key=lambda each: (-len(nodes[each]), each))[:MOST_DOMAINS]
+        parts = parted(self.snapshot, self.domains, key, some)
+        found = [self._way(parts[value], exact and len(some) == len(nodes)) for value in some]
+        yield from sorted((way for way in found if way is not None), key=lambda way: way.least)
+
+    def _way(self, snapshot: Snapshot, is_exact: bool) -> _Way | None:
+        """All of the gang in one domain; None if that has no room for it."""
+        least = least_domains(self.gang, snapshot, self.options, self.budget)
+        return None if least is None else _Way(self.gang, snapshot, is_exact, least)

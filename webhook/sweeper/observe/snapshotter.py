@@ -18,6 +18,7 @@ from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.label_domains import KeptDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
@@ -99,6 +100,7 @@ class Snapshotter:
         self._plans = Plans()
         self._levels = NodeLevels(settings.topology)
         self._claimed = Claimed(settings.gpu_device_classes)
+        self._domains = KeptDomains()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
@@ -138,7 +140,7 @@ class Snapshotter:
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
-            self._plans.naming,
+            self._plans.naming, domains_of=self._domains.of,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 

@@ -14,6 +14,7 @@ from webhook.placement import PodClass
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.nodes import is_leaving
 from webhook.scheduling.podrules import apart_keys, has_rules
@@ -67,6 +68,7 @@ class View:
     pods: Pods | None = None
     naming: Mapping[PodId, tuple[str, ...]] = field(default_factory=dict)
     volumes: VolumeCounts | None = None
+    domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
 
     @cached_property
     def index(self) -> Pods:
@@ -112,7 +114,8 @@ class View:
         repelling = self.index.of[Sort.REPELLING].values()
         if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, repelling)):
             return None
-        return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated)
+        domains = self.domains_of(self.nodes)
+        return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated, domains)
 
     @cached_property
     def by_uid(self) -> Mapping[str, Pod]:

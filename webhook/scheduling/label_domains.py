@@ -1,0 +1,79 @@
+"""Nodes by the values of their labels: what rules on other pods call domains. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from webhook.kube import objects
+
+Nodes = Mapping[str, objects.Node]
+
+
+class LabelDomains:
+    """The domains of all labels of some nodes; each label's are worked out when they are first asked for."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.labels = {name: node.metadata.labels for name, node in nodes.items()}
+        self._by_value: dict[str, dict[str, list[str]]] = {}
+        self._with_labels: dict[frozenset[str], frozenset[str]] = {}
+
+    def are_of(self, nodes: Nodes) -> bool:
+        """Whether they are the domains of these nodes as well, as none of their labels differ."""
+        labels = self.labels
+        return len(labels) == len(nodes) and all(
+            (known := labels.get(name)) is not None
+            and (known is node.metadata.labels or known == node.metadata.labels)
+            for name, node in nodes.items()
+        )
+
+    def value(self, node: str, key: str) -> str | None:
+        """The domain of a node; "" as the key means that each node is one."""
+        return self.labels[node].get(key) if key else node
+
+    def by_value(self, key: str) -> Mapping[str, list[str]]:
+        """The nodes of each domain."""
+        if key not in self._by_value:
+            found: dict[str, list[str]] = defaultdict(list)
+            for name, labels in self.labels.items():
+                if (value := labels.get(key)) is not None:
+                    found[value].append(name)
+            self._by_value[key] = dict(found)
+        return self._by_value[key]
+
+    def values(self, nodes: frozenset[str], key: str) -> Iterable[str]:
+        """The domains that have any of these nodes."""
+        found = self.by_value(key)
+        if len(nodes) == len(self.labels):
+            return found.keys()
+        return [value for value, names in found.items() if not nodes.isdisjoint(names)]
+
+    def nodes_with(self, key: str, values: Iterable[str]) -> Iterable[str]:
+        """The nodes of these domains."""
+        nodes = self.by_value(key)
+        return (name for value in values for name in nodes.get(value, ()))
+
+    def with_labels(self, keys: frozenset[str]) -> frozenset[str]:
+        """The nodes that have all these labels."""
+        known = self._with_labels.get(keys)
+        if known is None:
+            known = frozenset(self.labels)
+            for key in keys:
+                by_value = self.by_value(key)
+                if sum(map(len, by_value.values())) < len(self.labels):
+                    known &= {name for names in by_value.values() for name in names}
+            self._with_labels[keys] = known
+        return known
+
+
+class KeptDomains:
+    """The domains of the nodes that were asked about last, for as long as these keep their labels."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Nodes, LabelDomains] | None = None
+
+    def of(self, nodes: Nodes) -> LabelDomains:
+        """The domains of these nodes."""
+        if self._last is None or (self._last[0] is not nodes and not self._last[1].are_of(nodes)):
+            self._last = nodes, LabelDomains(nodes)
+        else:
+            self._last = nodes, self._last[1]
+        return self._last[1]

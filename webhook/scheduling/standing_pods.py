@@ -1,0 +1,82 @@
+"""The pods that have a node, found by their labels. Pure.
+
+Pods are indexed by a label when they are first looked for by it, and by all labels where they are looked for
+by many: so many terms of one namespace cost one look at its pods, however few pods each of them finds.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from webhook.kube import objects
+from webhook.scheduling.antiaffinity import AntiAffinityTerm
+
+Standing = tuple[objects.Pod, str]
+"""A pod and its node."""
+
+_SINGLE_KEYS: Final = 4
+"""Labels of a namespace's pods that are indexed one by one; beyond these all are."""
+
+_Index = tuple[dict[tuple[str, str], list[Standing]], int]
+"""Pods by key and value, and how many of the namespace's pods it has."""
+
+
+class StandingPods:
+    """Pods with their nodes; some may be added later."""
+
+    def __init__(self, standing: Iterable[Standing]) -> None:
+        self.all = list(standing)
+        self._indexed = 0
+        self._by_namespace: dict[str, list[Standing]] = {}
+        self._by_label: dict[str, _Index] = {}
+        self._by_key: dict[str, dict[str, _Index]] = {}
+        self._found: dict[str, tuple[list[Standing], int]] = {}
+
+    def add(self, pod: objects.Pod, node: str) -> None:
+        """One more."""
+        self.all.append((pod, node))
+
+    def found(self, term: AntiAffinityTerm) -> list[Standing]:
+        """The pods that a term finds; those that were added come last."""
+        found, done = self._found.get(term.name, ([], 0))
+        if done < len(self.all) or not done:
+            fresh = self.all[done:] if done else self._candidates(term)
+            found += [
+                each for each in fresh if term.repels(each[0].metadata.namespace, each[0].metadata.labels)
+            ]
+            self._found[term.name] = found, len(self.all)
+        return found
+
+    def _candidates(self, term: AntiAffinityTerm) -> list[Standing]:
+        for each in self.all[self._indexed :]:
+            self._by_namespace.setdefault(each[0].metadata.namespace, []).append(each)
+        self._indexed = len(self.all)
+        namespaces = self._by_namespace if term.namespaces is None else term.namespaces
+        named = [each for each in term.requirements if each.operator == "In"]
+        found: list[Standing] = []
+        for namespace in namespaces:
+            best = self._by_namespace.get(namespace, [])
+            for wanted in named if best else ():
+                labels = self._labelled(namespace, wanted.key)
+                pods = [pod for value in wanted.values for pod in labels.get((wanted.key, value), ())]
+                best = min(best, pods, key=len)
+            found += best
+        return found
+
+    def _labelled(self, namespace: str, key: str) -> Mapping[tuple[str, str], list[Standing]]:
+        """The pods of a namespace by a label of theirs, or by all."""
+        pods = self._by_namespace[namespace]
+        single = self._by_key.setdefault(namespace, {})
+        if namespace not in self._by_label and (key in single or len(single) < _SINGLE_KEYS):
+            labels, done = single.get(key, ({}, 0))
+            for each in pods[done:]:
+                value = each[0].metadata.labels.get(key)
+                if value is not None:
+                    labels.setdefault((key, value), []).append(each)
+            single[key] = labels, len(pods)
+            return labels
+        labels, done = self._by_label.get(namespace, ({}, 0))
+        for each in pods[done:]:
+            for pair in each[0].metadata.labels.items():
+                labels.setdefault(pair, []).append(each)
+        self._by_label[namespace] = labels, len(pods)
+        return labels
