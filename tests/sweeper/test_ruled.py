@@ -1,0 +1,95 @@
+"""Gangs that want to be in one zone, which is no level of the topology, against each zone for itself."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.placement.small import gang_of, node
+from webhook.kube.objects import Node, Pod
+from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
+from webhook.placement.least import least_domains
+from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.sweeper.decide.ruled import ask_by_rules
+
+ZONES = "abc"
+
+
+def zoned(dice: random.Random) -> Snapshot:
+    """Blocks that lie in one zone each, but for one; two racks a block, some room on each host."""
+    made = []
+    for block in range(dice.randint(3, 7)):
+        zone = dice.choice(ZONES)
+        for rack in range(2):
+            for host in range(dice.randint(1, 3)):
+                name = f"n{block}-{rack}-{host}"
+                each = node(name, (f"b{block}", f"r{rack}", name), dice.randint(0, 3))
+                at = dice.choice(ZONES) if block == 0 else zone
+                made.append(replace(each, labels={**each.labels, keys.ZONE_LABEL: at}))
+    return Snapshot.build(made, [])
+
+
+def together(count: int, snapshot: Snapshot) -> tuple[Gang, Acceptance]:
+    term = {"topologyKey": keys.ZONE_LABEL, "labelSelector": {"matchLabels": {"app": "g"}}}
+    spec: dict[str, Any] = {
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+    gang = gang_of(count)
+    pods = {
+        each.name: msgspec.convert(
+            {"metadata": {"name": each.name, "labels": {"app": "g"}}, "spec": spec}, Pod
+        )
+        for each in gang.members
+    }
+    nodes = {
+        name: msgspec.convert({"metadata": {"name": name, "labels": dict(state.node.labels)}}, Node)
+        for name, state in snapshot.nodes.items()
+    }
+    return gang, Acceptance(Neighbourhood(nodes, []), pods)
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best(first: int) -> None:
+    fits = 0
+    for seed in range(first, first + 100):
+        dice = random.Random(seed)
+        snapshot = zoned(dice)
+        gang, rules = together(dice.randint(2, 10), snapshot)
+        best = [
+            found.objective.domains
+            for zone in ZONES
+            if isinstance(found := place(gang, snapshot.only(in_zone(snapshot, zone))), Assignment)
+        ]
+        answer = ask_by_rules(gang, rules, snapshot, Options())
+        if not best:
+            assert isinstance(answer, NoFit)
+            continue
+        fits += 1
+        assert isinstance(answer, Assignment), answer
+        assert answer.objective.domains == min(best)
+        assert answer.proven
+    assert fits > 20
+
+
+def in_zone(snapshot: Snapshot, zone: str) -> frozenset[str]:
+    return frozenset(
+        name for name, state in snapshot.nodes.items() if state.node.labels[keys.ZONE_LABEL] == zone
+    )
+
+
+def test_no_placement_uses_fewer_domains_of_a_level_than_are_told_beforehand() -> None:
+    tight = 0
+    for seed in range(100):
+        dice = random.Random(seed)
+        snapshot, gang = zoned(dice), gang_of(dice.randint(2, 12))
+        least = least_domains(gang, snapshot, Options(), Budget(10**6))
+        found = place(gang, snapshot)
+        assert (least is None) == isinstance(found, NoFit)
+        if least is not None and isinstance(found, Assignment):
+            assert all(low <= used for low, used in zip(least, found.objective.domains, strict=True))
+            tight += least == found.objective.domains
+    assert tight > 20
