@@ -10,17 +10,16 @@ Source of the rules: k8s.io/dynamic-resource-allocation/structured, GatherPools.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Final
 
 from labeler.contract.quantities import exact
 from webhook.devices.selectors import Described, described
-from webhook.devices.shares import Amount, CounterName, DeviceId, amounts_of, counters_of
+from webhook.devices.shares import Amount, CounterName, DeviceId, PoolId, amounts_of, counters_of
 from webhook.kube.affinity import NodeSelector
 from webhook.kube.devices import CounterSet, Device, DeviceTaint, ResourceSlice, SliceSpec
 from webhook.placement.eligibility import NAME_FIELD, Term, term_holds
 from webhook.scheduling.convert import node_term
-
-PoolId = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +55,11 @@ class NodePool:
     fault: str = ""
     counters: Mapping[CounterName, Fraction] = field(default_factory=dict)
     consumers: tuple[OneDevice, ...] = ()
+
+    @cached_property
+    def counted(self) -> frozenset[DeviceId]:
+        """The devices that matter to the node once they are given: those it can use, and all consumers."""
+        return frozenset(each.id for each in (*self.devices, *self.consumers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +116,11 @@ class Pools:
             counted = self._counted.get((spec.driver, spec.pool.name))
             if counted is not None and counted.crossing:
                 each = self._read[name] = _without(each, counted.crossing)
-            if spec.node_name:
-                self._of_node.setdefault(spec.node_name, []).append(each)
-            else:
+            names = _only_for(spec)
+            if names is None:
                 self._wide.append(each)
+            for node in names or ():
+                self._of_node.setdefault(node, []).append(each)
 
     def _with_counters(self) -> dict[PoolId, "_Counted"]:
         """Of the pools that have counters, what all of their slices say of them."""
@@ -140,10 +145,7 @@ class Pools:
     def on(self, node: str, labels: Mapping[str, str]) -> tuple[NodePool, ...]:
         """The pools of a node, in the order in which kube-scheduler tries them."""
         found: dict[PoolId, list[tuple[_Read, tuple[OneDevice, ...]]]] = {}
-        for each in self._of_node.get(node, ()):
-            spec = each.source.spec
-            found.setdefault((spec.driver, spec.pool.name), []).append((each, each.devices))
-        for each in self._wide:
+        for each in (*self._of_node.get(node, ()), *self._wide):
             usable = _usable(each, node, labels)
             if usable is not None:
                 spec = each.source.spec
@@ -267,6 +269,13 @@ def _read_device(spec: SliceSpec, device: Device) -> OneDevice:
     )
 
 
+def _only_for(spec: SliceSpec) -> frozenset[str] | None:
+    """The nodes that alone may use any of a slice's devices, None if it does not name each of them."""
+    parts = spec.devices if spec.per_device_node_selection else (Device(),)
+    names = {_node_of(spec, each) for each in parts}
+    return None if "" in names else frozenset(names)
+
+
 def _one_node(selector: NodeSelector | None) -> str:
     """The node of a selector that names a single one, else ""."""
     if selector is None or len(selector.node_selector_terms) != 1:
@@ -277,8 +286,10 @@ def _one_node(selector: NodeSelector | None) -> str:
 
 
 def _usable(each: _Read, node: str, labels: Mapping[str, str]) -> tuple[OneDevice, ...] | None:
-    """What this node can use of a slice that names no node, None if that is nothing."""
+    """What this node can use of a slice, None if that is nothing."""
     spec = each.source.spec
+    if spec.node_name:
+        return each.devices if spec.node_name == node else None
     if spec.per_device_node_selection:
         pairs = zip(spec.devices, each.devices, strict=True)
         found = tuple(device for said, device in pairs if _is_for(said, node, labels))

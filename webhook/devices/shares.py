@@ -15,7 +15,10 @@ from math import ceil
 from typing import Final
 
 from labeler.contract.quantities import exact
-from webhook.kube.devices import Capacity, CapacityPolicy, Device
+from webhook.kube.devices import AllocatedDevice, Capacity, CapacityPolicy, Device
+
+PoolId = tuple[str, str]
+"""Driver and name."""
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -118,12 +121,45 @@ class Taken:
             added[device] = sum_of(added.get(device, {}), share)
         return Taken(self.devices.union(devices), added)
 
+    def among(self, devices: frozenset[DeviceId]) -> "Taken":
+        """What of these devices is taken."""
+        shared = devices.intersection(self.shares) if self.shares else ()
+        return Taken(self.devices & devices, {each: self.shares[each] for each in shared})
+
     def holds(self, device: DeviceId) -> bool:
         """Whether anybody has been given the device, or a share of it."""
         return device in self.devices or device in self.shares
 
 
 NOTHING: Final = Taken()
+
+
+def taken_of(given: Iterable[AllocatedDevice]) -> dict[PoolId, Taken]:
+    """What claims have been given, by pools. What is given for admin access is taken from nobody."""
+    devices: dict[PoolId, set[DeviceId]] = {}
+    shares: dict[PoolId, dict[DeviceId, Share]] = {}
+    for each in given:
+        if each.admin_access:
+            continue
+        device = each.driver, each.pool, each.device
+        if each.share_id:
+            share = {name: _given(amount) for name, amount in each.consumed_capacity.items()}
+            mine = shares.setdefault(device[:2], {})
+            mine[device] = sum_of(mine.get(device, {}), share)
+        else:
+            devices.setdefault(device[:2], set()).add(device)
+    return {
+        pool: Taken(frozenset(devices.get(pool, ())), shares.get(pool, {}))
+        for pool in devices.keys() | shares.keys()
+    }
+
+
+def _given(amount: str | int | float) -> Fraction:
+    """An amount that kube-scheduler has written; what cannot be read takes all."""
+    try:
+        return exact(str(amount))
+    except ValueError:
+        return Fraction(10**30)
 
 
 def sum_of(one: Share, other: Share) -> Share:

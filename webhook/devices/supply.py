@@ -6,22 +6,19 @@ cluster in which little has changed works out little.
 
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from labeler.contract.quantities import exact
 from webhook.devices.allocate import Given, allocate, tolerates
 from webhook.devices.claims import Asked, Filter, UnmodelledError, read, read_amounts
 from webhook.devices.extended import amounts_of, backing, resources_of
 from webhook.devices.levels import labels_by_attributes
-from webhook.devices.pools import NodePool, OneDevice, PoolId, Pools
+from webhook.devices.pools import NodePool, OneDevice, Pools
 from webhook.devices.selectors import SelectorError, Selectors, UndecidedError
-from webhook.devices.shares import NOTHING, DeviceId, Taken
+from webhook.devices.shares import NOTHING, DeviceId, PoolId, Taken, taken_of
 from webhook.kube.affinity import NodeSelector
 from webhook.kube.devices import (
     EXTENDED,
-    AllocatedDevice,
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -106,21 +103,12 @@ class Supply:
         self.classes, self.claims, self.templates = classes, claims, templates
         there = {f"claim {name}" for name in claims} | {f"template {name}" for name in templates}
         self._asked = {name: known for name, known in self._asked.items() if name in there}
-        self._taken = {}
-        for claim in claims.values():
-            allocation = claim.status.allocation
-            for each in allocation.devices.results if allocation is not None else ():
-                if not each.admin_access:
-                    self._take(each)
-
-    def _take(self, given: AllocatedDevice) -> None:
-        identity = given.driver, given.pool, given.device
-        there = self._taken.get(identity[:2], NOTHING)
-        if given.share_id:
-            share = {name: _exact(amount) for name, amount in given.consumed_capacity.items()}
-            self._taken[identity[:2]] = there.plus((), [(identity, share)])
-        else:
-            self._taken[identity[:2]] = there.plus([identity], ())
+        self._taken = taken_of(
+            each
+            for claim in claims.values()
+            if claim.status.allocation is not None
+            for each in claim.status.allocation.devices.results
+        )
 
     def on(self, node: str, labels: Labels) -> NodeDevices:
         """What a node has; the very same value while nothing of it has changed."""
@@ -132,7 +120,7 @@ class Supply:
         taken = NOTHING
         for pool in there.pools:
             if pool.id in self._taken:
-                more = self._taken[pool.id]
+                more = self._taken[pool.id].among(pool.counted)
                 taken = taken.plus(more.devices, more.shares.items())
         if taken != there.taken:
             there = NodeDevices(there.pools, taken)
@@ -333,14 +321,6 @@ class Supply:
             raise
         except SelectorError:
             return True
-
-
-def _exact(amount: str | int | float) -> Fraction:
-    """An amount that kube-scheduler has written; what cannot be read takes all."""
-    try:
-        return exact(str(amount))
-    except ValueError:
-        return Fraction(10**30)
 
 
 @lru_cache(maxsize=4096)
