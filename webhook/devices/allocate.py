@@ -10,7 +10,7 @@ compares with the one chosen last.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.devices.claims import Asked, AttributeRule, Choice, Filter
@@ -19,8 +19,11 @@ from webhook.devices.selectors import SelectorError, UndecidedError
 from webhook.devices.shares import Counters, DeviceId, Share, SharesInUse, Taken
 from webhook.kube.devices import MOST_DEVICES, DeviceTaint, DeviceToleration
 
-STEPS: Final = 20_000
-"""Devices that are tried for one pod on one node before the search gives up."""
+STEPS: Final = 160_000
+"""What one search for one pod on one node may cost before it gives up, in devices that are looked at."""
+
+_TAKE_STEPS: Final = 8
+"""What a device costs that is taken, or refused for the state of things."""
 
 Matches = Callable[[Filter, OneDevice], bool]
 """Whether the selectors of a filter are true of a device. Raises SelectorError."""
@@ -32,23 +35,31 @@ _BLOCKING: Final = ("NoSchedule", "NoExecute")
 class Given:
     """What a solution takes from others; devices: whole ones, shares: of shared ones.
 
-    fault is None then, else why there is no solution ("" if there is too little).
+    fault is None then, else why there is no solution ("" if there is too little). steps: its search's cost.
     """
 
     devices: frozenset[DeviceId] = frozenset()
     shares: tuple[tuple[DeviceId, Share], ...] = ()
     fault: str | None = None
+    steps: int = 0
 
 
-def allocate(pools: Sequence[NodePool], used: Taken, claims: Sequence[Asked], matches: Matches) -> Given:
-    """The devices that are taken if all these claims of one pod are met, beside those that are in use."""
+def allocate(
+    pools: Sequence[NodePool], used: Taken, claims: Sequence[Asked], matches: Matches, most: int = STEPS
+) -> Given:
+    """The devices that are taken if all these claims of one pod are met, beside those that are in use.
+
+    most: steps after which the search gives up; then it has cost more than these.
+    """
+    steps = _Steps(most)
     try:
-        search = _DeviceSearch(pools, used, claims, matches)
-        return search.taken() if search.run() else Given(fault="")
+        search = _DeviceSearch(pools, used, claims, matches, steps)
+        given = search.taken() if search.run() else Given(fault="")
     except UndecidedError:
         raise
     except (_RefusedError, SelectorError) as error:
-        return Given(fault=str(error))
+        given = Given(fault=str(error))
+    return replace(given, steps=steps.spent)
 
 
 def tolerates(tolerations: Sequence[DeviceToleration], taints: Sequence[DeviceTaint]) -> bool:
@@ -74,6 +85,19 @@ class _RefusedError(Exception):
 
 class _TooManyError(Exception):
     """A claim would be given more devices than one may have."""
+
+
+@dataclass
+class _Steps:
+    """What a search has cost."""
+
+    most: int
+    spent: int = 0
+
+    def spend(self, steps: int) -> None:
+        self.spent += steps
+        if self.spent > self.most:
+            raise _RefusedError(f"what it could be given was not decided within {self.most} steps")
 
 
 @dataclass
@@ -123,7 +147,12 @@ class _Step:
 
 class _DeviceSearch:
     def __init__(
-        self, pools: Sequence[NodePool], used: Taken, claims: Sequence[Asked], matches: Matches
+        self,
+        pools: Sequence[NodePool],
+        used: Taken,
+        claims: Sequence[Asked],
+        matches: Matches,
+        steps: _Steps,
     ) -> None:
         self._pools = pools
         self._claims = claims
@@ -135,7 +164,7 @@ class _DeviceSearch:
             for pool in pools
             if pool.consumers
         }
-        self._steps = STEPS
+        self._steps = steps
         self._order = [device for pool in pools for device in pool.devices]
         self._given: list[list[_Step]] = [[] for _ in claims]
         self._kept = [[_Kept(each) for each in claim.conditions] for claim in claims]
@@ -227,6 +256,7 @@ class _DeviceSearch:
         if len(self._given[claim]) + missing > MOST_DEVICES:
             raise _TooManyError
         for position in range(start, len(self._order)):
+            self._steps.spend(1)
             device = self._order[position]
             if self._in_use(device, choice, claim) or not self._matches(choice.filter, device):
                 continue
@@ -260,9 +290,7 @@ class _DeviceSearch:
         return device.id in self._used or any(device is step.device for each in self._given for step in each)
 
     def _take(self, device: OneDevice, choice: Choice, claim: int) -> bool:
-        self._steps -= 1
-        if self._steps < 0:
-            raise _RefusedError(f"what it could be given was not decided within {STEPS} steps")
+        self._steps.spend(_TAKE_STEPS)
         if device.unmodelled or not tolerates(choice.filter.tolerations, device.taints):
             return False
         counters = self._counters.get(device.id[:2]) if device.counters else None

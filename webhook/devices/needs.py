@@ -28,12 +28,21 @@ from webhook.devices.displaced import displaced
 from webhook.devices.pod_claims import PodClaims, Shape, claims_of
 from webhook.devices.selectors import UndecidedError
 from webhook.devices.supply import NodeDevices, Supply
+from webhook.kube.devices import MOST_DEVICES
 from webhook.kube.objects import Node, Pod
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 from webhook.placement.synthetic import WHOLE
 
 MOST_PODS: Final = 64
 """Pods of one shape that are looked for on one node."""
+
+
+MOST_REQUESTS: Final = 64
+MOST_ASKED: Final = 256
+"""Requests, and devices, of one pod for which combinations are searched; counting alone is for any number."""
+
+MOST_SHOWN: Final = 100
+"""Characters of what claims ask for, where that is named."""
 
 
 @dataclass(frozen=True)
@@ -184,14 +193,23 @@ class Needs:
         return min(MOST_PODS, most)
 
     def _most(self, choice: Choice, resource: DeviceResource) -> int:
-        """What a choice may take of a resource at most; of all devices as much as can be."""
-        own = _of(resource)
-        if choice.admin or not any(self.overlap(choice.filter, each.filter) for each in own):
+        """What a choice may take of a resource at most; all it can be where that is not known yet."""
+        if choice.admin:
             return 0
-        if choice.count is None:
+        own = _of(resource)
+        try:
+            if not any(self.overlap(choice.filter, each.filter) for each in own):
+                return 0
+            most = self._displaced(choice, own)
+        except UndecidedError:
             return MOST_PODS
-        each = self.supply.kept_for((choice, own), lambda: displaced(choice, own, self.supply.reached))
-        return min(MOST_PODS, choice.count * each)
+        return MOST_PODS if choice.count is None else min(MOST_PODS, choice.count * most)
+
+    def _displaced(self, choice: Choice, own: tuple[Choice, ...]) -> int:
+        """How many units of a resource of these choices one device of another choice takes away at most."""
+        if not any(map(self.supply.divides, (choice.filter, *(each.filter for each in own)))):
+            return 1
+        return self.supply.kept_for((choice, own), lambda: displaced(choice, own, self.supply.reached))
 
     def overlap(self, one: Filter, other: Filter) -> bool:
         """Whether some device may be given by either, or one that uses up the same counters."""
@@ -234,7 +252,7 @@ class Needs:
 
     def _needed(self, shape: Shape) -> Iterator[DeviceResource]:
         filters = list(_filters(shape))
-        divided = any(each.is_divided for filter_ in filters for each in self.supply.reached(filter_))
+        divided = any(map(self.supply.divides, filters))
         overlapping = (
             self.overlap(one, other) for number, one in enumerate(filters) for other in filters[:number]
         )
@@ -244,8 +262,18 @@ class Needs:
                 whole = found is not None and len(found.spec.selectors) == len(filter_.expressions)
                 more = "" if whole and not filter_.tolerations else f" ({_digest(filter_)})"
                 yield DeviceResource(f"devices of {filter_.class_name}{more}", filter=filter_)
+        elif not _is_bounded(shape):
+            raise UnmodelledError(
+                f"its claims make more than {MOST_REQUESTS} requests, or ask for more than {MOST_ASKED} "
+                "devices together, which topogate does not model"
+            )
         else:
-            yield DeviceResource(f"claims on {', '.join(map(str, shape))} ({_digest(shape)})", shape=shape)
+            yield DeviceResource(f"claims on {_shown(shape)} ({_digest(shape)})", shape=shape)
+
+
+def _shown(shape: Shape) -> str:
+    text = ", ".join(map(str, shape))
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _offers(node: Node, resource: str) -> bool:
@@ -269,6 +297,13 @@ def _is_plain(asked: Asked) -> bool:
         len(each) == 1 and each[0].count is not None and not each[0].admin and not each[0].wanted
         for each in asked.requests
     )
+
+
+def _is_bounded(shape: Shape) -> bool:
+    """Whether a search for it is of a depth that can be gone through."""
+    requests = list(_choices(shape))
+    devices = (max(MOST_DEVICES if each.count is None else each.count for each in of) for of in requests)
+    return len(requests) <= MOST_REQUESTS and sum(devices) <= MOST_ASKED
 
 
 def needs(

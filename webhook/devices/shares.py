@@ -182,6 +182,11 @@ class Counters:
             if taken.holds(device):
                 self._add(consumed, -1)
 
+    @property
+    def left(self) -> tuple[tuple[CounterName, Fraction], ...]:
+        """What is left of each."""
+        return tuple(sorted(self._left.items()))
+
     def _add(self, consumed: Iterable[tuple[CounterName, Fraction]], sign: int) -> None:
         for name, amount in consumed:
             if name in self._left:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from webhook.devices.allocate import Given, allocate, tolerates
+from webhook.devices.allocate import tolerates
 from webhook.devices.claims import Asked, Filter, UnmodelledError, read, read_amounts
 from webhook.devices.extended import amounts_of, backing, resources_of
 from webhook.devices.levels import labels_by_attributes
 from webhook.devices.pools import NodePool, OneDevice, Pools
+from webhook.devices.room import Rooms
 from webhook.devices.selectors import SelectorError, Selectors, UndecidedError
 from webhook.devices.shares import NOTHING, DeviceId, PoolId, Taken, taken_of
 from webhook.kube.affinity import NodeSelector
@@ -49,7 +50,7 @@ class NodeDevices:
 class Supply:
     """What there is to be given, kept from pass to pass. problem: why that is not known, "" if it is.
 
-    is_undecided: whether some selector could not be evaluated for want of time.
+    is_undecided: whether something is not worked out yet for want of time; that goes on with the next update.
     """
 
     selectors: Selectors = field(default_factory=Selectors)
@@ -76,6 +77,7 @@ class Supply:
     _asked: dict[str, tuple[object, Asked | str]] = field(default_factory=dict)
     _amounts: dict[object, dict[NodeDevices, int]] = field(default_factory=dict)
     _completed: dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]] = field(default_factory=dict)
+    _rooms: Rooms = field(default_factory=Rooms)
 
     def update(
         self,
@@ -87,11 +89,18 @@ class Supply:
         """Take in what there is now. claims and templates by "namespace/name"."""
         self.problem, self.is_undecided = "", False
         self.selectors.begin()
+        self._rooms.begin()
         if self._pools.update(slices):
             self._slices += 1
             self._nodes.clear()
             self._named.clear()
+            devices = frozenset(self._pools.devices())
+            matched = self._matched
             self._forget_filters()
+            self._matched = {
+                filter_: {device: said for device, said in known.items() if device in devices}
+                for filter_, known in matched.items()
+            }
         if classes != self.classes:
             self._asked.clear()
             self.backing = backing(classes.values())
@@ -216,7 +225,7 @@ class Supply:
         return known[2]
 
     def _forget_filters(self) -> None:
-        self._matched.clear()
+        self._matched = {}
         self._reached.clear()
         self._touched.clear()
         self._numbers.clear()
@@ -224,6 +233,7 @@ class Supply:
 
     def keep(self, resources: Collection[object], nodes: Container[str]) -> None:
         """Forget the amounts of others, and those of nodes as they were before, or that are gone."""
+        self._rooms.divide(len(resources))
         if max(len(self._matched), len(self._reached)) > MOST_FILTERS:
             self._forget_filters()
         self._nodes = {name: known for name, known in self._nodes.items() if name in nodes}
@@ -234,22 +244,13 @@ class Supply:
             for each in resources
         }
 
-    def fits(self, there: NodeDevices, claims: tuple[Asked, ...], taken: Taken) -> Given:
-        """What a pod with these claims would be given on a node of which so much is taken."""
-        return allocate(there.pools, taken, claims, self.matches)
-
     def pods(self, there: NodeDevices, claims: tuple[Asked, ...], most: int) -> int:
-        """How many pods with such claims, one after the other, find room on a node."""
-        taken, count = there.taken, 0
-        while count < most:
-            given = self.fits(there, claims, taken)
-            if given.fault is not None:
-                break
-            count += 1
-            if not given.devices and not given.shares:
-                return most  # they take nothing away
-            taken = taken.plus(given.devices, given.shares)
-        return count
+        """How many pods with such claims find room on a node. Raises UndecidedError."""
+        try:
+            return self._rooms.pods(there.pools, there.taken, claims, self.matches, most)
+        except UndecidedError:
+            self.is_undecided = True
+            raise
 
     def free(self, there: NodeDevices, filter_: Filter) -> int:
         """How many devices of a node a request may be given, tried in order, before a selector fails."""
@@ -297,6 +298,14 @@ class Supply:
             found = (each for each in self._pools.devices() if self._may_match(filter_, each))
             known = self._reached[filter_] = frozenset(found)
         return known
+
+    def divides(self, filter_: Filter) -> bool:
+        """Whether any of those devices is given in parts."""
+        return bool(
+            self.kept_for(
+                ("divides", filter_), lambda: any(each.is_divided for each in self.reached(filter_))
+            )
+        )
 
     def touched(self, filter_: Filter) -> frozenset[Hashable]:
         """Those devices, and the sets of counters that they use up."""

@@ -1,0 +1,125 @@
+"""How many pods with the same claims find room on a node: searched once for nodes that are alike. Pure.
+
+Anybody may write claims of which a search tries thousands of combinations on every node, and finds none. So
+what is found out of a node holds for all whose devices differ in names alone, and what one pass may try is
+bounded: each kind of claims has its share, and goes on with the next nodes in the next pass.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.devices.allocate import STEPS, Matches, allocate, tolerates
+from webhook.devices.claims import Asked, Filter
+from webhook.devices.pools import NodePool, OneDevice
+from webhook.devices.selectors import SelectorError, UndecidedError
+from webhook.devices.shares import Counters, Taken
+
+STEPS_OF_A_PASS: Final = 20 * STEPS
+"""What all searches of one pass may cost together; a few seconds of work."""
+
+MOST_KEPT: Final = 50_000
+"""Answers that are kept; beyond that all are forgotten."""
+
+Claims = tuple[Asked, ...]
+
+
+@dataclass
+class Rooms:
+    """The answers so far, and what of this pass is left to find more."""
+
+    most_steps: int = STEPS_OF_A_PASS
+    _share: int = STEPS_OF_A_PASS
+    _spent: dict[Claims, int] = field(default_factory=dict)
+    _known: dict[Hashable, int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """A pass begins: each kind of claims has its whole share again."""
+        self._spent.clear()
+
+    def divide(self, kinds: int) -> None:
+        """Give each of so many kinds of claims the same share of a pass."""
+        self._share = max(1, self.most_steps // max(1, kinds))
+
+    def pods(
+        self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
+    ) -> int:
+        """How many pods with such claims, one after the other, find room where so much is taken.
+
+        Raises UndecidedError if the share of these claims is used up, which goes on in the next pass. What
+        even a whole share does not answer counts as no room for more.
+        """
+        key = claims, most, _likeness(pools, taken, claims, matches)
+        known = self._known.get(key)
+        if known is None:
+            known = self._searched(pools, taken, claims, matches, most)
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def _searched(
+        self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
+    ) -> int:
+        spent, count = self._spent.get(claims, 0), 0
+        is_first = not spent
+        while count < most:
+            limit = max(0, min(STEPS, self._share - spent))
+            given = allocate(pools, taken, claims, matches, limit)
+            spent = self._spent[claims] = spent + given.steps
+            if given.steps > limit < STEPS and not is_first:
+                raise UndecidedError(
+                    "there is more to be tried for its claims, which goes on in the next pass"
+                )
+            if given.fault is not None:
+                break
+            count += 1
+            if not given.devices and not given.shares:
+                return most  # they take nothing away
+            taken = taken.plus(given.devices, given.shares)
+        return count
+
+
+def _likeness(pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches) -> Hashable:
+    """Equal for nodes on which these claims find the same: all that a search looks at, but for names."""
+    choices = [choice for asked in claims for request in asked.requests for choice in request]
+    filters = list(dict.fromkeys(choice.filter for choice in choices))
+    compared = list(dict.fromkeys(rule.attribute for asked in claims for rule in asked.conditions))
+    is_divided = any(choice.wanted for choice in choices)
+    numbers: list[dict[Hashable, int]] = [{} for _ in compared]
+
+    def values(device: OneDevice) -> Iterator[int]:
+        """Of the attributes that are compared, which devices have the same."""
+        for attribute, seen in zip(compared, numbers, strict=True):
+            value = device.described.compared(attribute)
+            yield -1 if value is None else seen.setdefault(value, len(seen))
+
+    def state(device: OneDevice) -> Hashable:
+        parts: Hashable = None
+        if is_divided or device.is_divided:
+            used = taken.shares.get(device.id)
+            share = None if used is None else tuple(sorted(used.items()))
+            parts = device.amounts, device.counters, device.is_shared, share
+        verdicts = tuple(_verdict(each, device, matches) for each in filters)
+        return verdicts, tuple(values(device)), device.id in taken.devices, bool(device.unmodelled), parts
+
+    return tuple(
+        (bool(pool.fault), tuple(map(state, pool.devices)), _counters_left(pool, taken)) for pool in pools
+    )
+
+
+def _counters_left(pool: NodePool, taken: Taken) -> Hashable:
+    if not pool.consumers:
+        return ()
+    return Counters(pool.counters, [(each.id, each.counters) for each in pool.consumers], taken).left
+
+
+def _verdict(filter_: Filter, device: OneDevice, matches: Matches) -> tuple[bool | None, bool]:
+    """Whether a filter selects a device (None: it fails on it), and whether it bears its taints."""
+    try:
+        is_selected: bool | None = matches(filter_, device)
+    except UndecidedError:
+        raise
+    except SelectorError:
+        is_selected = None
+    return is_selected, tolerates(filter_.tolerations, device.taints)
