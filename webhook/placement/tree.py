@@ -148,7 +148,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
         return None, True
     plain = (
         not question.confined
-        and not question.anchored
+        and block.key not in question.anchored
         and question.inside is None
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
         and not any(each.rules.kept_off for each in question.classes)  # they are of one moment
@@ -214,7 +214,7 @@ class _Builder:
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
         if domain.index >= 0:
             return self._leaf(domain)
-        if domain.flat and not self.question.anchored:
+        if domain.flat and domain.key not in self.question.anchored:
             return self._flat(domain, level)
         if len(domain.children) == 1:
             only = self.vertex(domain.children[0], level + 1)

@@ -9,7 +9,15 @@ from webhook.placement.alike.items import Inside, Terms
 from webhook.placement.alike.layers import Ranges
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import priced, screen
-from webhook.placement.alike.rooms import Pick, census, child_rooms, penalties_of, shape
+from webhook.placement.alike.rooms import (
+    Pick,
+    anchored_children,
+    census,
+    child_rooms,
+    least_held,
+    penalties_of,
+    shape,
+)
 from webhook.placement.bounds import rooms_at
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
 from webhook.placement.model import Mode
@@ -66,18 +74,16 @@ class CoveringDomain:
             return False
         return self.anchored or level + 1 == self.costs.depth or self.census[level + 1][0] != number
 
-    def _candidates(self) -> tuple[dict[int, Ranges], list[int] | None]:
-        """Numbers of the children that can be part of a solution with the fewest children; None: all.
+    def _candidates(self) -> tuple[dict[int, Ranges], list[int]]:
+        """Numbers of the children that can be part of a solution with the fewest children.
 
         Before them what is known of the amounts that they hold in optimal solutions.
         """
+        anchored = anchored_children(self.vertex, self.costs) if self.anchored else set[int]()
+        held, fewest = least_held(child_rooms(self.vertex), anchored, self.pods)
+        numbers = list(held)
         if self.anchored:
-            return {}, None
-        rooms = child_rooms(self.vertex)
-        sums = list(accumulate(sorted(rooms, reverse=True)))
-        fewest = bisect_left(sums, self.pods) + 1
-        least = self.pods - (sums[fewest - 2] if fewest > 1 else 0)
-        numbers = [number for number, room in enumerate(rooms) if room >= least]
+            return {}, numbers
         ranges = self._screened(numbers)
         return ranges, self._unlike(list(ranges) or numbers, fewest)
 

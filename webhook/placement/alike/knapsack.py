@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from webhook.placement.alike.rooms import Pick, child_rooms, node
+from webhook.placement.alike.rooms import Pick, anchored_children, child_rooms, node
 from webhook.placement.bounds import least_cost
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
@@ -115,7 +115,13 @@ class Knapsack:
         base += vertex.own
         leaves = vertex.leaves
         enough = [n for n, room in enumerate(child_rooms(vertex)) if room >= self.wanted]
-        if self.question.anchored or not enough:
+        if self.question.anchored:
+            used = anchored_children(vertex, self.costs)
+            if len(used) == 1 and not used.isdisjoint(enough):  # all others cost more
+                yield from self._covering(vertex.parts[used.pop()], base)
+            else:
+                yield base, vertex
+        elif not enough:
             yield base, vertex
         elif leaves is not None:
             least = min(leaves.rooms[number] for number in enough)

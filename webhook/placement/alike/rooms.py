@@ -1,8 +1,11 @@
 """What the knapsack asks about the inside of a domain, worked out once for each vertex and kept with it."""
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
 
-from webhook.placement.costs import SCORE_BITS
+from webhook.placement.costs import COUNT_BITS, SCORE_BITS, Costs
 from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Leaves, Vertex
 
@@ -71,3 +74,30 @@ def node(source: Leaves | tuple[Vertex, ...], number: int) -> Pick:
 def child_rooms(vertex: Vertex) -> list[int]:
     """Rooms of the children of a domain."""
     return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]
+
+
+def anchored_children(vertex: Vertex, costs: Costs) -> set[int]:
+    """Numbers of the children that anchors use, so that using them costs nothing at their highest level."""
+    shift, mask = costs.domains[vertex.bottom + 1], (1 << COUNT_BITS) - 1
+    return {number for number, part in enumerate(vertex.parts) if not part.own >> shift & mask}
+
+
+def least_held(rooms: Sequence[int], anchored: set[int], wanted: int) -> tuple[dict[int, int], int]:
+    """The children that can be part of a solution with the fewest children, with the least that each holds
+    then, and that number of children. rooms: of all children; anchored: numbers of those that cost nothing.
+
+    Of a level that compares first: a child that costs holds what all others of that number cannot.
+    """
+    missing = wanted - sum(rooms[number] for number in anchored)
+    if missing <= 0:
+        return dict.fromkeys(sorted(anchored), 0), 0
+    others = sorted((room for number, room in enumerate(rooms) if number not in anchored), reverse=True)
+    sums = list(accumulate(others))
+    fewest = bisect_left(sums, missing) + 1
+    least = missing - (sums[fewest - 2] if fewest > 1 else 0)
+    found = {
+        number: 0 if number in anchored else least
+        for number, room in enumerate(rooms)
+        if number in anchored or room >= least
+    }
+    return found, fewest

@@ -21,7 +21,7 @@ from itertools import accumulate
 
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import priced
-from webhook.placement.alike.rooms import census, child_rooms
+from webhook.placement.alike.rooms import anchored_children, census, child_rooms, least_held
 from webhook.placement.bounds import least_cost, rooms_at, rooms_below
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
@@ -103,7 +103,7 @@ class _Search:
             return self._alone(vertex, limit)
         best: _Found | None = None
         machine = self.costs.machine
-        if not self.question.anchored and (machine is None or vertex.bottom + 1 < machine):
+        if machine is None or vertex.bottom + 1 < machine:
             for least, child in self._by_bound(vertex):
                 if limit is not None and least >= limit:
                     break
@@ -123,8 +123,14 @@ class _Search:
         return vertex.own, Filled(0, self.workers, 1, vertex.own, self.everybody, vertex.state)
 
     def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
-        """The children that may hold the gang, and at least what using them costs, the cheapest first."""
+        """The children that may hold the gang, and at least what using them costs, the cheapest first.
+
+        Beside anchors the one that these use, if it is one alone: with it all others cost more.
+        """
         rooms = child_rooms(vertex)
+        if self.question.anchored:
+            used = [vertex.parts[number] for number in anchored_children(vertex, self.costs)]
+            return [(0, child) for child in used if len(used) == 1 and child.room >= self.least]
         enough = [number for number, room in enumerate(rooms) if room >= self.least]
         if not enough:
             return []
@@ -239,7 +245,7 @@ class _Search:
         By what a child and the domains below hold at most; in slices at the child's own level it may be less.
         """
         first, second = vertex.bottom + 1, vertex.bottom + 2
-        if self.question.anchored or not vertex.parts or not {first, second} <= set(levels):
+        if not vertex.parts or not {first, second} <= set(levels):
             return None
         machine = self.costs.machine
         if machine is not None and first >= machine:
@@ -247,12 +253,13 @@ class _Search:
         finer = next((size for level, size in self.question.slices if level > first), 1)
         rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
         held = [sum(of_part) // unit for of_part in rooms]
-        sums = list(accumulate(sorted(held, reverse=True)))
-        fewest = bisect_left(sums, wanted) + 1
+        anchored = anchored_children(vertex, self.costs) if self.question.anchored else set[int]()
+        least, fewest = least_held(held, anchored, wanted)
+        if self.question.anchored:
+            return least, fewest, sum(found[0] for found in census(vertex))
         if fewest > len(held):
             return {}, fewest, 0
-        needed = wanted - (sums[fewest - 2] if fewest > 1 else 0)
-        numbers = [number for number, room in enumerate(held) if room >= needed]
+        numbers, needed = list(least), min(least.values(), default=0)
         if machine is not None and second >= machine:
             return dict.fromkeys(numbers, needed), fewest, max(1, census(vertex)[second][0])
         largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
