@@ -29,6 +29,6 @@ def serves(question: Question) -> bool:
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum. Raises OutOfSteps."""
     # Numpy takes a tenth of a second to load: not before a gang needs it.
-    from webhook.placement.mixed.search import solve as found
+    from webhook.placement.mixed.proving import solve as found
 
     return found(question, root, budget)

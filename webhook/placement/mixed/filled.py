@@ -1,5 +1,6 @@
 """What a search in this wing has chosen, and the workers that go there."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from webhook.placement.snapshot import NodeState
@@ -35,3 +36,10 @@ class Filled:
             given = min(pods // part.unit, part.holds)
             part.deliver(given, found)
             pods -= given * part.unit
+
+    def nodes(self) -> Iterator[NodeState]:
+        """The nodes chosen, in topology order."""
+        if self.node is not None:
+            yield self.node
+        for part in self.parts:
+            yield from part.nodes()

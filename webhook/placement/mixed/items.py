@@ -1,4 +1,4 @@
-"""What shares the pods in a domain: nodes that are alike, domains below, and domains that hold whole slices.
+"""What shares the pods in a domain: nodes that are alike (see nodes), and domains, with whole slices or not.
 
 Between two levels of slices all rooms are counted in units of the next finer slice (a zone); inside the
 finest, and without slices, in pods. A domain that holds slices of s pods thus offers whole units of s to what
@@ -8,10 +8,7 @@ is around it, and is itself a knapsack in the finer unit.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 
-from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS, Costs
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.lattice import (
@@ -23,9 +20,9 @@ from webhook.placement.mixed.lattice import (
     State,
     counts_of_equals,
     offered,
-    rooms_at_counts,
 )
-from webhook.placement.mixed.odd import Odd
+from webhook.placement.mixed.nodes import CostTerms, MixedNodesItem
+from webhook.placement.mixed.odd import Beside
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Vertex
@@ -35,23 +32,15 @@ Slices = tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True, eq=False)
-class MixedTerms:
-    """What all items of one covering domain have in common; counts, values: packed costs, see alike.items."""
+class MixedTerms(CostTerms):
+    """What all items of one covering domain have in common."""
 
     costs: Costs
-    odd: Odd
+    odd: Beside
     slices: Slices
-    counts: PackedCost
-    values: PackedCost
-    budget: Budget
     insides: dict[int, "MixedInside"] = field(default_factory=dict)
     alike: dict[object, "MixedInside"] = field(default_factory=dict)
     """Of domains that differ in names alone, one; see MixedInside."""
-
-    @property
-    def nodes_are_equal(self) -> bool:
-        """Whether all nodes of a domain of nodes cost the same, and there are no odd pods."""
-        return len(self.odd.states) == 1 and self.costs.machine is None
 
     def unit(self, level: int) -> int:
         """Pods in a unit of the rooms just below a level."""
@@ -60,8 +49,7 @@ class MixedTerms:
     def inside(self, vertex: Vertex, wanted: int) -> "MixedInside":
         """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
         if id(vertex) not in self.insides:
-            found = MixedInside(self, vertex, wanted)
-            self.insides[id(vertex)] = found
+            self.insides[id(vertex)] = MixedInside(self, vertex, wanted)
         return self.insides[id(vertex)]
 
 
@@ -77,9 +65,10 @@ class MixedInside:
         self.terms = terms
         self.vertex = vertex
         self.unit = terms.unit(vertex.bottom)
+        self.odd = terms.odd.below(self.unit)
         self.wanted = wanted
         self.least = least
-        alone = vertex.leaves is not None and terms.nodes_are_equal
+        alone = vertex.leaves is not None and len(self.odd.states) == 1 and terms.costs.machine is None
         self.counts: Array = self._of_sorted_nodes() if alone else self.lattice.counts
 
     def _of_sorted_nodes(self) -> Array:
@@ -88,7 +77,7 @@ class MixedInside:
         key = ("mixed", tuple(terms.counts.parts), self.unit, self.wanted)
         if key not in vertex.notes:
             assert vertex.leaves is not None
-            (rooms,) = vertex.leaves.every
+            rooms = vertex.leaves.every[0]
             each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
             vertex.notes[key] = counts_of_equals(rooms, self.unit, each, self.wanted, terms.counts.fits)
         terms.budget.spend(OPERATION)
@@ -111,7 +100,7 @@ class MixedInside:
             return like.lattice
         terms = self.terms
         offers = [item.offer() for item in self.items]
-        return Lattice(offers, terms.odd, self.wanted, terms.counts.fits, terms.budget)
+        return Lattice(offers, self.odd, self.wanted, terms.counts.fits, terms.budget)
 
     def _like(self) -> "MixedInside":
         """One whose nodes are the same but for their names; itself if it is the first."""
@@ -135,142 +124,63 @@ class MixedInside:
         return tuple(sorted(found, key=lambda each: each.number))
 
 
-@dataclass(slots=True, eq=False)
-class MixedNodesItem:
-    """Nodes of one domain with the same rooms (of each state of odd pods, in units) and the same cost but for
-    the headroom penalty.
-    """
-
-    around: MixedInside
-    rooms: tuple[int, ...]
-    cost: int
-    penalty: Callable[[int], int]
-    """Of a node, by its number among the children."""
-    nodes: list[tuple[int, NodeState]] = field(default_factory=list)
-    """By number; once values are asked for, the least penalty first."""
-    most: list[list[int]] = field(default_factory=list)
-    """For each number of nodes from 0 and each state of odd pods the most units that they hold; -1: none."""
-    ways: dict[tuple[int, int], int] = field(default_factory=dict)
-    """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
-    used: dict[State, int] = field(default_factory=dict)
-    """For what is offered, the nodes it takes."""
-    penalties: list[int] = field(default_factory=list)
-
-    def offer(self) -> Offer:
-        """See lattice.Offer."""
-        odd, wanted = self.around.terms.odd, self.around.wanted
-        room = max(self.rooms)
-        enough = (-(-wanted // room) if room > 0 else 0) + sum(odd.counts)
-        number = min(len(self.nodes), enough)
-        self._fill(number)
-        each = self.around.terms.counts.pack(self.cost)
-        held: dict[int, RoomsAtCounts] = {}
-        for state in range(len(odd.states)):
-            rooms, counts, best = [], [], 0 if not state else -1
-            for count in range(1, number + 1):
-                most = self.most[count][state]
-                if most > best:
-                    best = most
-                    rooms.append(most)
-                    counts.append(each * count)
-                    self.used[state, most] = count
-            if rooms:
-                held[state] = rooms_at_counts(rooms, counts, self.around.terms.counts.fits)
-        return Offer(held, self)
-
-    def _fill(self, number: int) -> None:
-        odd = self.around.terms.odd
-        self.around.terms.budget.spend(1 + number * sum(map(len, odd.sums)) // 4)
-        states = range(len(odd.states))
-        self.most = [[0, *(-1 for _ in states[1:])]]
-        for count in range(1, number + 1):
-            before, row = self.most[-1], [-1] * len(states)
-            for more in states:
-                if self.rooms[more] < 0:
-                    continue
-                for one, other in odd.sums[more]:
-                    if before[one] >= 0 and before[one] + self.rooms[more] > row[other]:
-                        row[other] = before[one] + self.rooms[more]
-                        self.ways[count, other] = more
-            self.most.append(row)
-
-    def values(self, states: Sequence[State]) -> list[int | None]:
-        """See lattice.Source."""
-        self._order()
-        each = self.around.terms.values.pack(self.cost)
-        return [each * self.used[state] + self.penalties[self.used[state]] for state in states]
-
-    def _order(self) -> None:
-        if not self.penalties:
-            ordered = sorted(
-                ((self.penalty(number), number, node) for number, node in self.nodes),
-                key=lambda each: each[:2],
-            )
-            self.nodes = [(number, node) for _, number, node in ordered]
-            self.penalties = [0, *accumulate(penalty for penalty, _, _ in ordered)]
-
-    def filled(self, held: State) -> list[Filled]:
-        """The nodes."""
-        self._order()
-        state, count = held[0], self.used[held]
-        odds = []
-        for left in range(count, 0, -1):
-            more = self.ways[left, state]
-            odds.append(more)
-            state = next(one for one, other in self.around.terms.odd.sums[more] if other == state)
-        unit = self.around.unit
-        return [
-            Filled(number, self.rooms[odd], unit, self.cost + self.penalty(number), odd, node)
-            for (number, node), odd in zip(self.nodes, odds, strict=False)
-        ]
-
-
-@dataclass(slots=True, eq=False)
 class MixedDomainItem:
-    """A domain below. least: units that it holds in an optimal solution. ratio: of the inner units to one."""
+    """A domain below."""
 
-    around: MixedInside
-    number: int
-    vertex: Vertex
-    least: int
-
-    @property
-    def ratio(self) -> int:
+    def __init__(self, around: MixedInside, number: int, vertex: Vertex, least: int) -> None:
+        """number: among the children. least: units that it holds in an optimal solution."""
+        self.around = around
+        self.number = number
+        self.vertex = vertex
+        self.least = least
+        unit = around.terms.unit(vertex.bottom)
+        self.ratio = around.unit // unit
         """How many units inside make one around it."""
-        return self.around.unit // self.around.terms.unit(self.vertex.bottom)
+        self.is_alike = around.odd.below(unit) is not around.odd
+        """Whether it does not tell apart what stands beside the workers."""
+        wanted = around.wanted * self.ratio + (around.odd.losses[-1] if self.is_alike else 0)
+        self.most = min(wanted, vertex.room // unit)
+        """Units inside up to which it matters what it holds."""
 
     @property
     def inside(self) -> MixedInside:
         """Its own knapsack."""
-        terms = self.around.terms
-        room = self.vertex.room // terms.unit(self.vertex.bottom)
-        return terms.inside(self.vertex, min(self.around.wanted * self.ratio, room))
+        return self.around.terms.inside(self.vertex, self.most)
 
     def offer(self) -> Offer:
         """See lattice.Offer."""
         terms, inside = self.around.terms, self.inside
         own = terms.counts.pack(self.vertex.own)
         held: dict[int, RoomsAtCounts] = {}
-        for odd in range(len(terms.odd.states)):
+        for odd in range(len(self.around.odd.states)):
+            row, loss = self._row(inside, odd)
             first = max(self.least, 0 if odd else 1)
-            found = offered(inside.counts[odd], self.ratio, first, own, terms.counts.fits)
+            found = offered(row, self.ratio, first, own, terms.counts.fits, loss)
             if found is not None:
                 held[odd] = found
         return Offer(held, self)
 
-    def _inner(self, state: State) -> list[State]:
-        """The states inside that are just this state outside, at the same count cost."""
-        odd, units = state
+    def _row(self, inside: MixedInside, odd: int) -> tuple[Array, int]:
+        """The counts inside for a state outside, and what is lost of the rooms there."""
+        if self.is_alike:
+            return inside.counts[0], self.around.odd.losses[odd]
+        return inside.counts[odd], 0
+
+    def _inner(self, states: Sequence[State]) -> list[list[State]]:
+        """For each state the ones inside that are just this state outside, at the same count cost."""
         inside = self.inside
-        first = units * self.ratio
-        row = inside.counts[odd]
-        last = min(first + self.ratio, inside.wanted + 1)
-        return [(odd, room) for room in range(first, last) if row[room] == row[first]]
+        found = []
+        for odd, units in states:
+            row, loss = self._row(inside, odd)
+            first = units * self.ratio + loss
+            last = min(first + self.ratio, int(row.searchsorted(row[first], side="right")))
+            found.append([(0 if self.is_alike else odd, room) for room in range(first, last)])
+        return found
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """See lattice.Source."""
         own = self.around.terms.values.pack(self.vertex.own)
-        inner = [self._inner(state) for state in states]
+        inner = self._inner(states)
         asked = sorted({each for group in inner for each in group})
         found = dict(zip(asked, self.inside.solve(asked), strict=True))
         best = [min((v for each in group if (v := found[each]) is not None), default=None) for group in inner]
@@ -278,7 +188,7 @@ class MixedDomainItem:
 
     def filled(self, held: State) -> list[Filled]:
         """The domain."""
-        group = self._inner(held)
+        (group,) = self._inner([held])
         inside = self.inside
         values = zip(inside.solve(group), group, strict=True)
         _, best = min((value, state) for value, state in values if value is not None)
@@ -298,13 +208,14 @@ def _items(
         if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
             return
         if (rooms, cost) not in alike:
-            alike[rooms, cost] = MixedNodesItem(around, rooms, cost, penalty)
+            known = MixedNodesItem(terms, around.odd, around.unit, around.wanted, rooms, cost, penalty)
+            alike[rooms, cost] = known
             items.append(alike[rooms, cost])
         alike[rooms, cost].nodes.append((number, state))
 
     leaves = vertex.leaves
     if leaves is not None:
-        every = terms.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
+        every = around.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
         for number, (state, rooms) in enumerate(zip(leaves.states, every, strict=True)):
             cost = leaves.cost_without_penalty(leaves.rooms[number])
             add(number, state, cost, rooms, lambda number: leaves.penalties[number])
@@ -313,7 +224,7 @@ def _items(
         if least is not None and number not in least:
             continue
         if part.state is not None:
-            (rooms,) = terms.odd.rooms([part.state], [part.rooms])
+            (rooms,) = around.odd.rooms([part.state], [part.rooms])
             add(number, part.state, part.own >> SCORE_BITS << SCORE_BITS, rooms, _penalty_of(vertex))
         else:
             items.append(MixedDomainItem(around, number, part, least[number] if least else 0))

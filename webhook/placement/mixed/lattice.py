@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from webhook.placement.budget import Budget
-from webhook.placement.mixed.odd import Odd
+from webhook.placement.mixed.odd import Beside
 
 Array = NDArray[Any]
 State = tuple[int, int]
@@ -74,12 +74,14 @@ def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, na
     return np.where(number > len(held), never(narrow), number * each)[None, :]
 
 
-def offered(counts: Array, ratio: int, first: int, own: int, narrow: bool) -> RoomsAtCounts | None:
+def offered(
+    counts: Array, ratio: int, first: int, own: int, narrow: bool, loss: int = 0
+) -> RoomsAtCounts | None:
     """What a domain with such a row of counts holds, in units of `ratio` of its own, from `first` units up.
 
-    own: what using it costs besides. None: nothing.
+    own: what using it costs besides. loss: of its own units, held for others. None: nothing.
     """
-    counts = counts[::ratio][first:]
+    counts = counts[loss::ratio][first:]
     there = np.flatnonzero(counts < never(narrow))
     return (there + first, counts[there] + own) if len(there) else None
 
@@ -101,7 +103,9 @@ _Found = tuple[Array, Array, Array, Array]
 class Lattice:
     """Items in a row, and room for `wanted` workers."""
 
-    def __init__(self, offers: Sequence[Offer], odd: Odd, wanted: int, narrow: bool, budget: Budget) -> None:
+    def __init__(
+        self, offers: Sequence[Offer], odd: Beside, wanted: int, narrow: bool, budget: Budget
+    ) -> None:
         """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
         self.offers = offers
         self.odd = odd

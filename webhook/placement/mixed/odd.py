@@ -4,11 +4,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import Protocol
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
+
+Sums = tuple[tuple[tuple[int, int], ...], ...]
+"""Pairs of states, for each state; as Beside.sums: what was before and is after so much is added."""
+
+
+class Beside(Protocol):
+    """What stands beside the workers and is placed step by step: the odd pods, or the room that they take."""
+
+    @property
+    def states(self) -> Sequence[object]:
+        """What may be placed so far: none first, all last; a state's number is its place here."""
+
+    @property
+    def sums(self) -> Sums:
+        """For each state added: the pairs of states before and after."""
+
+    @property
+    def most(self) -> int:
+        """On how many nodes it may stand."""
+
+    @property
+    def losses(self) -> Sequence[int]:
+        """For each state the room for workers that it takes in a domain that does not tell states apart."""
+
+    def below(self, unit: int) -> "Beside":
+        """What of it is told apart in domains whose rooms are counted in such units."""
+
+    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
+        """Of each node: how many workers it takes beside each state; -1 where it does not take that.
+
+        alone: the room of each node for each class alone.
+        """
 
 
 @dataclass(frozen=True)
@@ -26,13 +59,27 @@ class Odd:
         """How many odd pods there are of each class."""
         return self.question.counts[1:]
 
+    @property
+    def most(self) -> int:
+        """How many there are."""
+        return sum(self.counts)
+
+    @property
+    def losses(self) -> Sequence[int]:
+        """See Beside; every domain tells them apart."""
+        return [0] * len(self.states)
+
+    def below(self, unit: int) -> Beside:
+        """See Beside."""
+        return self
+
     @cached_property
     def states(self) -> tuple[Counts, ...]:
         """Every number of odd pods, class by class, that one node or domain may hold."""
         return tuple(product(*(range(count + 1) for count in self.counts)))
 
     @cached_property
-    def sums(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def sums(self) -> Sums:
         """For each state added: the pairs of states before and after."""
         numbers = {state: number for number, state in enumerate(self.states)}
         return tuple(
@@ -45,7 +92,7 @@ class Odd:
         )
 
     @cached_property
-    def onward(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def onward(self) -> Sums:
         """For each state the pairs of what is added, something, and the state after."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.states]
         for more, pairs in enumerate(self.sums[1:], start=1):
@@ -53,11 +100,17 @@ class Odd:
                 found[before].append((more, after))
         return tuple(map(tuple, found))
 
-    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """Of each node: how many workers it takes beside each state of odd pods; -1 where these do not fit.
+    @cached_property
+    def into(self) -> Sums:
+        """For each state the pairs of what is added, nothing first, and the state before."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.states]
+        for more, pairs in enumerate(self.sums):
+            for before, after in pairs:
+                found[after].append((more, before))
+        return tuple(map(tuple, found))
 
-        alone: the room of each node for each class alone.
-        """
+    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
+        """See Beside."""
         if len(self.states) == 1:
             return [rooms[:1] for rooms in alone]
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]

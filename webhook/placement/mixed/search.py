@@ -23,63 +23,41 @@ from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import priced
 from webhook.placement.alike.rooms import anchored_children, census, child_rooms, least_held
 from webhook.placement.bounds import least_cost, rooms_at, rooms_below
-from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
-from webhook.placement.mixed import surrogate
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.items import MixedInside, MixedTerms
 from webhook.placement.mixed.lattice import never
-from webhook.placement.mixed.odd import Odd
-from webhook.placement.question import Counts, Question
-from webhook.placement.solution import Solution
+from webhook.placement.mixed.odd import Beside
+from webhook.placement.question import Question
 from webhook.placement.tree import Vertex
 
 _Found = tuple[int, Filled]
 """Cost, and what was chosen."""
 
 
-def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
-    search = _Search(question, budget)
-    near: dict[str, Counts] | None = None
-    if len(question.counts) > 1:
-        search.least = surrogate.workers_for(search.odd, root)
-    if len(question.counts) > 1 and not question.slices and question.machine is None:
-        for more in range(sum(question.counts[1:]) + 1):
-            near = surrogate.solve(question, root, search.odd, search.least + more)
-            if near is not None and not more:
-                return Solution(near, True)
-            if near is not None:
-                break
-    try:
-        return search.solve(root)
-    except OutOfSteps:
-        if near is None:
-            raise
-        return Solution(near, False)
+class MixedSearch:
+    """One question, with the odd pods or with what stands for them beside the workers."""
 
-
-class _Search:
-    """One question."""
-
-    def __init__(self, question: Question, budget: Budget) -> None:
+    def __init__(self, question: Question, odd: Beside, loss: int, budget: Budget) -> None:
+        """loss: room for workers that is taken from the nodes of any solution, at least."""
         self.question = question
         self.costs = question.costs()
         self.budget = budget
-        self.odd = Odd(question, budget)
+        self.odd = odd
         self.workers = question.counts[0]
-        self.least = self.workers
+        self.least = self.workers + loss
         """Room for workers of the nodes of any solution, at least."""
-        self.everybody = len(self.odd.states) - 1
+        self.everybody = len(odd.states) - 1
 
-    def solve(self, root: Vertex) -> Solution:
+    def solve(self, root: Vertex) -> Filled | None:
         """The optimum. Raises OutOfSteps."""
         best: _Found | None = None
         for base, domain in self.roots(root, 0):
             found = self.inside(domain, None if best is None else best[0] - base)
             if found is not None:
                 best = (base + found[0], found[1])
-        return Solution(None if best is None else self.counts(best[1]), True)
+        return None if best is None else best[1]
 
     def roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
         """The domains of the required level, or the cluster, and the cost of using them and those around."""
@@ -88,12 +66,6 @@ class _Search:
             return
         for child in vertex.children:
             yield from self.roots(child, base + vertex.own)
-
-    def counts(self, filled: Filled) -> dict[str, Counts]:
-        """Node name -> pods of each class."""
-        found: dict[str, tuple[int, int]] = {}
-        filled.deliver(self.workers, found)
-        return {name: (pods, *self.odd.states[state]) for name, (pods, state) in found.items()}
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best in a domain, the cost of using it left out; None if nothing costs less than the limit."""
@@ -161,8 +133,10 @@ class _Search:
             return None
         levels = self._levels(vertex)
         terms = self._terms(vertex, levels)
-        wanted = self.workers // terms.unit(vertex.bottom)
-        screened = self._screened(vertex, levels, terms.unit(vertex.bottom), wanted)
+        unit = terms.unit(vertex.bottom)
+        told_apart = self.odd.below(unit) is self.odd
+        wanted = self.workers // unit if told_apart else self.least
+        screened = self._screened(vertex, levels, unit, wanted)
         inside = None
         if screened is not None:
             least, first, second = screened
@@ -177,11 +151,11 @@ class _Search:
         if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
             return None
         terms.values = self._values(vertex, levels, fewest)
-        state = (self.everybody, wanted)
+        state = (len(inside.odd.states) - 1, wanted)
         (value,) = inside.solve([state])
         if value is None:
             return None
-        filled = Filled(0, wanted, terms.unit(vertex.bottom), 0, parts=inside.filled(state))
+        filled = Filled(0, wanted, unit, 0, parts=inside.filled(state))
         cost = filled.cost
         if limit is not None and cost >= limit:
             return None
@@ -209,11 +183,11 @@ class _Search:
             fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
-        return MixedTerms(self.costs, self.odd, slices, counts, counts, self.budget)
+        return MixedTerms(counts, counts, self.budget, self.costs, self.odd, slices)
 
     def _fewest(self, inside: MixedInside, terms: MixedTerms) -> list[int] | None:
         """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
-        packed = inside.counts[self.everybody, inside.wanted]
+        packed = inside.counts[-1, inside.wanted]
         if packed >= never(terms.counts.fits):
             return None
         cost = terms.counts.unpack(int(packed))
@@ -221,7 +195,7 @@ class _Search:
 
     def _least(self, inside: MixedInside, levels: Sequence[int]) -> int:
         """At most the cost of the best solution, now that the numbers of domains are known."""
-        packed = int(inside.counts[self.everybody, inside.wanted])
+        packed = int(inside.counts[-1, inside.wanted])
         leftover = 0 if self.question.anchored else self.least
         return inside.terms.counts.unpack(packed) + sum(
             leftover << self.costs.leftover[level] for level in levels
@@ -264,7 +238,7 @@ class _Search:
             return dict.fromkeys(numbers, needed), fewest, max(1, census(vertex)[second][0])
         largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
         pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
-        wasted = sum(self.odd.counts) + (fewest if unit != finer else 0)  # of a child, what makes no slice
+        wasted = self.odd.most + (fewest if unit != finer else 0)  # of a child, what makes no slice
         most = bisect_left(list(accumulate(pool)), wanted * unit) + 1 + wasted
         heads = [
             [head // unit for head in accumulate(sorted(rooms[number], reverse=True))] for number in numbers

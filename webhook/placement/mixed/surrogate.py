@@ -8,18 +8,21 @@ on its nodes that leave room for K, it is the gang's optimum, in every field of 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from webhook.placement.alike.knapsack import Knapsack
-from webhook.placement.alike.rooms import Pick
 from webhook.placement.mixed.odd import Odd
+from webhook.placement.mixed.sharing import Profile, shared
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Leaves, Vertex, even_of
 
 
-def workers_for(odd: Odd, root: Vertex) -> int:
-    """Room for how many workers the nodes of any solution have at least. Raises OutOfSteps."""
+def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
+    """For each state of odd pods the room for workers that it takes at least, on the nodes best for it.
+
+    None where the odd pods find no places at all. Raises OutOfSteps.
+    """
     profiles = {rooms for states, alone in _nodes(root) for rooms in odd.rooms(states, alone)}
     odd.budget.spend(len(profiles) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
     losses = [
@@ -33,7 +36,8 @@ def workers_for(odd: Odd, root: Vertex) -> int:
             loss, known = losses[more], least[after]
             if loss is not None and lost is not None and (known is None or lost + loss < known):
                 least[after] = lost + loss
-    return odd.question.counts[0] + (least[-1] or 0)
+    found = [lost for lost in least if lost is not None]
+    return found if len(found) == len(least) else None
 
 
 def _nodes(vertex: Vertex) -> Iterator[tuple[list[NodeState], list[Counts]]]:
@@ -53,9 +57,16 @@ def solve(question: Question, root: Vertex, odd: Odd, workers: int) -> dict[str,
     cover = Knapsack(alone).solve(inside) if inside is not None else None
     if cover is None:
         return None
-    used = [state for state, _, _ in cover.picks]
-    alone_on = dict(_rooms_of(root, {state.name for state in used}))
-    return _shared(question, odd, cover.picks, odd.rooms(used, [alone_on[state.name] for state in used]))
+    return shared(question, odd, profiles(odd, root, [state for state, _, _ in cover.picks]))
+
+
+def profiles(odd: Odd, root: Vertex, nodes: Sequence[NodeState]) -> list[tuple[NodeState, Profile]]:
+    """These nodes, and how many workers each takes beside each state of odd pods."""
+    names = {state.name for state in nodes}
+    pairs = (pair for states, alone in _nodes(root) for pair in zip(states, alone, strict=True))
+    alone_on = {state.name: alone for state, alone in pairs if state.name in names}
+    rooms = odd.rooms(nodes, [alone_on[state.name] for state in nodes])
+    return list(zip(nodes, rooms, strict=True))
 
 
 def _for_workers(vertex: Vertex) -> Vertex | None:
@@ -81,58 +92,3 @@ def _without_empty(vertex: Vertex) -> Vertex:
     if parts == vertex.parts:
         return vertex
     return replace(vertex, parts=parts, even=even_of(parts), notes={})
-
-
-def _rooms_of(root: Vertex, names: set[str]) -> Iterator[tuple[str, Counts]]:
-    pairs = (pair for states, alone in _nodes(root) for pair in zip(states, alone, strict=True))
-    return ((state.name, alone) for state, alone in pairs if state.name in names)
-
-
-@dataclass(frozen=True, slots=True)
-class _NodeStep:
-    """For each state of odd pods what the node takes of them to get there."""
-
-    node: int
-    more: dict[int, int]
-
-
-def _shared(
-    question: Question, odd: Odd, picks: Sequence[Pick], rooms: Sequence[tuple[int, ...]]
-) -> dict[str, Counts] | None:
-    """All pods on these nodes, or None: the odd ones where they take least room, then the workers."""
-    least: dict[int, int] = {0: 0}
-    steps: list[_NodeStep] = []
-    carriers: dict[tuple[int, ...], int] = {}
-    for number, profile in enumerate(rooms):
-        carriers[profile] = carriers.get(profile, 0) + 1
-        if carriers[profile] > sum(odd.counts):  # more nodes of this kind than there are odd pods
-            continue
-        odd.budget.spend(1 + sum(map(len, odd.sums)) // 4)
-        after, step = dict(least), _NodeStep(number, {})
-        for more in range(1, len(profile)):
-            if profile[more] < 0:
-                continue
-            for one, other in odd.sums[more]:
-                loss = least.get(one, -1) + profile[0] - profile[more]
-                if one in least and loss < after.get(other, loss + 1):
-                    after[other] = loss
-                    step.more[other] = more
-        least = after
-        steps.append(step)
-    everybody = len(odd.states) - 1
-    if sum(profile[0] for profile in rooms) - least.get(everybody, 1 << 60) < question.counts[0]:
-        return None
-    carried = [0] * len(rooms)
-    state = everybody
-    for step in reversed(steps):
-        if state in step.more and state:
-            carried[step.node] = step.more[state]
-            state = next(one for one, other in odd.sums[step.more[state]] if other == state)
-    found: dict[str, Counts] = {}
-    left = question.counts[0]
-    for (node, _, _), profile, more in zip(picks, rooms, carried, strict=True):
-        pods = min(left, profile[more])
-        if pods or more:
-            found[node.name] = (pods, *odd.states[more])
-        left -= pods
-    return found

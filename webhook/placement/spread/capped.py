@@ -34,9 +34,9 @@ def solve(question: Question, root: Vertex, domains: Sequence[SpreadDomain], bud
         if free.counts is not None and _keeps(wish, root, free.counts, most):
             return free
     # Numpy takes a tenth of a second to load: not before a gang needs it.
-    from webhook.placement.mixed import search
+    from webhook.placement.mixed.proving import solve as found
 
-    return search.solve(replace(question, spread=None), tree, budget)
+    return found(replace(question, spread=None), tree, budget)
 
 
 def _fewest(root: Vertex, question: Question) -> int:

@@ -1,0 +1,114 @@
+"""Nodes of one domain that are alike, as one item: what so many of them hold together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from webhook.placement.alike.packed_cost import PackedCost
+from webhook.placement.budget import Budget
+from webhook.placement.mixed.filled import Filled
+from webhook.placement.mixed.lattice import Offer, RoomsAtCounts, State, rooms_at_counts
+from webhook.placement.mixed.odd import Beside
+from webhook.placement.snapshot import NodeState
+
+
+@dataclass(slots=True, eq=False)
+class CostTerms:
+    """In which fields items tell their costs: first the counts, then the values (see alike.items)."""
+
+    counts: PackedCost
+    values: PackedCost
+    budget: Budget
+
+
+@dataclass(slots=True, eq=False)
+class MixedNodesItem:
+    """Nodes of one domain with the same rooms (of each state of odd pods, in units) and the same cost but for
+    the headroom penalty.
+    """
+
+    terms: CostTerms
+    odd: Beside
+    unit: int
+    wanted: int
+    """Of units, by all items together."""
+    rooms: tuple[int, ...]
+    cost: int
+    penalty: Callable[[int], int]
+    """Of a node, by its number among the children."""
+    nodes: list[tuple[int, NodeState]] = field(default_factory=list)
+    """By number; once values are asked for, the least penalty first."""
+    most: list[list[int]] = field(default_factory=list)
+    """For each number of nodes from 0 and each state of odd pods the most units that they hold; -1: none."""
+    ways: dict[tuple[int, int], int] = field(default_factory=dict)
+    """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
+    used: dict[State, int] = field(default_factory=dict)
+    """For what is offered, the nodes it takes."""
+    penalties: list[int] = field(default_factory=list)
+
+    def offer(self) -> Offer:
+        """See lattice.Offer."""
+        odd, wanted = self.odd, self.wanted
+        room = max(self.rooms)
+        enough = (-(-wanted // room) if room > 0 else 0) + odd.most
+        number = min(len(self.nodes), enough)
+        self._fill(number)
+        each = self.terms.counts.pack(self.cost)
+        held: dict[int, RoomsAtCounts] = {}
+        for state in range(len(odd.states)):
+            rooms, counts, best = [], [], 0 if not state else -1
+            for count in range(1, number + 1):
+                most = self.most[count][state]
+                if most > best:
+                    best = most
+                    rooms.append(most)
+                    counts.append(each * count)
+                    self.used[state, most] = count
+            if rooms:
+                held[state] = rooms_at_counts(rooms, counts, self.terms.counts.fits)
+        return Offer(held, self)
+
+    def _fill(self, number: int) -> None:
+        odd = self.odd
+        self.terms.budget.spend(1 + number * sum(map(len, odd.sums)) // 4)
+        states = range(len(odd.states))
+        self.most = [[0, *(-1 for _ in states[1:])]]
+        for count in range(1, number + 1):
+            before, row = self.most[-1], [-1] * len(states)
+            for more in states:
+                if self.rooms[more] < 0:
+                    continue
+                for one, other in odd.sums[more]:
+                    if before[one] >= 0 and before[one] + self.rooms[more] > row[other]:
+                        row[other] = before[one] + self.rooms[more]
+                        self.ways[count, other] = more
+            self.most.append(row)
+
+    def values(self, states: Sequence[State]) -> list[int | None]:
+        """See lattice.Source."""
+        self._order()
+        each = self.terms.values.pack(self.cost)
+        return [each * self.used[state] + self.penalties[self.used[state]] for state in states]
+
+    def _order(self) -> None:
+        if not self.penalties:
+            ordered = sorted(
+                ((self.penalty(number), number, node) for number, node in self.nodes),
+                key=lambda each: each[:2],
+            )
+            self.nodes = [(number, node) for _, number, node in ordered]
+            self.penalties = [0, *accumulate(penalty for penalty, _, _ in ordered)]
+
+    def filled(self, held: State) -> list[Filled]:
+        """The nodes."""
+        self._order()
+        state, count = held[0], self.used[held]
+        odds = []
+        for left in range(count, 0, -1):
+            more = self.ways[left, state]
+            odds.append(more)
+            state = next(one for one, other in self.odd.sums[more] if other == state)
+        return [
+            Filled(number, self.rooms[odd], self.unit, self.cost + self.penalty(number), odd, node)
+            for (number, node), odd in zip(self.nodes, odds, strict=False)
+        ]
