@@ -9,20 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from webhook.placement.costs import SCORE_BITS, Costs
+from webhook.placement.costs import SCORE_BITS
 from webhook.placement.mixed.filled import Filled
-from webhook.placement.mixed.lattice import (
-    OPERATION,
-    Array,
-    Lattice,
-    Offer,
-    RoomsAtCounts,
-    State,
-    counts_of_equals,
-    offered,
-)
+from webhook.placement.mixed.lattice import OPERATION, Lattice
 from webhook.placement.mixed.nodes import CostTerms, MixedNodesItem
 from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Vertex
@@ -35,7 +27,6 @@ Slices = tuple[tuple[int, int], ...]
 class MixedTerms(CostTerms):
     """What all items of one covering domain have in common."""
 
-    costs: Costs
     odd: Beside
     slices: Slices
     insides: dict[int, "MixedInside"] = field(default_factory=dict)
@@ -148,7 +139,7 @@ class MixedDomainItem:
         return self.around.terms.inside(self.vertex, self.most)
 
     def offer(self) -> Offer:
-        """See lattice.Offer."""
+        """See offers.Offer."""
         terms, inside = self.around.terms, self.inside
         own = terms.counts.pack(self.vertex.own)
         held: dict[int, RoomsAtCounts] = {}
@@ -177,8 +168,13 @@ class MixedDomainItem:
             found.append([(0 if self.is_alike else odd, room) for room in range(first, last)])
         return found
 
+    def firsts(self, states: Sequence[State]) -> list[int]:
+        """See offers.OfferSource."""
+        first = self.around.terms.first(self.around.vertex.bottom + 1, self.vertex.own)
+        return [first if state != (0, 0) else 0 for state in states]
+
     def values(self, states: Sequence[State]) -> list[int | None]:
-        """See lattice.Source."""
+        """See offers.OfferSource."""
         own = self.around.terms.values.pack(self.vertex.own)
         inner = self._inner(states)
         asked = sorted({each for group in inner for each in group})
@@ -208,7 +204,9 @@ def _items(
         if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
             return
         if (rooms, cost) not in alike:
-            known = MixedNodesItem(terms, around.odd, around.unit, around.wanted, rooms, cost, penalty)
+            known = MixedNodesItem(
+                terms, around.odd, around.unit, around.wanted, vertex.bottom + 1, rooms, cost, penalty
+            )
             alike[rooms, cost] = known
             items.append(alike[rooms, cost])
         alike[rooms, cost].nodes.append((number, state))

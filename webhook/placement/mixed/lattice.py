@@ -13,19 +13,14 @@ a single leader E is 2, without odd pods 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Beside
-
-Array = NDArray[Any]
-State = tuple[int, int]
-"""A state of the odd pods, and room for workers."""
+from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
 
 ELEMENTS = 2_000
 """Elements of a vector operation that a step of the budget stands for."""
@@ -37,67 +32,8 @@ OPERATION = 12
 """Steps that a vector operation takes however short it is."""
 
 
-class OfferSource(Protocol):
-    """What is behind an offer: it knows the values of what it can hold."""
-
-    def values(self, states: Sequence[State]) -> list[int | None]:
-        """The least value of each; None for what cannot be held at just its count cost."""
-
-
-RoomsAtCounts = tuple[Array, Array]
-"""Rooms, ascending, and the least count cost of each."""
-
-
-def rooms_at_counts(rooms: Sequence[int], counts: Sequence[int], narrow: bool) -> RoomsAtCounts:
-    """These rooms and count costs; narrow: whether the costs fit a machine word."""
-    return np.array(rooms, dtype=np.int64), np.array(counts, dtype=np.int64 if narrow else object)
-
-
-@dataclass(slots=True, eq=False)
-class Offer:
-    """What one item can hold, for each state of odd pods."""
-
-    held: Mapping[int, RoomsAtCounts]
-    source: OfferSource
-
-
-def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
-    """The only row of Lattice.counts for nodes with rooms for so many pods that cost `each` alike.
-
-    The roomiest nodes are the fewest.
-    """
-    held = np.cumsum(-np.sort(-(np.array(rooms, dtype=np.int64) // unit)))
-    number = np.searchsorted(held, np.arange(wanted + 1), side="left") + 1
-    number[0] = 0
-    if not narrow:
-        number = number.astype(object)
-    return np.where(number > len(held), never(narrow), number * each)[None, :]
-
-
-def offered(
-    counts: Array, ratio: int, first: int, own: int, narrow: bool, loss: int = 0
-) -> RoomsAtCounts | None:
-    """What a domain with such a row of counts holds, in units of `ratio` of its own, from `first` units up.
-
-    own: what using it costs besides. loss: of its own units, held for others. None: nothing.
-    """
-    counts = counts[loss::ratio][first:]
-    there = np.flatnonzero(counts < never(narrow))
-    return (there + first, counts[there] + own) if len(there) else None
-
-
-@dataclass(slots=True, eq=False)
-class _StateSteps:
-    """Ways from states before an item to states after it, as flat numbers; what the item holds."""
-
-    before: Array
-    after: Array
-    odd: Array
-    room: Array
-
-
 _Found = tuple[Array, Array, Array, Array]
-"""The fields of _Steps."""
+"""States before and after, state of odd pods and room that the item holds."""
 
 
 class Lattice:
@@ -120,7 +56,7 @@ class Lattice:
         self.rows = [first]
         for offer in offers:
             self.rows.append(self._merged(self.rows[-1], offer))
-        self.steps: list[_StateSteps] = []
+        self.steps: list[StateSteps] = []
         self.best: list[Array] = []
         self.known: list[dict[State, int]] = []
         self.solved: frozenset[State] = frozenset()
@@ -172,19 +108,23 @@ class Lattice:
         for odd, room in targets:
             wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
         self.known = [{(0, 0): 0} for _ in self.offers]
-        self.steps = self._optimal(wanted)
-        while not self._ask():
+        possible = self._optimal(wanted)
+        while True:
+            self.steps = self._tight(possible, wanted)
+            if self._ask():
+                break
             for number, known in enumerate(self.known):
-                each = self.steps[number]
-                values = self._values(each, known)
-                self.steps[number] = _only(each, values < self.never)
-        self._forward()
+                each = possible[number]
+                alive = [known.get(state, 0) < self.never for state in each.states]
+                possible[number] = each.only(each.each(alive, np.bool_))
+        values = [self._values(each, known) for each, known in zip(self.steps, self.known, strict=True)]
+        self.best = self._forward(self.steps, values)
         found = [int(self.best[-1][odd * self.width + room]) for odd, room in targets]
         return [None if value >= self.never else value for value in found]
 
-    def _optimal(self, wanted: Array) -> list[_StateSteps]:
+    def _optimal(self, wanted: Array) -> list[StateSteps]:
         """For each item the steps of least count cost that lead to a wanted state."""
-        steps: list[_StateSteps] = []
+        steps: list[StateSteps] = []
         for number in range(len(self.offers), 0, -1):
             found = self._steps_into(wanted, number)
             steps.append(found)
@@ -193,7 +133,7 @@ class Lattice:
         steps.reverse()
         return steps
 
-    def _steps_into(self, wanted: Array, number: int) -> _StateSteps:
+    def _steps_into(self, wanted: Array, number: int) -> StateSteps:
         before, after = self.rows[number - 1], self.rows[number]
         same = np.flatnonzero(wanted & (before == after))
         found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
@@ -204,7 +144,11 @@ class Lattice:
                 for targets in np.split(every, range(chunk, len(every), chunk)) if len(every) else ():
                     self.budget.spend(OPERATION + len(targets) * len(rooms) // ELEMENTS)
                     found += self._steps_of(number, odd, one, other, targets)
-        return _StateSteps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+        ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
+        width = int(rooms.max(initial=0)) + 1
+        held, which = np.unique(odds * width + rooms, return_inverse=True)
+        states = [divmod(each, width) for each in held.tolist()]
+        return StateSteps(ways_before, ways_after, which, states)
 
     def _steps_of(self, number: int, odd: int, one: int, other: int, targets: Array) -> list[_Found]:
         """The steps into these rooms of one state of odd pods from another."""
@@ -237,34 +181,52 @@ class Lattice:
         width = self.width
         return one * width + before, other * width + after, np.full(len(before), odd), rooms
 
-    def _values(self, steps: _StateSteps, known: Mapping[State, int]) -> Array:
-        pairs = zip(steps.odd.tolist(), steps.room.tolist(), strict=True)
-        return np.array([known[pair] for pair in pairs], dtype=self.dtype)
+    def _values(self, steps: StateSteps, known: Mapping[State, int]) -> Array:
+        return steps.each([known.get(state, self.never) for state in steps.states], self.dtype)
+
+    def _tight(self, steps: Sequence[StateSteps], wanted: Array) -> list[StateSteps]:
+        """The steps to the wanted states on which what compares first is least."""
+        firsts = [
+            each.each(offer.source.firsts(each.states), self.dtype)
+            for offer, each in zip(self.offers, steps, strict=True)
+        ]
+        best = self._forward(steps, firsts)
+        kept: list[StateSteps] = []
+        wanted = wanted.ravel()
+        for number in range(len(steps) - 1, -1, -1):
+            each = steps[number]
+            cost = best[number][each.before] + firsts[number]
+            keep = (cost == best[number + 1][each.after]) & (cost < self.never) & wanted[each.after]
+            kept.append(each.only(keep.astype(np.bool_)))
+            wanted = np.zeros(wanted.shape, dtype=np.bool_)
+            wanted[kept[-1].before] = True
+        kept.reverse()
+        return kept
 
     def _ask(self) -> bool:
         """Ask the items for the values of what steps take; whether all of that can be held."""
         possible = True
         for offer, steps, known in zip(self.offers, self.steps, self.known, strict=True):
-            taken = set(zip(steps.odd.tolist(), steps.room.tolist(), strict=True))
-            missing = sorted(taken - known.keys())
+            taken = [steps.states[number] for number in np.unique(steps.which).tolist()]
+            missing = [state for state in taken if state not in known]
             self.budget.spend(len(taken))
             for state, value in zip(missing, offer.source.values(missing) if missing else (), strict=True):
                 known[state] = self.never if value is None else value
                 possible = possible and value is not None
         return possible
 
-    def _forward(self) -> None:
-        """The least value of each state after each item."""
+    def _forward(self, steps: Sequence[StateSteps], values: Sequence[Array]) -> list[Array]:
+        """The least value of each state after each item; values: of the steps."""
         row = np.full(self.rows[0].size, self.never, dtype=self.dtype)
         row[0] = 0
-        self.best = [row]
-        for steps, known in zip(self.steps, self.known, strict=True):
-            self.budget.spend(OPERATION + (row.size + 20 * len(steps.after)) // ELEMENTS)
+        best = [row]
+        for each, value in zip(steps, values, strict=True):
+            self.budget.spend(OPERATION + (row.size + 20 * len(each.after)) // ELEMENTS)
             row = np.full(row.size, self.never, dtype=self.dtype)
-            if len(steps.after):
-                values = np.minimum(self.best[-1][steps.before] + self._values(steps, known), self.never)
-                np.minimum.at(row, steps.after, values)
-            self.best.append(row)
+            if len(each.after):
+                np.minimum.at(row, each.after, np.minimum(best[-1][each.before] + value, self.never))
+            best.append(row)
+        return best
 
     def taken(self, target: State) -> list[State]:
         """What each item holds in the best solution of a state; of equals the first items hold most."""
@@ -273,7 +235,7 @@ class Lattice:
         for number in range(len(self.offers) - 1, -1, -1):
             steps, known = self.steps[number], self.known[number]
             for choice in np.flatnonzero(steps.after == at).tolist():
-                held = int(steps.odd[choice]), int(steps.room[choice])
+                held = steps.states[int(steps.which[choice])]
                 before = int(steps.before[choice])
                 if self.best[number][before] + known[held] == self.best[number + 1][at]:
                     taken.append(held)
@@ -281,13 +243,3 @@ class Lattice:
                     break
         taken.reverse()
         return taken
-
-
-def never(narrow: bool) -> int:
-    """More than any cost, and twice that still fits a machine word where costs do."""
-    return 1 << 62 if narrow else 1 << 4096
-
-
-def _only(steps: _StateSteps, keep: Array) -> _StateSteps:
-    keep = keep.astype(np.bool_)
-    return _StateSteps(steps.before[keep], steps.after[keep], steps.odd[keep], steps.room[keep])

@@ -6,9 +6,10 @@ from itertools import accumulate
 
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.budget import Budget
+from webhook.placement.costs import Costs
 from webhook.placement.mixed.filled import Filled
-from webhook.placement.mixed.lattice import Offer, RoomsAtCounts, State, rooms_at_counts
 from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.offers import Offer, RoomsAtCounts, State, rooms_at_counts
 from webhook.placement.snapshot import NodeState
 
 
@@ -19,6 +20,11 @@ class CostTerms:
     counts: PackedCost
     values: PackedCost
     budget: Budget
+    costs: Costs
+
+    def first(self, level: int, cost: int) -> int:
+        """Of a cost's values that field, the leftover of a level, which compares first below that level."""
+        return self.values.pack(cost) >> self.values.offset(self.costs.leftover[level])
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +38,8 @@ class MixedNodesItem:
     unit: int
     wanted: int
     """Of units, by all items together."""
+    level: int
+    """The highest that each of them stands for."""
     rooms: tuple[int, ...]
     cost: int
     penalty: Callable[[int], int]
@@ -47,7 +55,7 @@ class MixedNodesItem:
     penalties: list[int] = field(default_factory=list)
 
     def offer(self) -> Offer:
-        """See lattice.Offer."""
+        """See offers.Offer."""
         odd, wanted = self.odd, self.wanted
         room = max(self.rooms)
         enough = (-(-wanted // room) if room > 0 else 0) + odd.most
@@ -84,8 +92,13 @@ class MixedNodesItem:
                         self.ways[count, other] = more
             self.most.append(row)
 
+    def firsts(self, states: Sequence[State]) -> list[int]:
+        """See offers.OfferSource."""
+        each = self.terms.first(self.level, self.cost)
+        return [each * self.used[state] if state != (0, 0) else 0 for state in states]
+
     def values(self, states: Sequence[State]) -> list[int | None]:
-        """See lattice.Source."""
+        """See offers.OfferSource."""
         self._order()
         each = self.terms.values.pack(self.cost)
         return [each * self.used[state] + self.penalties[self.used[state]] for state in states]

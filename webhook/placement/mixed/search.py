@@ -27,8 +27,8 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.items import MixedInside, MixedTerms
-from webhook.placement.mixed.lattice import never
 from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.offers import never
 from webhook.placement.question import Question
 from webhook.placement.tree import Vertex
 
