@@ -9,7 +9,7 @@ With n pods and D domains the work of that is n * D for what they share, and n *
 single nodes; it is counted in steps. Beyond them the roomiest domains are filled, which is not proven.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,14 +18,19 @@ from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import NodeState
 from webhook.placement.solution import Solution
 from webhook.placement.spread import capped
+from webhook.placement.spread.on_nodes import NodesUpTo
 from webhook.placement.spread.shares import SpreadDomain, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, JoinedParts
 from webhook.placement.tree import Vertex
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods on one node of a domain, beside one for each of its children."""
+
+FEW: Final = 64
+"""Pods up to which all amounts on the nodes of one domain are worked out together."""
 
 COVERING_STEPS: Final = 5000
 """Steps for pods that share several nodes, beside a hundred for each child."""
@@ -76,6 +81,7 @@ class SpreadSearch:
         self.given = sum(domain.least for domain in domains)
         self.left = question.counts[0] - self.given
         self.budget = budget
+        self.on_nodes: dict[int, NodesUpTo] = {}
 
     def solve(self) -> tuple[int, dict[int, int]]:
         """The least cost, and what each domain takes, by its vertex's id. Raises OutOfSteps."""
@@ -98,16 +104,23 @@ class SpreadSearch:
         """The pods on each node."""
         counts: dict[str, Counts] = {}
         for key, amount in taken.items():
-            vertex, left = self.domains[key].vertex, amount
-            if not left:
-                continue
-            cover = self._knapsack(left).solve(vertex)
-            assert cover is not None
-            for state, free, _ in cover.picks:
+            left = amount
+            for state, free in self._nodes(key, amount) if amount else ():
                 if left:
                     counts[state.name] = (min(left, free),)
                     left -= min(left, free)
         return counts
+
+    def _nodes(self, key: int, amount: int) -> Iterator[tuple[NodeState, int]]:
+        """The nodes for so many pods in a domain, in topology order, and their rooms."""
+        vertex = self.domains[key].vertex
+        if vertex.leaves is not None and key in self.on_nodes:
+            leaves = vertex.leaves
+            yield from ((leaves.states[n], leaves.rooms[n]) for n in self.on_nodes[key].nodes(amount))
+            return
+        cover = self._knapsack(amount).solve(vertex)
+        assert cover is not None
+        yield from ((state, free) for state, free, _ in cover.picks)
 
     def _knapsack(self, amount: int) -> Knapsack:
         return Knapsack(replace(self.question, counts=(amount,), required=None, spread=None))
@@ -118,6 +131,8 @@ class SpreadSearch:
             return 0
         if amount not in domain.known:
             vertex = domain.vertex
+            if self._is_few(domain):
+                return vertex.own + self._on_nodes(domain).cost(amount)
             rooms = child_rooms(vertex) if vertex.state is None else [vertex.room]
             several = vertex.state is None and amount > max(rooms)
             self.budget.spend(KNAPSACK_STEPS + len(rooms) + several * (COVERING_STEPS + 100 * len(rooms)))
@@ -125,6 +140,18 @@ class SpreadSearch:
             assert cover is not None
             domain.known[amount] = cover.cost
         return domain.known[amount]
+
+    def _is_few(self, domain: SpreadDomain) -> bool:
+        """Whether the domain is of single nodes and takes so few pods that rows of them are short."""
+        is_plain = domain.vertex.leaves is not None and self.question.options.mode is Mode.BEST_FIT
+        return is_plain and domain.most <= FEW
+
+    def _on_nodes(self, domain: SpreadDomain) -> NodesUpTo:
+        key, leaves = id(domain.vertex), domain.vertex.leaves
+        assert leaves is not None
+        if key not in self.on_nodes:
+            self.on_nodes[key] = NodesUpTo(leaves, domain.most, self.budget)
+        return self.on_nodes[key]
 
     def _part(self, vertex: Vertex) -> CostPart:
         if id(vertex) in self.domains:
