@@ -113,16 +113,23 @@ class Odd:
         """See Beside."""
         if len(self.states) == 1:
             return [rooms[:1] for rooms in alone]
+        keys = self._keys(nodes, alone)
+        return [self.rooms_of[key] for key in keys]
+
+    def profiles(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> set[tuple[int, ...]]:
+        """What `rooms` gives for any of the nodes."""
+        return {self.rooms_of[key] for key in set(self._keys(nodes, alone))}
+
+    def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
+        """What the rooms of each node follow from, of which all rooms are known then."""
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
         cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
-        found = []
-        for node, *alike in zip(nodes, alone, cards, *free, strict=True):
-            key = tuple(alike)
+        keys: list[tuple[object, ...]] = list(zip(alone, cards, *free, strict=True))
+        for key, (node, rooms) in dict(zip(keys, zip(nodes, alone, strict=True), strict=True)).items():
             if key not in self.rooms_of:
                 self.budget.spend(2 * len(self.states))
-                self.rooms_of[key] = self._rooms(node, key[0])
-            found.append(self.rooms_of[key])
-        return found
+                self.rooms_of[key] = self._rooms(node, rooms)
+        return keys
 
     def _rooms(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
         if not any(alone[1:]):

@@ -23,21 +23,21 @@ def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
 
     None where the odd pods find no places at all. Raises OutOfSteps.
     """
-    profiles = {rooms for states, alone in _nodes(root) for rooms in odd.rooms(states, alone)}
-    odd.budget.spend(len(profiles) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
+    found = {rooms for states, alone in _nodes(root) for rooms in odd.profiles(states, alone)}
+    odd.budget.spend(len(found) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
     losses = [
-        min((rooms[0] - rooms[state] for rooms in profiles if rooms[state] >= 0), default=None)
+        min((rooms[0] - rooms[state] for rooms in found if rooms[state] >= 0), default=None)
         for state in range(len(odd.states))
     ]
     least: list[int | None] = [0, *(None for _ in losses[1:])]
     for before in range(len(losses)):  # what a state goes on to has a higher number
         lost = least[before]
         for more, after in odd.onward[before] if lost is not None else ():
-            loss, known = losses[more], least[after]
-            if loss is not None and lost is not None and (known is None or lost + loss < known):
+            loss, so_far = losses[more], least[after]
+            if loss is not None and lost is not None and (so_far is None or lost + loss < so_far):
                 least[after] = lost + loss
-    found = [lost for lost in least if lost is not None]
-    return found if len(found) == len(least) else None
+    known = [lost for lost in least if lost is not None]
+    return known if len(known) == len(least) else None
 
 
 def _nodes(vertex: Vertex) -> Iterator[tuple[list[NodeState], list[Counts]]]:
