@@ -1,5 +1,6 @@
 """Small clusters in one line: block{subblock{host: free slots}}, a slot being the room for one pod."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,11 @@ from webhook.placement import (
 
 FAMILY = keys.GCE_TOPOLOGY
 Tree = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+def seeds(count: int) -> range:
+    """Seeds of random instances; TOPOGATE_INSTANCES times as many where that is set."""
+    return range(count * int(os.environ.get("TOPOGATE_INSTANCES", "1")))
 
 
 def node(name: str, place: tuple[str, ...] | None, cpu: int = 0, **amounts: int) -> NodeInfo:

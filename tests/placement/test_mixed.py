@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.placement.brute import agrees
-from tests.placement.small import gang_of, node, pod_class, snapshot_of
+from tests.placement.small import gang_of, node, pod_class, seeds, snapshot_of
 from webhook.placement import (
     Anchor,
     Assignment,
@@ -27,11 +27,14 @@ from webhook.placement import (
     check,
     mixed,
     place,
+    vector,
 )
 from webhook.placement.bounds import least_cost
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import cost_of
+from webhook.placement.mixed.odd import Odd
+from webhook.placement.mixed.search import MixedSearch
 from webhook.placement.question import Impossible, ask
 from webhook.placement.snapshot import key_of
 from webhook.placement.tree import build
@@ -68,7 +71,7 @@ def asked_of(dice: random.Random, most: int) -> Gang:
     kinds = []
     for _ in range(dice.choice((0, 1, 1, 2))):
         kind = pod_class(dice.choice((1, 2, 3)), memory=dice.randint(0, 4))
-        kinds += [kind] * (1 if slices else dice.choice((1, 1, 2)))
+        kinds += [kind] * dice.choice((1, 1, 2))
     workers = size * dice.randint(1, max(1, most // size))
     odd = [kind for kind in kinds if kind != worker][: workers - 1]
     members = [Member(f"w{rank}", rank, worker) for rank in range(workers)]
@@ -84,17 +87,20 @@ def snapshot_with(dice: random.Random, nodes: list[NodeInfo]) -> Snapshot:
     return Snapshot.build(nodes, usage)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_leaders_and_slices_get_the_optimum_of_trying_everything(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(3):
         nodes = cluster(dice, 2, (0, 1, 2, 3))[:8]
         asked = asked_of(dice, 4)
+        if dice.random() < 0.3:
+            anchors = tuple(Anchor(dice.choice(nodes).name) for _ in range(dice.choice((1, 1, 2))))
+            asked = Gang("g", asked.members, asked.required_level, slices=asked.slices, anchors=anchors)
         if len({member.pod_class for member in asked.members}) > 1 or asked.slices:
             agrees(asked, snapshot_with(dice, nodes))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_leaders_and_slices_get_the_optimum_of_the_search_over_all_states(seed: int) -> None:
     dice = random.Random(seed + 1000)
     for _ in range(4):
@@ -149,6 +155,62 @@ def test_eight_odd_pods_of_three_classes_are_proven_beside_a_thousand_workers() 
     assert found.objective.domains == (2, 13, 127, 127)
 
 
+@pytest.mark.parametrize("a_node", [1, 8])
+def test_eight_odd_pods_of_three_classes_are_proven_beside_slices(a_node: int) -> None:
+    """Where each pod takes a node as where many share one."""
+    amounts = {"cpu": 64_000, "pods": 110, "nvidia.com/gpu": 8}
+    nodes = [
+        replace(node(f"n{i}", (f"b{i // 240}", f"r{i // 12}", f"h{i}")), allocatable=amounts)
+        for i in range(1440)
+    ]
+    gpus = 8 // a_node
+    kinds = [vector({"cpu": 4000, "pods": 1, "nvidia.com/gpu": 2})]
+    kinds += [vector({"cpu": 8000, "pods": 1})] * 3 + [
+        vector({"cpu": 9000, "pods": 1, "nvidia.com/gpu": 1})
+    ] * 4
+    worker = PodClass(vector({"cpu": 1000, "pods": 1, "nvidia.com/gpu": gpus}))
+    members = [Member(f"w{rank}", rank, worker) for rank in range(1000)]
+    members += [Member(f"o{rank}", 1000 + rank, PodClass(kind)) for rank, kind in enumerate(kinds)]
+    asked = Gang("g", tuple(members), slices=(Slice("subblock", 4),))
+    snapshot = Snapshot.build(nodes, [])
+    found = place(asked, snapshot)
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert check(found, asked, snapshot) == []
+    assert found.objective.domains[-1] == (126 if a_node == 8 else 1001)
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_the_room_that_odd_pods_take_leads_to_the_same_optimum_as_the_pods_themselves(seed: int) -> None:
+    dice = random.Random(seed + 2000)
+    nodes = cluster(dice, 6, dice.choice(((0, 1, 1), (0, 3, 4, 8, 8))))
+    size = dice.choice((2, 3, 4))
+    kinds = [
+        pod_class(dice.choice((1, 2, 3)), memory=dice.randint(0, 4)) for _ in range(dice.choice((1, 2, 3)))
+    ]
+    odd = [kind for kind in kinds for _ in range(dice.choice((1, 1, 2)))]
+    workers = [Member(f"w{rank}", rank, WORKER) for rank in range(size * dice.randint(1, 6))]
+    others = [Member(f"o{rank}", 50 + rank, kind) for rank, kind in enumerate(odd) if kind != WORKER]
+    asked = Gang("g", (*workers, *others), slices=(Slice(dice.choice(LEVELS), size),))
+    snapshot = snapshot_with(dice, nodes)
+    try:
+        question, _ = ask(asked, snapshot, Options())
+    except Impossible:
+        return
+    if not others or not mixed.serves(question):
+        return
+    root = build(question, snapshot, Budget(10**9)).root
+    beside = Odd(question, Budget(10**9))
+    expected = MixedSearch(question, beside, 0, Budget(10**9)).solve(root)
+    found = place(asked, snapshot)
+    assert found.proven
+    assert isinstance(found, Assignment) == (expected is not None)
+    if isinstance(found, Assignment) and expected is not None:
+        keys = [key_of(state, question.levels) for state in expected.nodes()]
+        assert found.objective == question.costs().objective(cost_of(root, keys))
+        assert check(found, asked, snapshot) == []
+
+
 def test_a_leader_that_fits_beside_the_workers_takes_no_node_of_its_own() -> None:
     tree = {"b1": {"r": {"a": 4, "b": 4}}, "b2": {"r": {"c": 4, "d": 1}}}
     leader = Member("leader", 9, pod_class(2))
@@ -158,7 +220,7 @@ def test_a_leader_that_fits_beside_the_workers_takes_no_node_of_its_own() -> Non
     assert len(set(found.nodes.values())) == 1
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_a_leader_like_its_workers_stands_beside_the_slices(seed: int) -> None:
     """As a leader of another class that asks for the same amounts."""
     dice = random.Random(seed)

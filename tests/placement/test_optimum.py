@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.brute import agrees
-from tests.placement.small import node, pod_class
+from tests.placement.small import node, pod_class, seeds
 from webhook.placement import (
     Anchor,
     Gang,
@@ -56,7 +56,7 @@ def gang(
     return Gang("g", members, anchors=anchors, **rules)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_identical_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(25):
@@ -65,7 +65,7 @@ def test_identical_pods_get_the_optimum(seed: int) -> None:
         agrees(asked, snapshot)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_slices_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(25):
@@ -79,7 +79,7 @@ def test_slices_get_the_optimum(seed: int) -> None:
         agrees(replace(asked, anchors=(), slices=slices), snapshot)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(15):
@@ -97,7 +97,7 @@ def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
         agrees(gang(classes, dice, snapshot, required_level=dice.choice(LEVELS)), snapshot)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_unlike_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: int) -> None:
     dice = random.Random(1000 + seed)
     for _ in range(15):
@@ -118,7 +118,7 @@ def test_unlike_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: in
         agrees(gang(classes, dice, snapshot, required_level=dice.choice(LEVELS)), snapshot)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_every_assignment_passes_the_checker(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(20):

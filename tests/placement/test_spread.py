@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.placement.brute import Instance, domain, rooms
-from tests.placement.small import gang_of, placed, pod_class, snapshot_of, taken
+from tests.placement.small import gang_of, node, placed, pod_class, seeds, snapshot_of, taken
 from tests.placement.test_optimum import random_nodes
 from webhook.placement import (
     Anchor,
@@ -28,9 +29,13 @@ from webhook.placement import (
     check,
     place,
 )
+from webhook.placement.alike.knapsack import Knapsack
 from webhook.placement.budget import OutOfSteps
+from webhook.placement.question import ask
 from webhook.placement.solution import Solution
 from webhook.placement.spread import capped
+from webhook.placement.spread.on_nodes import NodesUpTo
+from webhook.placement.tree import build
 
 LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
@@ -90,7 +95,7 @@ def best(gang: Gang, snapshot: Snapshot) -> tuple[int, Objective] | None:
     return min(found, default=None)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_spread_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(20):
@@ -214,7 +219,7 @@ def test_a_wish_that_cannot_be_meant_is_an_error(gang: Gang, complaint: str) -> 
         place(gang, snapshot_of(THREE))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_beyond_the_steps_a_spread_that_keeps_all_rules_is_told_as_not_proven(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = Snapshot.build(random_nodes(dice, 60, 60), [])
@@ -259,7 +264,7 @@ def out_of_steps(*_: object) -> Solution:
     raise OutOfSteps
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,3 +282,40 @@ def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
             assert at_once.proven
             assert at_once.objective == one_by_one.objective
             assert check(at_once, asked, snapshot) == []
+
+
+def test_pods_spread_evenly_over_hundreds_of_racks_of_whole_nodes_are_proven() -> None:
+    dice = random.Random(3)
+    nodes = [
+        node(f"n{i}", (f"b{i // 240}", f"r{i // 12}", f"h{i}"), dice.choice((0, 1, 1, 1)))
+        for i in range(5000)
+    ]
+    asked, snapshot = gang_of(1000, spread=Spread("subblock")), Snapshot.build(nodes, [])
+    found = place(asked, snapshot)
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert check(found, asked, snapshot) == []
+    assert found.objective.domains[1:] == (417, 1000, 1000)
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_every_amount_on_the_nodes_of_a_rack_costs_what_the_knapsack_of_identical_pods_finds(
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    nodes = [
+        node(f"n{i}", ("b", "r", f"h{i}"), dice.choice((1, 1, 2, 3, 8)), memory=dice.randint(1, 9))
+        for i in range(dice.randint(2, 12))
+    ]
+    snapshot = Snapshot.build(nodes, [(nodes[0].name, Usage({"memory": 1}))])
+    question, _ = ask(gang_of(1), snapshot, Options(weights={"cpu": 1, "memory": 1}))
+    (rack,) = build(question, snapshot, Budget(10**9)).root.parts
+    assert rack.leaves is not None
+    every = NodesUpTo(rack.leaves, rack.room, Budget(10**9))
+    for amount in range(1, rack.room + 1):
+        cover = Knapsack(replace(question, counts=(amount,))).solve(rack)
+        assert cover is not None
+        assert rack.own + every.cost(amount) == cover.cost
+        chosen = every.nodes(amount)
+        assert sum(rack.leaves.rooms[number] for number in chosen) >= amount
+        assert sum(map(rack.leaves.own, chosen)) == every.cost(amount)
