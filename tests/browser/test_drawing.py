@@ -32,7 +32,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.ui.access import CurrentViewer, LaptopAccess
 from webhook.ui.app import create_app
-from webhook.ui.live import Live, Scene
+from webhook.ui.live import Artist, Live, Scene
 from webhook.ui.pages import PageDependencies
 from webhook.ui.redact import Rights
 
@@ -115,6 +115,14 @@ def test_each_state_of_a_node_is_drawn_and_says_its_cause_on_hover(browser: Brow
             expect(page.tile(node)).to_have_attribute("data-state", state)
             expect(page.tile(node).locator("title")).to_contain_text(words)
         assert page.tile(SECOND).locator("rect.reserved").count() == 1
+
+
+def test_a_node_that_gangs_avoid_is_marked_and_says_why(browser: Browser) -> None:
+    bad = {FIRST: "pods of 3 gangs failed there"}
+    with served(browser, Artist(cluster_of([]), SETTINGS, COUNTING, lambda: bad).scene()) as page:
+        expect(page.tile(FIRST).locator("title")).to_contain_text("avoided: pods of 3 gangs failed there")
+        assert page.tile(FIRST).locator("path.avoided").count() == 1
+        assert page.tile(SECOND).locator("path.avoided").count() == 0
 
 
 def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser) -> None:

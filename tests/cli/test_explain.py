@@ -119,6 +119,30 @@ def in_fair_order(record: Record | None) -> str:
     return said(dataclasses.replace(there, read_use=lambda: record))
 
 
+def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
+    why = "pods of 3 gangs failed there and ran elsewhere"
+    bad = {"team-a": {GRID[0].name: why}}
+    made = dataclasses.replace(cluster(job_pods(2)), read_avoided=lambda namespace: bad.get(namespace, {}))
+    assert not any("avoids" in line for line in explain(made, "ns", "train-0", Settings()))
+    made = dataclasses.replace(made, read_avoided=lambda _: {GRID[0].name: why, "gone": "not there any more"})
+    (line,) = [each for each in explain(made, "ns", "train-0", Settings()) if "avoids" in each]
+    assert line.startswith(f"It avoids the node {GRID[0].name} ({why})")
+
+
+def test_what_a_plan_does_without_is_told_of_a_pod_that_has_one() -> None:
+    first, second = job_pods(2)
+    entry = {"name": first.metadata.name, "uid": first.metadata.uid, "node": GRID[1].name}
+    key = key_of(first)
+    body = {
+        "metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"},
+        "spec": {"gang": "Job/train", "pods": [entry], "avoided": {GRID[0].name: "its GPU failed"}},
+    }
+    plans = {key.placement_key: msgspec.convert(body, Placement)}
+    made = dataclasses.replace(cluster([first, second]), placements=plans)
+    lines = list(explain(made, "ns", "train-0", Settings()))
+    assert f"Its plan avoids the node {GRID[0].name} (its GPU failed)." in lines
+
+
 def test_whose_turn_it_is_is_told_to_who_may_read_what_all_have_used() -> None:
     fair = FairOrder(weights={"ns": 3.0, "team-b": 2.0})
     used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}

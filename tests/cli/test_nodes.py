@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.failing import proven
 from webhook.cli import nodes, session
 from webhook.inquiry import bad_nodes
 from webhook.inquiry.findings import State
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.sweeper.apply.failure_log import PATH, encoded
 
 NOW = 1_700_000_000
@@ -29,6 +30,16 @@ class Cluster:
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
         assert method == "GET"
         return {"data": self.data} if path == PATH else {"items": self.nodes}
+
+
+class Away:
+    """An API server that refuses every request, or does not answer (status 0)."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def json(self, *_: Any, **__: Any) -> dict[str, Any]:
+        raise ApiError(self.status, "No", "no answer")
 
 
 def avoided(node: str, by: str = "all", until: int = NOW + 60) -> str:
@@ -53,6 +64,31 @@ def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
 
 def test_a_node_whose_time_is_over_is_not_avoided_though_nobody_has_written_it() -> None:
     assert bad_nodes.rows({"avoided": f"[{avoided('n1', until=NOW)}]"}, NOW) == []
+
+
+def test_what_all_avoid_or_the_own_namespace_is_told_with_its_reason_and_nothing_of_others() -> None:
+    kept_ = f"[{avoided('n1')}, {avoided('n2', by='a')}, {avoided('n3', by='b')}, {avoided('n4', until=NOW)}]"
+    cluster: Any = Cluster({"avoided": kept_})
+    found = bad_nodes.avoided(cluster, NOW, "a")
+    assert set(found) == {"n1", "n2"}
+    assert set(bad_nodes.avoided(cluster, NOW)) == {"n1"}
+    told = "pods of 3 gangs failed there and ran elsewhere, last at 2023-11-14 22:13:20Z by exit status 1"
+    assert found["n1"] == told
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_who_may_not_read_it_is_told_of_no_node(status: int) -> None:
+    assert bad_nodes.avoided(Away(status), NOW) == {}  # type: ignore[arg-type] # a fake
+
+
+def test_what_is_shown_of_avoided_nodes_stays_while_the_api_server_is_away() -> None:
+    clock = Clock()
+    cluster: Any = Cluster({"avoided": f"[{avoided('n1')}]"})
+    told = bad_nodes.AvoidedNodes(cluster, clock, lambda: NOW)
+    assert set(told()) == {"n1"}
+    cluster.json = Away(0).json
+    clock.now += bad_nodes.AGAIN_SECONDS
+    assert set(told()) == {"n1"}
 
 
 def shown(

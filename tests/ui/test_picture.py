@@ -164,6 +164,14 @@ def test_pods_that_are_no_gang_of_ours_are_not_listed() -> None:
     assert scene_of(cluster_of([bound_pod("a", FIRST)])).gangs == []
 
 
+def test_a_node_that_gangs_avoid_says_why() -> None:
+    artist = Artist(cluster_of([]), SETTINGS, COUNTING, lambda: {FIRST: "pods of 3 gangs failed there"})
+    tiles = artist.scene().picture.nodes.values()
+    assert {tile.name: tile.avoided for tile in tiles if tile.avoided} == {
+        FIRST: "pods of 3 gangs failed there"
+    }
+
+
 def test_a_second_drawing_of_the_same_objects_has_the_next_number_and_equal_content() -> None:
     artist = Artist(cluster_of(waiting_job(2)), SETTINGS, COUNTING)
     first, second = artist.scene(), artist.scene()

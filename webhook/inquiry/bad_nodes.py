@@ -1,6 +1,8 @@
 """Which nodes the sweeper avoids since pods fail there, and what it keeps of the others."""
 
-from collections.abc import Iterator
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,14 +11,17 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.inquiry.findings import Finding, State, found, some
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.sweeper.apply import failure_log
 from webhook.sweeper.apply.failure_log import AvoidedNode
+from webhook.sweeper.decide.shunned import why_bad
 from webhook.sweeper.observe.node_failures import seconds_of
 
 FORGIVE: Final = (
     f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
 )
+
+AGAIN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,12 @@ def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
     for each in kept:
         if each.node:
             counts[each.node] += 1
-    avoided = _now(data, now)
+    bad = _now(data, now)
     made = [
         NodeRow(each.node, each.by, each.until, each.gangs, counts.get(each.node, 0), each.last, each.cause)
-        for each in avoided
+        for each in bad
     ]
-    for name in sorted(counts.keys() - {each.node for each in avoided}):
+    for name in sorted(counts.keys() - {each.node for each in bad}):
         own = [each for each in kept if each.node == name]
         last = max(own, key=lambda each: each.at)
         proven = len({(each.namespace, each.gang) for each in own if each.state == "proven"})
@@ -57,7 +62,49 @@ def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
 
 def read(api: Api) -> dict[str, Any]:
     """The data of the ConfigMap. Raises ApiError."""
-    return dict(api.json("GET", failure_log.PATH).get("data") or {})
+    return dict(api.json("GET", failure_log.PATH, timeout_seconds=5).get("data") or {})
+
+
+def avoided(api: Api, now: float, namespace: str = "") -> dict[str, str]:
+    """Node -> why all gangs, and those of the namespace, avoid it; nothing for whoever may not read it.
+
+    now: seconds since 1970. Raises ApiError.
+    """
+    try:
+        found = _now(read(api), now)
+    except msgspec.MsgspecError:
+        return {}  # see examine
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return {}
+    return {
+        each.node: why_bad(each.gangs, each.last, each.cause)
+        for each in found
+        if each.by in ("all", namespace)
+    }
+
+
+class AvoidedNodes:
+    """What all gangs avoid, read again now and then; what was known stays where the API server is away."""
+
+    def __init__(
+        self, api: Api, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
+    ) -> None:
+        """now: seconds since 1970."""
+        self._api = api
+        self._clock = clock
+        self._now = now
+        self._due_at = float("-inf")
+        self._known: Mapping[str, str] = {}
+
+    def __call__(self) -> Mapping[str, str]:
+        """Node -> why it is avoided."""
+        if self._clock() >= self._due_at:
+            self._due_at = self._clock() + AGAIN_SECONDS
+            with contextlib.suppress(ApiError):
+                self._known = avoided(self._api, self._now())
+        return self._known
 
 
 def unforgiven(nodes: list[dict[str, Any]]) -> dict[str, str]:
@@ -74,7 +121,7 @@ def unforgiven(nodes: list[dict[str, Any]]) -> dict[str, str]:
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Nodes that are avoided want mending, and what an operator wrote there must be readable."""
     try:
-        avoided = _now(read(api), now.timestamp())
+        bad = _now(read(api), now.timestamp())
     except msgspec.MsgspecError as error:
         yield found(
             State.ODD,
@@ -82,8 +129,8 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
             "Delete its data; the sweeper begins anew.",
         )
         return
-    names = sorted({each.node for each in avoided if each.by == "all"})
-    partly = sorted({each.node for each in avoided} - set(names))
+    names = sorted({each.node for each in bad if each.by == "all"})
+    partly = sorted({each.node for each in bad} - set(names))
     if names:
         nodes = "1 node is" if len(names) == 1 else f"{len(names)} nodes are"
         yield found(

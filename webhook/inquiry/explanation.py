@@ -1,8 +1,9 @@
 """Why a pod waits and what would help: the placement core is asked what the sweeper would ask it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
@@ -15,6 +16,7 @@ from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -43,7 +45,8 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
     view = snapshotter.view()
     gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
-    yield from explain_gated(pod, gang, view, snapshotter.snapshot(view), settings)
+    snapshot, avoided = snapshotter.snapshot(view), cluster.avoided(namespace)
+    yield from explain_gated(pod, gang, view, snapshot, settings, avoided=avoided)
     yield from whole_turns(cluster.use(), gang, gangs, cluster.namespace_labels())
 
 
@@ -56,10 +59,12 @@ def explain_gated(
     *,
     now: "CurrentAnswer | None" = None,
     named: Callable[[str], str] = str,
+    avoided: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """The explanation of one gated pod of a gang, line by line.
 
     now: the core's answer, if it has been asked already. named: what to call another pod ("namespace/name").
+    avoided: nodes where pods fail, and why they are avoided.
     """
     others = [
         gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
@@ -87,6 +92,10 @@ def explain_gated(
         yield f"Turn, by {placement.status.turn}."
     if holders := _holders(gang, view, named):
         yield f"Nodes that other gangs hold: {holders}."
+    if placement is not None and placement.spec.avoided:
+        yield f"Its plan {told_of(placement.spec.avoided)}."
+    elif there := {name: why for name, why in avoided.items() if name in snapshot.nodes}:
+        yield f"It {told_of(there)}, or uses them where nothing else fits, as is set (bad_nodes)."
     if pod.metadata.uid in view.planned:
         planned = view.planned[pod.metadata.uid].node or "no node of our choice"
         if victims := _victims(gang, view, named):

@@ -11,6 +11,7 @@ import msgspec
 
 from webhook.devices.supply import Supply
 from webhook.fairness.record import KEY, Record, RecordError, decode
+from webhook.inquiry import bad_nodes
 from webhook.kube import devices, drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -46,6 +47,7 @@ class ClusterReading:
     read_supply: Callable[[], Supply | None] = lambda: None
     read_use: Callable[[], Record | None] = lambda: None
     read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
+    read_avoided: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -60,6 +62,7 @@ class ClusterReading:
             functools.cache(lambda: _supply(api)),
             functools.cache(lambda: _use(api)),
             functools.cache(lambda: _classes(api)),
+            lambda namespace: bad_nodes.avoided(api, time.time(), namespace),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -85,6 +88,10 @@ class ClusterReading:
     def use(self) -> Record | None:
         """What accounts have used, None for whoever may not read it, and where nobody writes it down."""
         return self.read_use()
+
+    def avoided(self, namespace: str) -> Mapping[str, str]:
+        """Nodes that gangs of a namespace avoid as pods fail there, and why; as far as that may be read."""
+        return self.read_avoided(namespace)
 
     def supply(self, is_wanted: bool) -> Supply | None:
         """Devices and claims on them, likewise."""

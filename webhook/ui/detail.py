@@ -48,9 +48,11 @@ def detail(
     def named(name: str) -> str:
         return name if rights.may_list(name.partition("/")[0]) else HIDDEN
 
+    tiles = scene.picture.nodes.values() if rights.nodes else ()
+    avoided = {tile.name: tile.avoided for tile in tiles if tile.avoided}
     return Detail(
         row,
-        list(explain_gated(first, gang, view, snapshot, settings, now=now, named=named)),
+        list(explain_gated(first, gang, view, snapshot, settings, now=now, named=named, avoided=avoided)),
         nearest=_nearest(now, snapshot),
         nodes=(
             [each.node for each in now.answer.placed]

@@ -6,7 +6,7 @@ Viewers cost one drawing between them: each asks for the version that is there, 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,7 +51,15 @@ class Scene:
 class Artist:
     """Draws scenes of a source, keeping what did not change between two of them."""
 
-    def __init__(self, source: Objects, settings: Settings, counting: Counting) -> None:
+    def __init__(
+        self,
+        source: Objects,
+        settings: Settings,
+        counting: Counting,
+        avoided: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """avoided: tells on which nodes pods fail, and why these are avoided."""
+        self._avoided = avoided
         self._snapshotter = Snapshotter(source, settings)
         self._counting = counting
         self._known: dict[str, tuple[Pod, GangKey, int]] = {}
@@ -61,7 +69,7 @@ class Artist:
         """The scene now."""
         view = self._snapshotter.view()
         snapshot = self._snapshotter.snapshot(view)
-        picture = draw(view, snapshot, self._counting)
+        picture = draw(view, snapshot, self._counting, self._avoided())
         self._learn(view)
         gpus = {uid: count for uid, (_, _, count) in self._known.items() if count}
         gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid][1])
@@ -102,10 +110,11 @@ class Live:
         counting: Counting,
         history: History,
         clock: Callable[[], float] = time.monotonic,
+        avoided: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """start() begins to read."""
+        """start() begins to read. avoided: see Artist."""
         self._cache = cache
-        self._artist = Artist(cache, settings, counting)
+        self._artist = Artist(cache, settings, counting, avoided)
         self._history = history
         self._clock = clock
         self._stopping = threading.Event()

@@ -6,8 +6,9 @@ of their resource, and are shown one by one inside their node.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -62,7 +63,7 @@ class NodeTile(Shown, frozen=True):
     """A node: its GPUs, what holds them, and why it takes no pods ("" when it does).
 
     held_for: the gang for which it is held, as namespace/kind/name, "" if for none; held_until: RFC 3339, ""
-    where it is kept for pods of that gang that are yet to be made.
+    where it is kept for pods of that gang that are yet to be made. avoided: why gangs avoid it, "" if not.
     """
 
     name: str
@@ -77,6 +78,7 @@ class NodeTile(Shown, frozen=True):
     pods: list[PodTile] = msgspec.field(default_factory=list)
     held_for: str = ""
     held_until: str = ""
+    avoided: str = ""
 
 
 class DomainTile(Shown, frozen=True):
@@ -107,11 +109,22 @@ class Picture(Shown, frozen=True):
     unreadable: int = 0
 
 
-def draw(view: View, snapshot: Snapshot, counting: Counting) -> Picture:
-    """The picture of one view and of the snapshot made from it."""
+def draw(
+    view: View,
+    snapshot: Snapshot,
+    counting: Counting,
+    avoided: Mapping[str, str] = MappingProxyType({}),
+) -> Picture:
+    """The picture of one view and of the snapshot made from it. avoided: nodes where pods fail, and why."""
     places, holders = _pods_by_node(view), held_nodes(view)
     tiles = {
-        state.name: node_tile(state, counting, places.get(state.name, []), holders.get(state.name, NOBODY))
+        state.name: node_tile(
+            state,
+            counting,
+            places.get(state.name, []),
+            holders.get(state.name, NOBODY),
+            avoided.get(state.name, ""),
+        )
         for state in snapshot.nodes.values()
         if counting.gpus(state.node.allocatable) or state.cards
     }
@@ -170,6 +183,7 @@ def node_tile(
     counting: Counting,
     pods: Iterable[tuple[Pod, str]] = (),
     holder: Holder = NOBODY,
+    avoided: str = "",
 ) -> NodeTile:
     """A node with these pods, each with its state."""
     taken = {use.name: counting.gpus(use.requests) for use in state.usages}
@@ -193,7 +207,9 @@ def node_tile(
     domain = domain_of(state)
     model = counting.model(state.node.labels)
     cards = _cards(state)
-    return NodeTile(state.name, domain, model, gpus, used, waiting, condition, cause, cards, shown, *holder)
+    return NodeTile(
+        state.name, domain, model, gpus, used, waiting, condition, cause, cards, shown, *holder, avoided
+    )
 
 
 def excluded_because(state: NodeState) -> str:

@@ -16,6 +16,7 @@ from gunicorn.app.base import BaseApplication
 from webhook import logs
 from webhook.admission.serve import connections
 from webhook.admission.tls import ContextCache
+from webhook.inquiry.bad_nodes import AvoidedNodes
 from webhook.kube.client import Api, ConnectError
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import ClusterCache
@@ -57,7 +58,9 @@ class PageServer(BaseApplication):  # type: ignore[misc]
 def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple[Flask, Live]:
     """The app over a live cluster, already reading."""
     counted = counting(policy)
-    live = Live(ClusterCache(api, settings.gate_prefix), settings, counted, History())
+    live = Live(
+        ClusterCache(api, settings.gate_prefix), settings, counted, History(), avoided=AvoidedNodes(api)
+    )
     live.start()
     return create_app(PageDependencies(live, settings, counted, access, api)), live
 

@@ -12,8 +12,8 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide import ledger
 from webhook.sweeper.decide.ledger import Failures, Running
-from webhook.sweeper.decide.shunned import Shunned, steps_of
-from webhook.sweeper.decide.verdicts import NodeFacts, NodeVerdict, Verdicts, verdicts
+from webhook.sweeper.decide.shunned import Shunned, steps_of, why_bad
+from webhook.sweeper.decide.verdicts import NodeFacts, Verdicts, verdicts
 from webhook.sweeper.node_rules import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_failures import (
@@ -105,7 +105,9 @@ class NodeHealth:
         )
         if not bad and not own and not spare:
             return Shunned()
-        why = dict.fromkeys(own, _OWN) | {name: _why(verdict) for name, verdict in bad.items()}
+        why = dict.fromkeys(own, _OWN) | {
+            name: why_bad(each.gangs, each.at, each.cause) for name, each in bad.items()
+        }
         models = {name: facts.model for name in why if (facts := self._fact(name)) is not None}
         hard: frozenset[str] = frozenset()
         soft = set(own)
@@ -186,10 +188,3 @@ def candidates(pods: Pods, gangs: Set[tuple[str, str]], nodes: Set[tuple[str, st
             if maker.namespace in namespaces and (maker.namespace, gang_id(maker)) in gangs:
                 found.update((pod.metadata.uid, pod) for pod in there)
     return found.values()
-
-
-def _why(verdict: NodeVerdict) -> str:
-    """Without a word of whose pods: who reads it may know nothing of other namespaces."""
-    at = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(verdict.at))
-    gangs = "1 gang" if verdict.gangs == 1 else f"{verdict.gangs} gangs"
-    return f"pods of {gangs} failed there and ran elsewhere, last at {at} by {verdict.cause}"

@@ -6,6 +6,7 @@ then all of the next.
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 MOST_TOLD: Final = 10
@@ -44,6 +45,16 @@ class Shunned:
 
 
 NONE: Final = Shunned()
+
+
+def why_bad(gangs: int, at: int, cause: str) -> str:
+    """Why a node is bad, without a word of whose pods: who reads it may know nothing of other namespaces.
+
+    at: the last failure, in seconds since 1970.
+    """
+    failed = "1 gang" if gangs == 1 else f"{gangs} gangs"
+    when = datetime.fromtimestamp(at, UTC)
+    return f"pods of {failed} failed there and ran elsewhere, last at {when:%Y-%m-%d %H:%M:%SZ} by {cause}"
 
 
 def told_of(avoided: Mapping[str, str]) -> str:

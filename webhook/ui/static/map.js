@@ -97,6 +97,7 @@ function node(tile, x, y, state) {
     ...tile.cards.map((card, number) =>
       svg("rect", { class: "card", x: (TILE / tile.cards.length) * number, width: TILE / tile.cards.length, height: TILE })),
   );
+  if (tile.avoided) shapes.push(svg("path", { class: "avoided", d: `M0 0H${TILE / 2}L0 ${TILE / 2}Z` }));
   if (chosen !== undefined) shapes.push(svg("rect", { class: "chosen", width: TILE, height: TILE }));
   if (whatIf !== undefined) shapes.push(svg("rect", { class: "what-if", width: TILE, height: TILE }));
   const number = chosen ?? whatIf;
@@ -115,11 +116,12 @@ function matches(tile, text) {
 /** A node in a sentence. */
 export function told(tile) {
   const cause = tile.cause ? `; excluded: ${tile.cause}` : "";
+  const avoided = tile.avoided ? `; avoided: ${tile.avoided}` : "";
   const waiting = tile.waiting ? `, ${tile.waiting} waited for` : "";
   const until = tile.heldUntil ? ` until ${tile.heldUntil}` : "";
   const held = tile.heldFor ? `; held for ${tile.heldFor}${until}` : "";
   const cards = tile.cards.map((card) => `${card.name} ${card.pods} pods${card.tilesUsed.length ? ` tiles ${card.tilesUsed.join(",")}` : ""}`);
-  return `${tile.name}: ${tile.used} of ${tile.gpus} GPUs used${waiting}${held}${cause}${cards.length ? `; ${cards.join("; ")}` : ""}`;
+  return `${tile.name}: ${tile.used} of ${tile.gpus} GPUs used${waiting}${held}${cause}${avoided}${cards.length ? `; ${cards.join("; ")}` : ""}`;
 }
 
 function drawFound(state) {
