@@ -7,7 +7,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Condition, Pod
 from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
 from webhook.sweeper.settings import Settings
@@ -126,6 +126,20 @@ def test_what_is_held_in_vain_is_let_go_in_time_and_rests() -> None:
     assert scene.held() == [], "nor by another request of the same gang"
     assert len(scene.come(2).plans) == 1, "p, which this scene never binds, goes to the node that rests"
     assert scene.held() == ["n1"]
+
+
+def test_a_node_that_was_not_ready_for_a_moment_is_held_again_for_the_same_gang() -> None:
+    scene = Scene()
+    scene.come(1)
+    ready = scene.all["n0"]
+    not_ready = [Condition(type="Ready", status="False")]
+    status = msgspec.structs.replace(ready.status, conditions=not_ready)
+    scene.all["n0"] = msgspec.structs.replace(ready, status=status)
+    scene.come(1)
+    assert scene.held() == []
+    scene.all["n0"] = ready
+    assert places(scene.come(1)) == {}
+    assert scene.held() == ["n0"]
 
 
 @pytest.mark.parametrize("first", ["g", "h"])

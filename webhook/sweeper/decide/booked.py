@@ -86,9 +86,9 @@ class BookedNodes:
         if bookings and snapshot is not None:
             self._book(bookings, {gang.key.placement_key: gang for gang in gangs}, view, snapshot, taken)
         planned = {entry.node for known in view.placements.values() for entry in known.spec.pods}
-        for key, booked in before.items():
+        for booked in before.values():
             left = booked.held.nodes - self.nodes - planned
-            self._rest.begin(left, booked.held.since, f"booking {key}")
+            self._rest.begin(left, booked.held.since, booked.request)
 
     def _book(
         self,
@@ -99,7 +99,7 @@ class BookedNodes:
         taken: Set[str],
     ) -> None:
         left = most_nodes(view, self._settings) - len(taken)
-        closed = taken | self._rest.nodes()
+        closed = set(taken)
         first = min(each.created for each in bookings)
         new = [state for name, state in snapshot.nodes.items() if _created(name, view) >= first]
         new.sort(key=lambda each: (_created(each.name, view), each.name))
@@ -110,12 +110,14 @@ class BookedNodes:
             if gang is None or left <= 0 or self._clock() >= until:
                 continue
             since = (each for each in new if _created(each.name, view) >= booking.created)
-            there = [each for each in since if each.name not in closed]
+            # A node that was not ready for a moment rests, but not from whom it is booked for.
+            off = closed | self._rest.nodes(but=booking.request)
+            there = [each for each in since if each.name not in off]
             nodes = self._suited(gang, booking.pods, there, view)[:left]
             if nodes:
                 self._began[booking.request] = began
                 left -= len(nodes)
-                closed = closed | set(nodes)
+                closed.update(nodes)
                 ends = began[1] + timedelta(seconds=self._settings.reserve_hold_seconds)
                 held = Held(frozenset(nodes), began[0], until, ends, is_new=True)
                 self._booked[booking.placement] = _Booked(booking.request, gang, held)
