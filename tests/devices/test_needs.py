@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.devices.bodies import (
@@ -262,6 +263,19 @@ def test_nobody_s_many_kinds_of_claims_take_the_turn_of_another_namespace() -> N
     assert [kind.problem == "" for kind in kinds] == [True] * 4 + [False] * 16
     assert "waits for its turn" in kinds[-1].problem
     assert len(found.resources) == 4
+
+
+def test_claims_like_another_s_beyond_one_s_turn_do_not_keep_that_one_waiting() -> None:
+    specs = [claim_spec(exactly(1, selectors=selecting(f"{n} == {n}"))) for n in range(9)]
+    many = [claim(f"c{n}", spec) for n, spec in enumerate(specs)]
+    same = claim("c", specs[8], namespace="other")
+    supplied = supply(gpus("n", 8), claims=tuple(many))
+    supplied.update([gpus("n", 8)], supplied.classes, {**supplied.claims, "other/c": same}, {})
+    theirs = [pod(f"p{n}", f"c{n}") for n in range(9)]
+    own = pod("q", "c")
+    own = msgspec.structs.replace(own, metadata=msgspec.structs.replace(own.metadata, namespace="other"))
+    for waiting in ([*theirs, own], [own, *theirs]):
+        assert room(needs(waiting, [], nodes("n"), supplied, 4), own) == {"n": 8}
 
 
 def test_a_node_whose_devices_are_as_before_stays_the_same_value() -> None:

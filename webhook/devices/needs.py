@@ -332,11 +332,16 @@ def needs(
             by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
             found.asks(pod, shape)
     share = max(1, most // max(1, len(by_namespace)))
-    for shapes in by_namespace.values():
-        for number, shape in enumerate(shapes):
-            if number < share:
-                found.add(shape)
-            elif shape not in found.problems:
+    # The first of each namespace, then the second of each: there may be no time to judge all selectors.
+    ranked = {name: list(shapes) for name, shapes in by_namespace.items()}
+    taken = dict.fromkeys(
+        shapes[number] for number in range(share) for shapes in ranked.values() if number < len(shapes)
+    )
+    for shape in taken:
+        found.add(shape)
+    for shapes in ranked.values():
+        for shape in shapes[share:]:
+            if shape not in taken:
                 found.problems[shape] = (
                     f"more than {share} kinds of claims wait at once in its namespace; it waits for its turn"
                 )
