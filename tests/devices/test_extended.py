@@ -95,6 +95,17 @@ def test_a_pod_that_runs_takes_the_devices_of_its_claim_once() -> None:
     assert room(supplied, asking("p", 2), runs) == {"n": 3, "m": 0}
 
 
+@pytest.mark.parametrize("namespace", ["demo", "other"])
+def test_a_claim_that_somebody_wrote_for_another_s_pod_is_not_kube_scheduler_s(namespace: str) -> None:
+    runs, real = asking("r", 2, node="n"), made("r", "g0", "g1")
+    about = msgspec.structs.replace(real.metadata, name="z", namespace=namespace)
+    forged = ResourceClaim(about, real.spec)
+    supplied = supply(gpus("n", 8), classes=(CLASS,))
+    claims = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in (real, forged)}
+    supplied.update([gpus("n", 8)], supplied.classes, claims, {})
+    assert room(supplied, asking("p", 2), runs) == {"n": 3, "m": 0}
+
+
 def test_a_pod_that_was_sent_takes_devices_while_its_claim_is_not_made() -> None:
     supplied = supply(gpus("n", 8), classes=(CLASS,))
     assert room(supplied, asking("p", 2), asking("r", 2, node="n")) == {"n": 3, "m": 0}

@@ -20,6 +20,7 @@ from webhook.devices.shares import NOTHING, DeviceId, PoolId, Taken, taken_of
 from webhook.kube.affinity import NodeSelector
 from webhook.kube.devices import (
     EXTENDED,
+    ClaimAllocation,
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -61,7 +62,8 @@ class Supply:
     templates: Mapping[str, ResourceClaimTemplate] = field(default_factory=dict)
     backing: Mapping[str, str] = field(default_factory=dict)
     """Extended resource -> the DeviceClass that stands for it."""
-    _extended: Mapping[str, ResourceClaim] = field(default_factory=dict)
+    _extended: Mapping[tuple[str, str], ClaimAllocation] = field(default_factory=dict)
+    """What kube-scheduler has given for extended resources, by namespace and uid of the pods."""
     _pools: Pools = field(default_factory=Pools)
     _nodes: dict[str, tuple[Labels, NodeDevices]] = field(default_factory=dict)
     _taken: dict[PoolId, Taken] = field(default_factory=dict)
@@ -105,9 +107,11 @@ class Supply:
             self._asked.clear()
             self.backing = backing(classes.values())
         self._extended = {
-            owner.uid: claim
+            (claim.metadata.namespace, owner.uid): allocation
             for claim in claims.values()
-            if claim.metadata.annotations.get(EXTENDED) == "true" and (owner := claim.metadata.controller)
+            if claim.metadata.annotations.get(EXTENDED) == "true"
+            and (owner := claim.metadata.controller)
+            and (allocation := claim.status.allocation)
         }
         self.classes, self.claims, self.templates = classes, claims, templates
         there = {f"claim {name}" for name in claims} | {f"template {name}" for name in templates}
@@ -156,9 +160,9 @@ class Supply:
         None if there is neither. Raises UnmodelledError.
         """
         amounts = amounts_of(pod, self.backing)
-        made = self._extended.get(pod.metadata.uid) if amounts else None
-        if made is not None and made.status.allocation is not None:
-            return made.status.allocation.node_selector
+        given = self._extended.get((pod.metadata.namespace, pod.metadata.uid)) if amounts else None
+        if given is not None:
+            return given.node_selector
         return _same(read_amounts(amounts, self.classes)) if amounts else None
 
     def labels(self, node: str, labels: Labels, attributes: Sequence[str]) -> tuple[Labels, list[str]]:
