@@ -141,7 +141,7 @@ class _Process:
         """Wait until everything has been read once; returns False if leadership ended before."""
         while self.leads():
             self.pulse.beat()
-            if cache.synced:
+            if cache.is_for_leaders:
                 logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
                 return True
             self.stopping.wait(0.02)

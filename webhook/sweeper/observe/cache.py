@@ -106,12 +106,13 @@ class ClusterCache:
     @property
     def synced(self) -> bool:
         """Whether everything has been read once; before that nobody may act."""
-        return self._is_read and all(informer.synced for informer in self.informers)
+        return all(informer.synced for informer in self.informers)
 
     @property
-    def _is_read(self) -> bool:
-        """Whether the PodDisruptionBudgets have been read, or have been waited for."""
-        return self._budgets.synced or time.monotonic() - self._started_at >= BUDGETS_SECONDS
+    def is_for_leaders(self) -> bool:
+        """Whether it is synced, and the PodDisruptionBudgets have been read, or have been waited for."""
+        waited = time.monotonic() - self._started_at >= BUDGETS_SECONDS
+        return self.synced and (self._budgets.synced or waited)
 
     @property
     def unsynced(self) -> list[str]:
@@ -121,7 +122,6 @@ class ClusterCache:
             "nodes": self.nodes.synced,
             "placements": self.placements.synced,
             "owners": self.owners.synced,
-            "poddisruptionbudgets": self._is_read,
         }
         return [name for name, is_synced in synced.items() if not is_synced]
 
