@@ -214,3 +214,8 @@ def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
         for model, count in Counter(each.model for each in found.of(namespace).values()).items():
             assert count <= max(1, share * sizes[model])
             assert count < sizes[model]
+
+
+def test_of_two_nodes_one_stays_in_use_whatever_the_share() -> None:
+    failures = [*three("n6", "a", "b", "c"), *three("n7", "a", "b", "c")]
+    assert len(of(*failures, rules=replace(RULES, share=1)).for_all) == 1
