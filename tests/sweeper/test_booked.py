@@ -1,13 +1,16 @@
 """New nodes for gangs that asked an autoscaler for them: who gets them, how many, for how long, in memory."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from webhook.kube.objects import Condition, Pod
+from webhook.kube.objects import Condition, Node, Pod
 from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
 from webhook.sweeper.settings import Settings
@@ -26,6 +29,11 @@ def gang(name: str, pods: int, *, namespace: str = "ns", gpus: int = 1, **spec: 
     ]
 
 
+def made_at(node: Node, created: str) -> Node:
+    metadata = msgspec.structs.replace(node.metadata, creation_timestamp=created)
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
 def old(name: str, **more: Any) -> Pod:
     metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", **more.pop("metadata", {})}
     return gpu_pod(name, metadata=metadata, **more)
@@ -34,17 +42,13 @@ def old(name: str, **more: Any) -> Pod:
 class Scene:
     """The gang g has asked for nodes, which come one by one; p is older, and has not."""
 
-    def __init__(self, *pods: Pod, settings: Settings = SETTINGS, gpus: int = 1) -> None:
+    def __init__(self, *pods: Pod, settings: Settings = SETTINGS, gpus: int = 1, books: bool = True) -> None:
         self.cluster = Nodes(9, *(pods or (*gang("g", 3), old("p"))), gpus=gpus)
-        self.all = {
-            name: msgspec.structs.replace(
-                node, metadata=msgspec.structs.replace(node.metadata, creation_timestamp=LATER)
-            )
-            for name, node in self.cluster.nodes.items()
-        }
+        self.all = {name: made_at(node, LATER) for name, node in self.cluster.nodes.items()}
         self.cluster.nodes = {}
         self.placing = Placing(self.cluster, settings)
-        self.book("g", 3)
+        if books:
+            self.book("g", 3)
 
     def book(self, name: str, pods: int, *, is_served: bool = True, created: str = ASKED) -> None:
         (key,) = [each.key for each in self.placing.gangs() if each.key.name == name]
@@ -171,3 +175,29 @@ def test_those_of_another_namespace_are_told_without_its_name() -> None:
 def test_a_node_that_no_pod_of_the_gang_may_use_is_not_held_for_it() -> None:
     scene = Scene(*gang("g", 3, nodeSelector={"pool": "other"}), old("p"))
     assert places(scene.come(1)) == {"p": "n0"}
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_came_since(data: Any) -> None:
+    count, share = data.draw(st.integers(1, 9)), data.draw(st.sampled_from((0.0, 0.3, 0.5, 1.0)))
+    names = [f"g{number}" for number in range(data.draw(st.integers(1, 3)))]
+    sizes = {name: data.draw(st.integers(1, 12)) for name in names}
+    pods = [pod for name in names for pod in gang(name, sizes[name])]
+    scene = Scene(*pods, settings=replace(SETTINGS, reserve_share=share), books=False)
+    asked = {name: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for name in names}
+    for name in names:
+        scene.book(name, sizes[name], is_served=data.draw(st.booleans()), created=asked[name])
+    came = {node: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for node in scene.all}
+    scene.all = {name: made_at(node, came[name]) for name, node in scene.all.items()}
+    orders = scene.come(count)
+    held = scene.placing.placer.held
+    nodes = [name for each in held.values() for name in each.nodes]
+    assert len(nodes) == len(set(nodes)) <= (max(1, int(count * share)) if share else 0)
+    by_placement = {booking.placement: booking for booking in scene.placing.bookings}
+    for placement, each in held.items():
+        assert all(came[node] >= by_placement[placement].created for node in each.nodes)
+        assert len(each.nodes) <= by_placement[placement].pods
+    taken = {entry.node: plan.gang.key.placement_key for plan in orders.plans for entry in plan.entries}
+    others = {node: placement for placement, each in held.items() for node in each.nodes}
+    assert all(others.get(node, placement) == placement for node, placement in taken.items())
