@@ -120,6 +120,28 @@ def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: in
     assert not server.pod["spec"]["schedulingGates"]
 
 
+def test_a_cluster_that_has_refused_it_is_not_asked_again() -> None:
+    server = Server(written(UPDATED), refuse_forgetting(403))
+    releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
+    planned = PlannedPod(name="p", uid="uid-p", node="n1")
+    for _ in range(2):
+        server.pod = written(UPDATED)
+        releaser.release([(decode(written(UPDATED)), planned)])
+    releaser.close()
+    assert server.requests == ["PATCH", "PATCH", "PATCH"]
+
+
+def test_a_pod_that_was_written_meanwhile_is_no_reason_to_ask_no_more() -> None:
+    server = Server(written(UPDATED, version="8"))
+    releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
+    planned = PlannedPod(name="p", uid="uid-p", node="n1")
+    releaser.release([(decode(written(UPDATED)), planned)])
+    server.pod = written(UPDATED)
+    releaser.release([(decode(written(UPDATED)), planned)])
+    releaser.close()
+    assert server.pod["metadata"]["managedFields"] == [{}]
+
+
 def test_a_pod_that_was_applied_to_meanwhile_is_released_and_keeps_its_managers() -> None:
     server = Server(written(UPDATED, APPLIED, version="8"))
     assert released(server, written(UPDATED)) is Outcome.RELEASED

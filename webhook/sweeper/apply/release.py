@@ -113,7 +113,7 @@ class Releaser:
 
     def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-        detail = ""
+        detail = objection = ""
         # Of what a plan holds only the annotations that hand out cards are written.
         cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
         for attempt in range(_ATTEMPTS):
@@ -126,6 +126,8 @@ class Releaser:
             try:
                 patch = patches.release_patch(pod, planned.node, {**cards, **also}, self._prefix)
                 self._send(path, [*patch, *forgets])
+                if objection:
+                    self._keep_managers(objection)
                 return Release(planned, Outcome.RELEASED)
             except patches.UnpinnableError as error:
                 return Release(planned, Outcome.REFUSED, str(error))
@@ -146,15 +148,25 @@ class Releaser:
                         # An earlier try of ours did arrive, perhaps by an earlier plan.
                         is_there = (pinned_node(fresh) or "") == planned.node
                         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
-                    if _is_the_same(fresh, pod) and not forgets:
-                        return Release(planned, Outcome.REFUSED, detail)
+                    if _is_the_same(fresh, pod):
+                        if not forgets:
+                            return Release(planned, Outcome.REFUSED, detail)
+                        objection = detail
                     pod = fresh
-                elif not error.is_transient and not forgets:
-                    return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
-                elif error.is_transient:
+                elif not error.is_transient:
+                    if not forgets:
+                        return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
+                    objection = detail
+                else:
                     asked = error.retry_after or 0.2 * 2**attempt
                     self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
         return Release(planned, Outcome.FAILED, detail)
+
+    def _keep_managers(self, objection: str) -> None:
+        """Ask no more for what this cluster refuses: what was refused with it has gone through without."""
+        if self._forgets_managers:
+            self._forgets_managers = False
+            logger.warning("managed_fields_kept reason=%r", objection)
 
     def _send(self, path: str, patch: list[patches.Operation]) -> None:
         """Patch a pod, as cheaply for the API server as can be asked. Raises ApiError."""
