@@ -1,0 +1,65 @@
+"""Clusters and gangs of the rows."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from hack.comparing.clusters import fragmented
+from hack.comparing.rivals import Leaf
+from labeler.contract import keys
+from webhook.placement import Gang, Member, NodeInfo, PodClass, vector
+
+GPU: Final = "nvidia.com/gpu"
+LEADER: Final = PodClass(vector({"cpu": 4000, "pods": 1, GPU: 2}))
+LAUNCHER: Final = PodClass(vector({"cpu": 8000, "pods": 1}))
+SERVER: Final = PodClass(vector({"cpu": 64_000, "pods": 1, GPU: 1}))
+ODD: Final = (LEADER, *[LAUNCHER] * 3, *[SERVER] * 4)
+
+
+@lru_cache(maxsize=4)
+def cluster(nodes: int, slots: int) -> tuple[NodeInfo, ...]:
+    """Nodes in blocks of 8-24 subblocks of 8-24 nodes; four subblocks in ten are partly busy."""
+    dice = random.Random(nodes + slots)
+    spots = fragmented(dice, nodes, slots, subblocks=(8, 24), nodes=(8, 24), whole=0.9)
+    return tuple(
+        node(number, f"b{spot.block}", f"r{spot.subblock}", spot.free, slots)
+        for number, spot in enumerate(itertools.islice(spots, nodes))
+    )
+
+
+def node(number: int, block: str, rack: str, free: int, slots: int) -> NodeInfo:
+    """A node with eight GPUs, of which the free slots' share is allocatable."""
+    labels = dict(zip(keys.GCE_TOPOLOGY, (block, rack, f"h{number}"), strict=True))
+    amounts = {"cpu": 96_000, "memory": 2**40, "pods": 110, GPU: 8 * free // slots}
+    return NodeInfo(f"n{number}", labels, allocatable=amounts)
+
+
+def worker(slots: int) -> PodClass:
+    """A pod that takes one slot."""
+    return PodClass(vector({"cpu": 1000, "pods": 1, GPU: 8 // slots}))
+
+
+def gang(pods: int, slots: int, odd: Sequence[PodClass] = (), name: str = "g") -> Gang:
+    """Pods that take one slot each, and odd ones of higher ranks."""
+    kinds = [*[worker(slots)] * pods, *odd]
+    return Gang(name, tuple(Member(f"{name}-{rank}", rank, kind) for rank, kind in enumerate(kinds)))
+
+
+def leaves_of(nodes: Sequence[NodeInfo], slots: int) -> list[Leaf]:
+    """What the rivals start from; the leaf counts are part of their time, as they are of ours."""
+    need = 8 // slots
+    return [
+        Leaf(tuple(n.labels[key] for key in keys.GCE_TOPOLOGY), n.allocatable[GPU] // need) for n in nodes
+    ]
+
+
+def domains(chosen: Sequence[Leaf]) -> tuple[int, ...]:
+    """Blocks, subblocks and hosts used."""
+    return tuple(len({leaf.place[:length] for leaf in chosen}) for length in (1, 2, 3))
+
+
+def told(counts: Sequence[int]) -> str:
+    """Blocks, subblocks and nodes as the rows write them."""
+    return f"{counts[0]}/{counts[1]}/{counts[2]}"

@@ -1,0 +1,134 @@
+"""Workers with few odd pods, in slices, beside anchors, spread: each beside as many identical pods.
+
+The rival is HiGHS where its program says the same: the fewest blocks, subblocks and nodes, in that order.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from hack.benchmarks.placing import instances
+from hack.benchmarks.placing.row import Rival, Row, answered, in_turns, timed
+from labeler.contract import keys
+from webhook.placement import Anchor, Assignment, Gang, Slice, Spread
+
+PATIENCE: Final = 15.0
+"""Seconds that HiGHS has for one instance."""
+
+RIVAL_NODES: Final = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A gang, and how HiGHS is asked for the same (see highs.fewest_domains); None: not asked."""
+
+    what: str
+    gang: Gang
+    rival: Mapping[str, Any] | None = field(default=None)
+
+
+def leaders(repeats: int, quick: bool) -> Iterator[Row]:
+    """One leader that asks for other resources, or eight odd pods of three classes."""
+    for nodes, workers in _sized([(5000, 127), (5000, 255), (5000, 999)], [(100_000, 9999)], quick):
+        for slots in (8, 1) if workers > 255 else (8,):
+            # a node of one slot holds no leader of two GPUs beside a worker: HiGHS counts slots
+            rival = {"leader": 2} if slots == 8 else None
+            one = instances.gang(workers, slots, [instances.LEADER])
+            many = instances.gang(workers, slots, instances.ODD)
+            yield from _rows(
+                "leaders", nodes, slots, workers, repeats,
+                [_Asked("one leader", one, rival), _Asked("8 odd pods of 3 classes", many)],
+            )  # fmt: skip
+
+
+def slices(repeats: int, quick: bool) -> Iterator[Row]:
+    """Slices, nested ones, with a leader, beside anchors."""
+    for nodes, workers in _sized([(5000, 1000), (5000, 2000)], [(100_000, 10_000)], quick):
+        for slots in (8, 1) if workers != 2000 else (8,):
+            pairs = replace(instances.gang(workers, slots), slices=(Slice("subblock", 2),))
+            made = instances.cluster(nodes, slots)
+            anchor = next(each for each in made if each.allocatable[instances.GPU])
+            one = replace(pairs, anchors=(Anchor(anchor.name),))
+            path = tuple(anchor.labels[key] for key in keys.GCE_TOPOLOGY)
+            paid = frozenset(path[:length] for length in (1, 2, 3))
+            asked = [
+                _Asked("slices of 2 in a subblock", pairs, {"slices": 2}),
+                _Asked("slices of 2, beside an anchor", one, {"slices": 2, "paid": paid}),
+            ]
+            if workers != 2000:
+                nested = replace(pairs, slices=(Slice("block", 40), Slice("subblock", 4)))
+                led = replace(
+                    instances.gang(workers, slots, [instances.LEADER]), slices=(Slice("subblock", 4),)
+                )
+                asked += [
+                    _Asked("slices of 40 in a block, 4 in a subblock", nested),
+                    _Asked("slices of 4, and a leader", led),
+                ]
+            yield from _rows("slices", nodes, slots, workers, repeats, asked)
+    made = instances.cluster(5000, 8)
+    anchors = tuple(Anchor(made[n].name) for n in range(4000))
+    grown = replace(instances.gang(4000, 8), slices=(Slice("subblock", 2),), anchors=anchors)
+    yield from _rows(
+        "slices",
+        5000,
+        8,
+        4000,
+        repeats,
+        [_Asked("slices of 2, 4000 anchors", grown)],
+    )
+
+
+def spread(repeats: int, quick: bool) -> Iterator[Row]:
+    """Evenly, and at most so many in a domain."""
+    for nodes, workers in _sized([(5000, 1000)], [(100_000, 10_000)], quick):
+        for slots in (8, 1):
+            alike = instances.gang(workers, slots)
+            blocks = {each.labels[keys.GCE_TOPOLOGY[0]] for each in instances.cluster(nodes, slots)}
+            most = -(-3 * workers // len(blocks))
+            asked = [_Asked("evenly over the blocks", replace(alike, spread=Spread("block")))]
+            asked += [_Asked("evenly over the subblocks", replace(alike, spread=Spread("subblock")))]
+            for level, cap in (("block", most), ("block", 2 * most), ("host", 2)):
+                gang = replace(alike, spread=Spread(level, cap))
+                rival = {"most": cap} if level == "block" else None
+                asked.append(_Asked(f"at most {cap} in a {level}", gang, rival))
+            yield from _rows("spread", nodes, slots, workers, repeats, asked)
+
+
+def _sized(few: list[tuple[int, int]], large: list[tuple[int, int]], quick: bool) -> list[tuple[int, int]]:
+    return few if quick else few + large
+
+
+def _rows(
+    group: str, nodes: int, slots: int, workers: int, repeats: int, asked: list[_Asked]
+) -> Iterator[Row]:
+    made = instances.cluster(nodes, slots)
+    where = f"{workers} workers, {nodes} nodes of {slots}"
+    asked = [_Asked("identical", instances.gang(workers, slots)), *asked]
+    answers = in_turns({each.what: (each.gang, None) for each in asked}, made, repeats)
+    plain = statistics.median(answers["identical"][0])
+    for each in asked:
+        seconds, found = answers[each.what]
+        beside = statistics.median(seconds) / plain
+        rivals: tuple[Rival, ...] = ()
+        if each.rival is not None and nodes <= RIVAL_NODES:
+            rivals = (_highs(made, slots, workers, each.rival, found),)
+        yield Row(
+            group, f"{where}, {each.what}", seconds, answer=answered(found), beside=beside, rivals=rivals
+        )
+
+
+def _highs(made: Any, slots: int, workers: int, rules: Mapping[str, Any], found: object) -> Rival:
+    from hack.comparing.highs import fewest_domains  # loaded for these rows alone
+
+    leaves = instances.leaves_of(made, slots)
+    taken, fewest = timed(fewest_domains, leaves, workers, PATIENCE, **rules)
+    assert isinstance(found, Assignment)
+    blocks, subblocks, _, nodes = found.objective.domains
+    ours = (blocks, subblocks, nodes)
+    if fewest.proven:
+        assert not found.proven or ours == fewest.domains, f"HiGHS finds {fewest.domains}, not {ours}"
+        return Rival("HiGHS", taken, instances.told(fewest.domains))
+    names = ("blocks", "subblocks", "nodes")
+    proven = ", ".join(f"{count} {name}" for name, count in zip(names, fewest.domains, strict=False))
+    return Rival("HiGHS", taken, f"proves {proven or 'nothing'} in {PATIENCE:.0f} s")

@@ -1,0 +1,120 @@
+"""One row of the table: what was asked, what it took, what came out, and what rivals did with the same."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from webhook.placement import Assignment, Gang, NodeInfo, NoFit, Options, Snapshot, Usage, check, place
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another placer on the same instance. seconds: of CPU; result: in words."""
+
+    name: str
+    seconds: float
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """seconds: of CPU from a new snapshot to the answer, one for each repeat; changed: the same of a snapshot
+    in which one block changed; beside: how many times as long as as many identical pods took, 0 for unknown.
+    note: what else there is to say, or all there is where no single gang was placed.
+    """
+
+    group: str
+    what: str
+    seconds: tuple[float, ...] = ()
+    changed: tuple[float, ...] = ()
+    answer: str = ""
+    beside: float = 0
+    rivals: tuple[Rival, ...] = ()
+    note: str = ""
+
+    def line(self) -> str:
+        """For a terminal."""
+        parts = [span(self.seconds) if self.seconds else ""]
+        parts += [f"one block changed {span(self.changed)}" if self.changed else ""]
+        parts += [f"{self.beside:.2f} of identical pods" if self.beside else "", self.answer, self.note]
+        parts += [_told(rival) for rival in self.rivals]
+        return f"{self.group:10} {self.what}: {'; '.join(filter(None, parts))}"
+
+    def markdown(self) -> str:
+        """A row of a table, see HEADER."""
+        taken = span(self.seconds) if self.seconds else ""
+        changed = f"; one block changed {span(self.changed)}" if self.changed else ""
+        ratio = f"{self.beside:.1f}" if self.beside else ""
+        answer = "; ".join(filter(None, (self.answer, self.note)))
+        return (
+            f"| {self.what} | {taken}{changed} | {ratio} | {answer} | {'; '.join(map(_told, self.rivals))} |"
+        )
+
+
+HEADER = "| gang | CPU | of identical pods | answer | rivals |\n|---|---|---|---|---|"
+
+
+def _told(rival: Rival) -> str:
+    return f"{rival.name} {_amount(rival.seconds)}{', ' if rival.result else ''}{rival.result}"
+
+
+def span(seconds: Sequence[float]) -> str:
+    """Median and range."""
+    middle = statistics.median(seconds)
+    if len(seconds) == 1:
+        return _amount(middle)
+    return f"{_amount(middle)} ({_amount(min(seconds))} to {_amount(max(seconds))})"
+
+
+def _amount(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.{0 if seconds >= 0.1 else 1}f} ms"
+
+
+Found = TypeVar("Found")
+Asked = ParamSpec("Asked")
+
+
+def timed(work: Callable[Asked, Found], *args: Asked.args, **options: Asked.kwargs) -> tuple[float, Found]:
+    """CPU seconds that a call takes, and its result."""
+    gc.collect()
+    start = time.process_time()
+    result = work(*args, **options)
+    return time.process_time() - start, result
+
+
+def answered(found: Assignment | NoFit) -> str:
+    """What came out, in words."""
+    if isinstance(found, NoFit):
+        return "no place, proven" if found.proven else "not decided within the bound"
+    return f"{'optimum' if found.proven else 'not proven'}: {found.spread}"
+
+
+def placed(
+    gang: Gang,
+    nodes: Sequence[NodeInfo],
+    repeats: int,
+    options: Options | None = None,
+    usage: Sequence[tuple[str, Usage]] = (),
+) -> tuple[tuple[float, ...], Assignment | NoFit]:
+    """The gang placed on a new snapshot each time; what is found keeps every rule."""
+    seconds = []
+    for _ in range(repeats):
+        snapshot = Snapshot.build(nodes, usage)
+        taken, found = timed(place, gang, snapshot, options)
+        seconds.append(taken)
+    if isinstance(found, Assignment):
+        assert not check(found, gang, snapshot)
+    return tuple(seconds), found
+
+
+def in_turns(
+    asked: Mapping[str, tuple[Gang, Options | None]], nodes: Sequence[NodeInfo], repeats: int
+) -> dict[str, tuple[tuple[float, ...], Assignment | NoFit]]:
+    """Each gang placed as `placed` does, by its name; all of them once before any of them again."""
+    rounds = [
+        {name: placed(gang, nodes, 1, how) for name, (gang, how) in asked.items()} for _ in range(repeats)
+    ]
+    return {name: (tuple(one[name][0][0] for one in rounds), rounds[-1][name][1]) for name in asked}
