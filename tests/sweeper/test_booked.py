@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Condition, Node, Pod
-from webhook.sweeper.decide.booked import Booking
+from webhook.placement.model import PodClass
+from webhook.sweeper.decide import booked
+from webhook.sweeper.decide.booked import Booking, _kinds
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 ASKED, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -144,6 +148,22 @@ def test_a_node_that_was_not_ready_for_a_moment_is_held_again_for_the_same_gang(
     scene.all["n0"] = ready
     assert places(scene.come(1)) == {}
     assert scene.held() == ["n0"]
+
+
+def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(*gang("g", 2), *gang("h", 2), books=False)
+    scene.book("g", 2)
+    scene.book("h", 2, is_served=False)
+
+    def kinds(of: PodGang, view: View) -> list[PodClass]:
+        if of.key.name == "g":
+            raise KeyError("not foreseen")
+        return _kinds(of, view)
+
+    monkeypatch.setattr(booked, "_kinds", kinds)
+    scene.come(1)
+    (holder,) = scene.placing.placer.held
+    assert "-h-" in holder
 
 
 @pytest.mark.parametrize("first", ["g", "h"])

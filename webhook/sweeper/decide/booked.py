@@ -7,6 +7,7 @@ They are bounded as reservations are, together with these: in number, and in tim
 held by nobody for as long afterwards. A gang that is more urgent, or must end before, may use them.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,13 @@ class BookedNodes:
         if not there:
             return []
         budget = Budget(self._settings.options.bound)
-        counts = [rooms(kind, there, budget).counts for kind in _kinds(gang, view)]
+        try:
+            counts = [rooms(kind, there, budget).counts for kind in _kinds(gang, view)]
+        except ValueError:  # it is told where the gang is placed
+            return []
+        except Exception:  # one bad gang never stops the others
+            logger.exception("booking_failed gang=%s", gang.key)
+            return []
         found: list[str] = []
         for state, *each in zip(there, *counts, strict=True):
             if pods <= 0:
@@ -161,10 +170,7 @@ def _created(name: str, view: View) -> str:
 
 
 def _kinds(gang: PodGang, view: View) -> list[PodClass]:
-    """What those of its pods ask for that have no place; nothing where that cannot be read."""
+    """What those of its pods ask for that have no place. Raises ValueError where that cannot be read."""
     others = view.planned.keys() | gang.companions
-    try:
-        pods = (pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in others)
-        return list(dict.fromkeys(map(view.class_of, pods)))
-    except ValueError:
-        return []
+    pods = (pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in others)
+    return list(dict.fromkeys(map(view.class_of, pods)))
