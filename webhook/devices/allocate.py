@@ -5,15 +5,15 @@ the rest finds nothing; so the first full solution is the one that kube-schedule
 and pools are tried by name (1.36).
 
 Source of the algorithm: k8s.io/dynamic-resource-allocation/structured, allocateOne (incubating, which 1.36
-uses by default), with its constraints as they are: of a request with several devices a distinctAttribute
-compares with the one chosen last.
+uses by default).
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from webhook.devices.claims import Asked, AttributeRule, Choice, Filter
+from webhook.devices.claims import Asked, Choice, Filter
+from webhook.devices.constraints import Kept
 from webhook.devices.pools import NodePool, OneDevice
 from webhook.devices.selectors import SelectorError, UndecidedError
 from webhook.devices.shares import Counters, DeviceId, Share, SharesInUse, Taken
@@ -100,41 +100,6 @@ class _Steps:
             raise _RefusedError(f"what it could be given was not decided within {self.most} steps")
 
 
-@dataclass
-class _Kept:
-    """How far a condition is: the devices that it binds so far, and their values."""
-
-    condition: AttributeRule
-    count: int = 0
-    value: Hashable = None
-    by_request: dict[str, Hashable] = field(default_factory=dict)
-
-    def add(self, choice: Choice, device: OneDevice) -> bool:
-        """Take a device in; False if it does not keep the condition."""
-        if not self.condition.binds(choice):
-            return True
-        value = device.described.compared(self.condition.attribute)
-        if value is None:
-            return False
-        request = choice.name.partition("/")[0]
-        if self.condition.is_same:
-            if self.count and value != self.value:
-                return False
-            self.value = value
-        else:
-            if self.count and value in self.by_request.values():
-                return False
-            self.by_request[request] = value
-        self.count += 1
-        return True
-
-    def remove(self, choice: Choice) -> None:
-        """Give back the device that was taken in last."""
-        if self.condition.binds(choice):
-            self.by_request.pop(choice.name.partition("/")[0], None)
-            self.count -= 1
-
-
 @dataclass(frozen=True)
 class _Step:
     """A device that is tried for a request. counters: those from which it took."""
@@ -167,7 +132,7 @@ class _DeviceSearch:
         self._steps = steps
         self._order = [device for pool in pools for device in pool.devices]
         self._given: list[list[_Step]] = [[] for _ in claims]
-        self._kept = [[_Kept(each) for each in claim.conditions] for claim in claims]
+        self._kept = [[Kept(each) for each in claim.conditions] for claim in claims]
         self._all = {
             choice: self._whole(choice)
             for claim in claims
