@@ -16,18 +16,25 @@ from webhook.scheduling.storage import Storage
 
 BY_ONE_POD: Final = "ReadWriteOncePod"
 
+Claim = tuple[str, str]
+"""Namespace and name."""
+
 Completed = dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]]
 """By name, a node, what it has for volumes, and the node with that."""
 
 
 @dataclass
 class VolumeCounts:
-    """The resources of one moment. completed: of earlier moments, so that nodes stay the same value."""
+    """The resources of one moment. completed: of earlier moments, so that nodes stay the same value.
+
+    by_one: by uid, the claims of waiting pods that one pod alone may use, by namespace and name.
+    """
 
     limits: AttachLimits
     free: FreeVolumes
     completed: Completed
     problems: Mapping[str, str] = field(default_factory=dict)
+    by_one: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what it asks for because of its volumes, or with the problem that they are."""
@@ -86,13 +93,19 @@ def volume_counts(
     there = [(pod, node) for pod, node in standing if pod.spec.volumes]
     limits = AttachLimits(storage, claimed, there, most)
     free = FreeVolumes(storage, nodes, claimed, (pod for pod, _ in there), most)
-    problems = _by_one_pod(storage, claimed, [pod for pod, _ in there])
-    if not (limits.sets or free.shapes or free.problems or problems):
+    by_one = {
+        pod.metadata.uid: names
+        for pods in claimed.values()
+        for pod in pods
+        if (names := tuple(_claims_by_one(storage, pod)))
+    }
+    problems = _by_one_pod(storage, claimed, [pod for pod, _ in there]) if by_one else {}
+    if not (limits.sets or free.shapes or free.problems or by_one):
         completed.clear()
         return None
     for name in completed.keys() - nodes.keys():
         del completed[name]
-    return VolumeCounts(limits, free, completed, problems)
+    return VolumeCounts(limits, free, completed, problems, by_one)
 
 
 def _by_one_pod(
@@ -107,15 +120,17 @@ def _by_one_pod(
             for name in _claims_by_one(storage, pod):
                 user = users.setdefault(name, pod)
                 if user is not pod:
-                    found[pod.metadata.uid] = (
-                        f'the PersistentVolumeClaim "{name[1]}" is {BY_ONE_POD}, and pod '
-                        f"{user.metadata.name} uses it"
-                    )
+                    found[pod.metadata.uid] = used_by(name, user.metadata.name)
     return found
 
 
-def _claims_by_one(storage: Storage, pod: Pod) -> Iterator[tuple[str, str]]:
-    """Namespace and name of the claims of a pod that one pod alone may use."""
+def used_by(claim: Claim, user: str) -> str:
+    """Why a pod waits for a claim that one pod alone may use: that other has it."""
+    return f'the PersistentVolumeClaim "{claim[1]}" is {BY_ONE_POD}, and pod {user} uses it'
+
+
+def _claims_by_one(storage: Storage, pod: Pod) -> Iterator[Claim]:
+    """The claims of a pod that one pod alone may use."""
     for volume in pod.spec.volumes:
         claim = storage.claim_of(pod, volume) if volume.ephemeral is None else None
         if claim is not None and BY_ONE_POD in claim.spec.access_modes:

@@ -182,6 +182,8 @@ class Placer:
         workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
         companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
         now.shunned = NONE
+        if told_of_claim := now.claimed(waiting):
+            return now.waits(gang, told_of_claim, Cause.NO_ROOM)
         try:
             if workers or (gang.later and not now.view.placed_on(gang.workers)):
                 placed = self._find(gang, workers, companions, now)

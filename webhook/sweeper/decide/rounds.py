@@ -8,6 +8,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
+from webhook.scheduling.volume_counts import Claim, used_by
 from webhook.sweeper.decide.orders import Cause, NewPlan, Verdict
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.shunned import NONE, Shunned
@@ -90,6 +91,7 @@ class Round:
     next: gangs whose turn comes after that of this gang, and their pods that wait; wishes: what such ask.
     promised: who is to go for gangs that have a plan already.
     shunned: what that gang passes over. spares: nodes that are kept free.
+    claims: those that one pod alone may use, with the pod that has it by a plan of this pass.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
     unlabelled: new nodes that wait for their topology labels. unasked: gangs of which nothing is known anew.
     """
@@ -103,6 +105,7 @@ class Round:
     promised: tuple[VictimGroup, ...] = ()
     shunned: Shunned = NONE
     spares: frozenset[str] = frozenset()
+    claims: dict[Claim, str] = field(default_factory=dict)
     no_fit: dict[Hashable, Said] = field(default_factory=dict)
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
@@ -129,9 +132,19 @@ class Round:
         for asked, answer in plan.steps:
             self.snapshot = self.snapshot.assume(answer, asked.gang)
         self.assumed |= plan.pods.keys()
+        self.claims |= {claim: pod.metadata.name for pod in plan.pods.values() for claim in self._by_one(pod)}
         if self.view.near is not None:
             for entry in plan.entries:
                 self.view.near.add(plan.pods[entry.uid], entry.node)
+
+    def claimed(self, pods: Sequence[Pod]) -> str:
+        """Why pods wait for the next pass, as their claim is used by a plan of this one; "" if none is."""
+        found = (claim for pod in pods for claim in self._by_one(pod) if claim in self.claims)
+        claim = next(found, None)
+        return "" if claim is None else used_by(claim, self.claims[claim])
+
+    def _by_one(self, pod: Pod) -> Sequence[Claim]:
+        return self.view.volumes.by_one.get(pod.metadata.uid, ()) if self.view.volumes is not None else ()
 
     def later(self, seconds: float) -> None:
         """Something is due then, whatever is heard."""
