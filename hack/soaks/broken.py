@@ -35,26 +35,34 @@ have such GPUs some are always gone, and at a share of a tenth the bound would b
 COUNT: Final = 2
 MANY: Final = 5
 """Gangs that accuse a node, which must have been avoided by then. By two of a namespace it is: but a leader
-that dies forgets since when pods run, and of those that run for two seconds a busy one sees too little."""
+that dies forgets since when pods run."""
 COUNTED_SECONDS: Final = 240.0
 """The younger ones of those that are kept."""
-NOTICED_SECONDS: Final = 30.0
+NOTICED_SECONDS: Final = 60.0
 """For so long a sweeper may be dead or away."""
+PROVING_SECONDS: Final = 10.0
+"""A pod that runs elsewhere for so long under one leader is seen to, also by one that has little time."""
+_RENEWED_SECONDS: Final = 6.0
+"""Who has not renewed its lease for so long is dead, or cannot work."""
+_LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
 
 Gang = tuple[str, str]
 
 
 @dataclass
 class Accusers:
-    """By node, the Jobs that accuse it: failed there alone, and ran elsewhere. The ledger feeds it.
+    """By node, the Jobs that accuse it: failed there alone, and ran well elsewhere. The ledger feeds it.
 
-    nodes: those that are broken.
+    nodes: those that are broken. That a pod ran counts as far as a leader could see it.
     """
 
     nodes: frozenset[str] = frozenset()
     clock: Callable[[], float] = time.monotonic
     _failed: dict[Gang, dict[str, float]] = field(default_factory=dict)
+    _runs: dict[str, tuple[Gang, float]] = field(default_factory=dict)
     _ran: set[Gang] = field(default_factory=set)
+    _leader: str = ""
+    _led_since: float = 0.0
 
     def pod(self, pod: dict[str, Any]) -> None:
         """A version of a pod."""
@@ -63,16 +71,31 @@ class Accusers:
         if not job or not node:
             return
         gang, phase = (metadata["namespace"], job), pod.get("status", {}).get("phase")
-        if phase == "Succeeded" and node not in self.nodes:
-            self._ran.add(gang)
-        elif phase == "Failed" and node in self.nodes and not metadata.get("deletionTimestamp"):
+        is_leaving = "deletionTimestamp" in metadata
+        if phase == "Running" and node not in self.nodes and not is_leaving:
+            self._runs.setdefault(metadata["uid"], (gang, self.clock()))
+        else:
+            self._runs.pop(metadata["uid"], None)
+        if phase == "Failed" and node in self.nodes and not is_leaving:
             self._failed.setdefault(gang, {}).setdefault(node, self.clock())
+
+    def leads(self, who: str) -> None:
+        """Who leads now, "" for nobody."""
+        now = self.clock()
+        if who != self._leader:
+            self._leader, self._led_since = who, now
+        if who:
+            self._ran |= {
+                gang
+                for gang, since in list(self._runs.values())
+                if now - max(since, self._led_since) >= PROVING_SECONDS
+            }
 
     def of(self, node: str) -> list[tuple[float, str]]:
         """The Jobs that accuse a node, each with when it first failed there, the oldest first."""
         return sorted(
             (at[node], f"{namespace}/{job}")
-            for (namespace, job), at in self._failed.items()
+            for (namespace, job), at in list(self._failed.items())
             if at.keys() == {node} and (namespace, job) in self._ran
         )
 
@@ -103,6 +126,7 @@ class BrokenGpus:
 
     def look(self) -> None:
         """Judge what is avoided now."""
+        self.accusers.leads(self._leader())
         with contextlib.suppress(ApiError, msgspec.MsgspecError):
             data = self._api.json("GET", PATH).get("data") or {}
             now = avoided(data)
@@ -112,6 +136,16 @@ class BrokenGpus:
                 self._judge(by, names)
         for name in sorted(self.names - self._avoided - self._missed):
             self._judge_missed(name)
+
+    def _leader(self) -> str:
+        """Who leads, "" for nobody that is known."""
+        try:
+            lease = self._api.json("GET", _LEASE)["spec"]
+        except ApiError:
+            return ""
+        renewed = datetime.fromisoformat(lease["renewTime"])
+        is_alive = (datetime.now(UTC) - renewed).total_seconds() < _RENEWED_SECONDS
+        return str(lease.get("holderIdentity") or "") if is_alive else ""
 
     def _judge(self, by: str, names: set[str]) -> None:
         if good := names - self.names:

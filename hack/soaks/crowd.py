@@ -10,7 +10,7 @@ from typing import Any, Final
 from hack.soaks import claims, spreads
 from hack.soaks.domains import OVER
 from hack.soaks.reader import PODS
-from hack.soaks.takes import GPUS
+from hack.soaks.takes import GPUS, RUN_FOR
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
@@ -40,6 +40,11 @@ class Crowd:
         self._kinds: list[str] = []
         self.more: dict[str, tuple[int, Callable[[int], None]]] = {}
         """Kinds that others make: how many of them come with each kind above, and how by a number."""
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of gangs there are, and so how many come before any comes again."""
+        return len(KINDS) + len(self.more)
 
     def create(self) -> None:
         """One more gang, or one more pod of others, if there is room for more to wait."""
@@ -93,11 +98,11 @@ class Crowd:
                 self._post(OURS, {**body, "metadata": metadata})
 
     def _next_kind(self) -> str:
-        """Drawn like cards of a deck, the first of which has one of each: all come in a short soak, too."""
+        """Drawn like cards of decks, of which the first two have one of each: a short soak has all, too."""
         if not self._kinds:
             counts = KINDS | {kind: count for kind, (count, _) in self.more.items()}
-            is_first = not self._done["gangs"] and not self._done["foreign"]
-            self._kinds = [kind for kind, count in counts.items() for _ in range(1 if is_first else count)]
+            is_early = self._done["gangs"] < 2 * self.kinds - 2
+            self._kinds = [kind for kind, count in counts.items() for _ in range(1 if is_early else count)]
             self._random.shuffle(self._kinds)
         return self._kinds.pop()
 
@@ -178,9 +183,9 @@ class Crowd:
         }
         self._api.request("POST", f"/apis/batch/v1/namespaces/{OURS}/jobs", body=body)
 
-    def post_foreign(self, name: str, gpus: int, priority_class: str = "") -> None:
-        """Make a pod that topogate has nothing to do with."""
-        pod = self._pod({GPUS: gpus}, self._random.uniform(2, 6))
+    def post_foreign(self, name: str, gpus: int, priority_class: str = "", seconds: float = 0.0) -> None:
+        """Make a pod that topogate has nothing to do with. seconds: for how long it runs, 0 for a few."""
+        pod = self._pod({GPUS: gpus}, seconds or self._random.uniform(2, 6))
         pod["metadata"]["name"] = name
         pod["spec"] |= {"priorityClassName": priority_class} if priority_class else {}
         self._post(FOREIGN, pod)
@@ -194,7 +199,7 @@ class Crowd:
         if gated:
             spec["schedulingGates"] = [{"name": keys.GATE}]
             spec["priorityClassName"] = self._random.choice(_CLASSES)
-        annotations = {"local.topogate.io/run-for": f"{seconds:.0f}s"}
+        annotations = {RUN_FOR: f"{seconds:.0f}s"}
         return {"metadata": {"annotations": annotations}, "spec": spec}
 
     def _post(self, namespace: str, pod: dict[str, Any]) -> None:

@@ -1,13 +1,14 @@
 """Whom the sweeper evicts: for a gang of higher priority, or with what others have left of its own gang.
 
 Who evicted a pod stands in the audit log alone. Whose plan names it as a victim, how important both are, and
-whether its gang had lost a pod to preemption, is seen on the watches.
+where its gang has lost pods, is seen on the watches. What is left of a gang may go if the others were
+preempted, or if more important pods were where it had lost some.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hack.soaks.losses import SWEEPER
 from hack.soaks.takes import preempted
@@ -16,10 +17,18 @@ from webhook.workloads import marks
 
 Json = dict[str, Any]
 Gang = tuple[str, str]
-Name = tuple[str, str]
-"""Namespace and name."""
+"""Namespace, and what stands for the gang there."""
 
 _CREATED: Final = 201
+_PREEMPTED: Final = "preempted"
+"""Stands for the node of a lost pod, which then does not matter."""
+
+
+class _SeenPod(NamedTuple):
+    """What a pod is."""
+
+    gang: Gang
+    priority: int
 
 
 @dataclass
@@ -31,9 +40,10 @@ class Evictions:
 
     for_others: int = 0
     of_halves: int = 0
-    _priority: dict[str, int] = field(default_factory=dict)
-    _known: dict[Name, tuple[str, Gang]] = field(default_factory=dict)
-    _lost: dict[Gang, set[str]] = field(default_factory=dict)
+    _pods: dict[str, _SeenPod] = field(default_factory=dict)
+    _named: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _lost: dict[Gang, dict[str, str]] = field(default_factory=dict)
+    _highest: dict[str, int] = field(default_factory=dict)
     _wanted_by: dict[str, set[str]] = field(default_factory=dict)
 
     def plan(self, placement: Json) -> None:
@@ -44,14 +54,21 @@ class Evictions:
             for uid in group.get("pods", []):
                 self._wanted_by.setdefault(uid, set()).update(planned)
 
-    def pod(self, pod: Json) -> None:
+    def pod(self, kind: str, pod: Json) -> None:
         """A version of a pod."""
-        metadata = pod["metadata"]
-        uid, name = metadata["uid"], (metadata["namespace"], metadata["name"])
-        self._priority[uid] = pod["spec"].get("priority", 0)
-        _, gang = self._known[name] = uid, _gang_of(metadata)
+        metadata, spec = pod["metadata"], pod["spec"]
+        uid, node, gang = metadata["uid"], spec.get("nodeName", ""), _gang_of(metadata)
+        if uid not in self._pods:
+            # In a set of pods a name comes again.
+            self._named.setdefault((metadata["namespace"], metadata["name"]), []).append(uid)
+        seen = self._pods[uid] = _SeenPod(gang, spec.get("priority", 0))
+        if node:
+            self._highest[node] = max(seen.priority, self._highest.get(node, seen.priority))
+        phase = pod.get("status", {}).get("phase")
         if preempted(pod):
-            self._lost.setdefault(gang, set()).add(uid)
+            self._lost.setdefault(gang, {})[uid] = _PREEMPTED
+        elif node and phase != "Succeeded" and (kind == "DELETED" or "deletionTimestamp" in metadata):
+            self._lost.setdefault(gang, {}).setdefault(uid, node)
 
     def faults(self, audit: Iterable[str]) -> list[str]:
         """What the sweeper evicted for no such reason; audit: the lines of the API server's log."""
@@ -64,22 +81,34 @@ class Evictions:
                 (entry["verb"], of.get("resource"), of.get("subresource")) != ("create", "pods", "eviction")
                 or entry["user"]["username"] != SWEEPER
                 or entry.get("responseStatus", {}).get("code") != _CREATED
-                or name not in self._known
+                or name not in self._named
             ):
                 continue
-            uid, gang = self._known[name]
-            mine = self._priority[uid]
-            if any(self._priority.get(other, 0) > mine for other in self._wanted_by.get(uid, ())):
+            uids = self._named[name]
+            seen = self._pods[uids[-1]]
+            if any(self._goes_for_others(uid) for uid in uids):
                 self.for_others += 1
-            elif self._lost.get(gang, set()) - {uid}:
+            elif any(self._is_left_over(uid) for uid in uids):
                 self.of_halves += 1
             else:
                 at = entry.get("requestReceivedTimestamp", "")[11:19]
                 found.append(
-                    f"{at}: the sweeper evicted {'/'.join(name)} of {gang[1]}, of priority {mine}: no plan "
-                    "of a higher one names it, and its gang had lost no pod to others"
+                    f"{at}: the sweeper evicted {'/'.join(name)} of {seen.gang[1]} ({seen.priority}): "
+                    "no plan of a higher priority names it, and its gang had lost no pod to others"
                 )
         return found
+
+    def _goes_for_others(self, uid: str) -> bool:
+        mine = self._pods[uid].priority
+        wanted_by = (self._pods.get(other) for other in self._wanted_by.get(uid, ()))
+        return any(other is not None and other.priority > mine for other in wanted_by)
+
+    def _is_left_over(self, uid: str) -> bool:
+        seen = self._pods[uid]
+        lost = [where for other, where in self._lost.get(seen.gang, {}).items() if other != uid]
+        return any(
+            where == _PREEMPTED or self._highest.get(where, seen.priority) > seen.priority for where in lost
+        )
 
 
 def _gang_of(metadata: Json) -> Gang:

@@ -12,7 +12,7 @@ from hack.soaks.takes import preempted
 from labeler.contract import keys
 from webhook.workloads import marks
 
-HALF_SECONDS: Final = 60.0
+HALF_SECONDS: Final = 120.0
 """For so long a gang may be half dead, among killed leaders and restarts of the API server."""
 
 Gang = tuple[str, str]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hack.soaks.takes import RUN_FOR
 from labeler.contract import keys
 from webhook.workloads import marks
 
@@ -231,7 +232,7 @@ class Drawing:
         )
         said = dict(annotations or {})
         if self._random.random() < 0.5:
-            said["local.topogate.io/run-for"] = f"{self._random.randint(1, 5)}s"
+            said[RUN_FOR] = f"{self._random.randint(1, 5)}s"
         metadata: Json = {key: more.pop(key) for key in ("ownerReferences", "finalizers") if key in more}
         metadata |= {"name": f"evil-{self._number}", "annotations": said, "labels": labels or {}}
         spec: Json = {

@@ -121,7 +121,7 @@ class Ledger:
                 self.mounts.pod(pod, gone=gone)
                 self.accusers.pod(pod)
                 self.given.pod(uid, pinned_to(pod))
-            self.evictions.pod(pod)
+            self.evictions.pod(kind, pod)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
@@ -261,8 +261,11 @@ class Ledger:
     def settle(self) -> None:
         """Judge by plans, which may be read later than pods: call it when both readers have caught up."""
         with self._lock:
+            first: dict[str, str] = {}
             for at, node, here in self._suspects:
-                self.faults += [f"{at}: {said}" for said in self._given_out_twice(node, here, settled=True)]
+                for said in self._given_out_twice(node, here, settled=True):
+                    first.setdefault(said, at)
+            self.faults += [f"{at}: {said}" for said, at in first.items()]
             self._suspects.clear()
             self.given.settle()
             self.mounts.settle()

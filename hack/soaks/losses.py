@@ -15,7 +15,7 @@ from webhook.workloads import marks
 
 Json = dict[str, Any]
 Name = tuple[str, str]
-"""Namespace and name; no two pods of a soak have the same."""
+"""Namespace and name."""
 
 SWEEPER = "system:serviceaccount:topogate-system:sweeper"
 
@@ -29,6 +29,9 @@ class Losses:
 
     is_sound: Callable[[str], bool] = lambda _: True
     judged: int = 0
+    _uids: dict[Name, str] = field(default_factory=dict)
+    _again: set[Name] = field(default_factory=set)
+    """Names that came again, as in sets of pods: the audit log does not tell which pod it was."""
     _runs: dict[Name, tuple[str, bool]] = field(default_factory=dict)
     _whole: dict[Name, str] = field(default_factory=dict)
 
@@ -36,6 +39,8 @@ class Losses:
         """A version of a pod, in the order of the watch."""
         metadata = pod["metadata"]
         name = (metadata["namespace"], metadata["name"])
+        if self._uids.setdefault(name, metadata["uid"]) != metadata["uid"]:
+            self._again.add(name)
         before = self._runs.pop(name, None)
         is_leaving = kind == "DELETED" or "deletionTimestamp" in metadata
         node = pod["spec"].get("nodeName", "")
@@ -68,7 +73,7 @@ class Losses:
             ):
                 continue
             self.judged += 1
-            if name in self._whole:
+            if name in self._whole and name not in self._again:
                 at = entry.get("requestReceivedTimestamp", "")[11:19]
                 found.append(
                     f"{at}: the sweeper deleted {'/'.join(name)} on {self._whole[name]}, "

@@ -127,13 +127,17 @@ class Mounts:
 
         settled: all claims have been read; until then one that has not may be of either kind.
         """
-        takes = [take for take in takes if take.claims]
+        takes = sorted((take for take in takes if take.claims), key=lambda take: take.name)
         claims = {each for take in takes for each in take.claims}
         unknown = set() if settled else {each for each in claims if self._driver(each) is None}
         who = ", ".join(f"{take.name} ({', '.join(take.claims)})" for take in takes)
         found = []
         for what, most in ({DRIVER: ATTACHED} | ON_NODE).items():
-            those = {each for each in claims if what in (self._driver(each), self._class(each))}
+            those = {
+                each
+                for each in claims
+                if what in (self._driver(each), self._class(each)) and not self._is_elsewhere(each, node)
+            }
             if len(those | unknown) > most:
                 found.append(f"{node} has {len(those)} volumes of {what} in use, of {most}: {who}")
             self.full += len(those) == most and not settled
@@ -148,6 +152,11 @@ class Mounts:
             return ""
         volume = self._volumes.get(spec.get("volumeName", ""))
         return None if volume is None else volume.driver
+
+    def _is_elsewhere(self, claim: str, node: str) -> bool:
+        """Whether the claim has a volume that this node cannot use: its pod cannot be here, nor take one."""
+        volume = self._volumes.get(self._claims.get(claim, {}).get("volumeName", ""))
+        return volume is not None and volume.nodes is not None and node not in volume.nodes
 
     def _class(self, claim: str) -> str:
         return str(self._claims.get(claim, {}).get("storageClassName", ""))

@@ -9,7 +9,7 @@ from hack.soaks.crowd import OURS
 
 HOSTILE: Final = "soak-hostile"
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
-SETTINGS: Final = {
+SETTINGS: Final[dict[str, float]] = {
     "settle_seconds": 0.5,
     "patience_seconds": 4,
     "interval_seconds": 2,
@@ -36,6 +36,7 @@ class Plan:
     crowd: the most unfinished pods, beside the hostile tenant's, before new gangs wait.
     end_seconds: more than the five minutes for which a controller awaits pods that it believes to have made
     (ExpectationsTimeout in pkg/controller), which it may after a restart of the API server.
+    lead_seconds: for so long each leader lives.
     without: of the FEATURES.
     """
 
@@ -47,7 +48,7 @@ class Plan:
     scale_every: float = 6.0
     fill_every: float = 8.0
     restart_every: float = 60.0
-    kill_every: float = 25.0
+    lead_seconds: float = 12.0
     end_seconds: float = 360.0
     without: frozenset[str] = frozenset()
 

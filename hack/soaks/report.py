@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from hack.local.kubelet import Program
@@ -12,6 +12,8 @@ from hack.soaks.sweepers import leader_at, lines_of
 
 LINES: Final = 12
 """Of the logs, that are shown with a fault."""
+AFTER: Final = timedelta(seconds=5)
+"""What was logged so long after a fault may be of it."""
 DETAILED: Final = 10
 """Faults that are told with what the logs say of them."""
 
@@ -51,7 +53,8 @@ def detailed(faults: Sequence[tuple[str, str]], sweepers: Iterable[Program]) -> 
         at = begins.group() if begins else found
         said = fault if begins else f"{found} or before: {fault}"
         if number < DETAILED:
-            own = [line for line in lines if line.at <= found and any(n in line.text for n in _names(fault))]
+            until = f"{datetime.strptime(at, '%H:%M:%S') + AFTER:%T}"
+            own = [line for line in lines if line.at <= until and any(n in line.text for n in _names(fault))]
             shown = [f"\n    {line.of}: {line.text[:400]}" for line in own[-LINES:]]
             said += f"\n  at {at} {leader_at(lines, at)}" + "".join(
                 shown or ["; no line of the logs names it"]

@@ -41,12 +41,14 @@ from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
 from hack.soaks.volumes import Provisioner
-from hack.soaks.waves import Waves
+from hack.soaks.waves import MOST_PATIENT, Waves
 from labeler.contract import keys
 from webhook.kube.client import ApiError
 
 MOST_FAULTS: Final = 20
 """After so many a soak ends early."""
+LONG_AWAY: Final = 10.0
+"""The API server starts in a few seconds, but on a machine that is busy with other work."""
 
 
 class Soak:
@@ -76,8 +78,9 @@ class Soak:
         if plan.has("volumes"):
             self.volumes = Provisioner(self.api, self.crowd, with_gpus, plan.choices("volumes"))
         if plan.has("preemption"):
+            patient = min(MOST_PATIENT, plan.seconds / 4)
             choices = plan.choices("preemption")
-            self.waves = Waves(self.api, self.crowd, len(with_gpus), choices, self.done)
+            self.waves = Waves(self.api, self.crowd, len(with_gpus), patient, choices, self.done)
         if plan.has("broken-nodes"):
             count = len(with_gpus) + made
             self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))
@@ -117,13 +120,13 @@ class Soak:
                 self.scaling.make_good()
             left = ending.unfinished(self.api, self.plan.end_seconds, self._meanwhile, self.done)
             if self.scaling is not None and not left:
-                left = self.scaling.left(20.0)
+                left = self.scaling.left(60.0)
             time.sleep(1.0)
             self.ledger.settle()
             self.faults.look()
             audit = self.cluster.log("audit").read_text().splitlines()
             losses, evictions = self.ledger.losses, self.ledger.evictions
-            late = [*losses.faults(audit), *evictions.faults(audit), *long_steps(self.sweepers), *left]
+            late = [*losses.faults(audit), *evictions.faults(audit), *self._long_steps(), *left]
             self.faults.judges = {"the end": lambda: late}
             self.faults.look()
             return detailed(self.faults.found, self.sweepers)
@@ -144,7 +147,7 @@ class Soak:
         if self.scaling is not None:
             autoscaler.define(self.api)
             # A gang that others have broken is left for twenty times as long where nodes may come for it.
-            settings |= {"scale_up": CHOICES, "broken_seconds": 0.5}
+            settings |= {"scale_up": CHOICES, "broken_seconds": SETTINGS["broken_seconds"] / 20}
         if self.broken is not None:
             settings |= {"bad_nodes": RULES}
         self.installation.apply()
@@ -170,7 +173,7 @@ class Soak:
         actions: dict[str, tuple[float, Callable[[], None]]] = {
             "disturb": (plan.disturb_every, self.trouble.something),
             "restart": (plan.restart_every, self._restart),
-            "kill": (plan.kill_every, self._kill),
+            "kill": (1.0, self._kill),
             "say": (15.0, self._say),
             "hostile": (plan.hostile_every, self.tenant.act),
         }
@@ -178,15 +181,18 @@ class Soak:
             actions["scale"] = plan.scale_every, self.scaling.something
         if self.waves is not None:
             actions["fill"] = plan.fill_every, self.waves.something
+        for _ in range(self.crowd.kinds):
+            self._try("create", self.crowd.create)
         last = dict.fromkeys(actions, begun)
         # What comes seldom begins half a period in: a short run has it as well.
-        for name in {"restart", "kill", "fill"} & actions.keys():
+        for name in {"restart", "fill"} & actions.keys():
             last[name] -= actions[name][0] / 2
         while (now := time.monotonic()) < begun + plan.seconds:
             for name, (period, action) in actions.items():
                 if now - last[name] >= period:
-                    last[name] = now
                     self._try(name, action)
+                    # From its end: where the API server takes long to start it is there as long as ever.
+                    last[name] = time.monotonic()
             self._try("undo", self.trouble.end_what_is_due)
             self._try("create", self.crowd.create)
             self._meanwhile()
@@ -215,13 +221,16 @@ class Soak:
         except ApiError as error:
             self.done[f"refused: {name} {error.status}"] += 1
 
+    def _long_steps(self) -> list[str]:
+        return long_steps(self.sweepers, sum(seconds > LONG_AWAY for seconds in self.trouble.away))
+
     def _restart(self) -> None:
         self.trouble.restart_api_server()
         self.ledger.look_at_held(anew=True)
 
     def _kill(self) -> None:
-        self.trouble.kill_leader()
-        self.ledger.look_at_held(anew=True)
+        if self.trouble.kill_leader(self.plan.lead_seconds):
+            self.ledger.look_at_held(anew=True)
 
     def _say(self) -> None:
         say(

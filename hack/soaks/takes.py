@@ -7,6 +7,8 @@ from typing import Any, Final
 from labeler.contract import keys
 
 GPUS: Final = "nvidia.com/gpu"
+RUN_FOR: Final = "local.topogate.io/run-for"
+"""Annotation: for how long a simulated pod runs, "3s"."""
 
 Json = dict[str, Any]
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from hack.local import nodes
@@ -39,6 +40,8 @@ class Trouble:
         self.amiss: dict[str, tuple[float, Callable[[], None]]] = {}
         """Nodes that are in trouble: until when (monotonic seconds), and how it ends."""
         self._last: dict[str, float] = {}
+        self.away: list[float] = []
+        """For how many seconds the API server was away each time."""
 
     def is_sound(self, name: str) -> bool:
         """Whether nothing has been amiss with a node for a minute."""
@@ -110,17 +113,28 @@ class Trouble:
     def restart_api_server(self) -> None:
         """Stop the API server, for a while."""
         self._done["API server restarts"] += 1
+        begun = time.monotonic()
         self._cluster.stop("kube-apiserver")
         time.sleep(self._random.uniform(0, 2))
         self._cluster.start("kube-apiserver")
+        self.away.append(time.monotonic() - begun)
 
-    def kill_leader(self) -> None:
-        """Kill the sweeper that leads as nobody can prepare for, and start it again."""
+    def kill_leader(self, least: float) -> bool:
+        """Kill the sweeper that leads as nobody can prepare for, and start it again; returns whether it did.
+
+        least: for so many seconds it must have led; who dies at once shows nothing.
+        """
         path = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
-        holder = self._api.json("GET", path)["spec"].get("holderIdentity") or ""
+        lease = self._api.json("GET", path)["spec"]
+        holder = lease.get("holderIdentity") or ""
+        began = datetime.fromisoformat(lease["acquireTime"])
+        if (datetime.now(UTC) - began).total_seconds() < least:
+            return False
         for program in self._sweepers:
             process = program.process
             if process is not None and holder.endswith(f"_{process.pid}"):
                 self._done["leaders killed"] += 1
                 process.send(signal.SIGKILL)
                 program.start()
+                return True
+        return False

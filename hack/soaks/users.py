@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hack.soaks.takes import RUN_FOR
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.tasks import objects
 
-RUN_FOR: Final = "local.topogate.io/run-for"
 _CLASSES: Final = {"low": "gpu-low-priority", "medium": "gpu-medium-priority", "high": "gpu-high-priority"}
 _ENDED: Final = (objects.SUCCEEDED, objects.FAILED)
 

@@ -125,7 +125,8 @@ class Provisioner:
             return
         self._looked = time.monotonic()
         for volume in self._api.json("GET", VOLUMES)["items"]:
-            if volume.get("status", {}).get("phase") != "Released":
+            is_leaving = "deletionTimestamp" in volume["metadata"]
+            if is_leaving or volume.get("status", {}).get("phase") != "Released":
                 continue
             name, of = volume["metadata"]["name"], volume["spec"].get("storageClassName")
             with suppress(ApiError):

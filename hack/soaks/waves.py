@@ -16,18 +16,29 @@ LOW: Final = "gpu-low-priority"
 HIGH: Final = "gpu-high-priority"
 WHOLE: Final = 8
 """GPUs of a node: what each pod of these asks for."""
-_SECONDS: Final = (15.0, 25.0)
+_SECONDS: Final = (20.0, 35.0)
+_FOREIGN_SECONDS: Final = (10.0, 15.0)
+"""Long enough that the pod that went finds no place before its gang is given up."""
+MOST_PATIENT: Final = 150.0
+"""Longer than any gang may be half dead: else what is left of one ends before that is told."""
 _FEW: Final = 16
 """No more long gangs come while so many of their pods have not ended."""
 
 
 class Waves:
-    """Posts one wave after the other: long gangs, then a gang that preempts, then pods of others that do."""
+    """Posts wave after wave: long gangs, then pods of others that preempt some, then a gang that does."""
 
     def __init__(
-        self, api: Api, crowd: Crowd, nodes: int, choices: random.Random, done: Counter[str]
+        self,
+        api: Api,
+        crowd: Crowd,
+        nodes: int,
+        patient: float,
+        choices: random.Random,
+        done: Counter[str],
     ) -> None:
-        """nodes: how many there are to fill."""
+        """nodes: how many there are to fill. patient: for so many seconds one gang of each wave runs."""
+        self._patient = patient
         self._api = api
         self._crowd = crowd
         self._nodes = nodes
@@ -37,7 +48,7 @@ class Waves:
 
     def something(self) -> None:
         """The next wave. Raises ApiError."""
-        wave = (self._fill, self._urgent, self._foreign)[self._waves % 3]
+        wave = (self._fill, self._foreign, self._urgent)[self._waves % 3]
         self._waves += 1
         wave()
 
@@ -48,6 +59,7 @@ class Waves:
         left = self._nodes
         while left > 0:
             size = self._random.choice((3, 5, 6, 8))
+            is_patient = left == self._nodes
             left -= size
             self._done["long"] += 1
             self._crowd.post_job(
@@ -56,7 +68,7 @@ class Waves:
                 {GPUS: WHOLE},
                 labels={"soak": "long"},
                 spec={"priorityClassName": LOW},
-                seconds=self._random.uniform(*_SECONDS),
+                seconds=max(self._patient, _SECONDS[0]) if is_patient else self._random.uniform(*_SECONDS),
             )
 
     def _urgent(self) -> None:
@@ -65,7 +77,7 @@ class Waves:
         self._crowd.post_job(name, size, {GPUS: WHOLE}, spec={"priorityClassName": HIGH})
 
     def _foreign(self) -> None:
-        for _ in range(2):
+        for _ in range(3):
             self._done["foreign preempting"] += 1
             name = f"foreign-preempting-{self._done['foreign preempting']}"
-            self._crowd.post_foreign(name, WHOLE, HIGH)
+            self._crowd.post_foreign(name, WHOLE, HIGH, self._random.uniform(*_FOREIGN_SECONDS))

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from hack.soaks.broken import MANY, NOTICED_SECONDS, BrokenGpus
-from webhook.kube.client import Api
+from hack.soaks.broken import MANY, NOTICED_SECONDS, PROVING_SECONDS, BrokenGpus
+from webhook.kube.client import Api, ApiError
+from webhook.sweeper.apply.failure_log import PATH
 from webhook.workloads import marks
 
 NODES = [f"n{number}" for number in range(10)]
@@ -18,7 +19,9 @@ class Avoided:
 
     nodes: tuple[str, ...] = ()
 
-    def json(self, *_: object) -> dict[str, Any]:
+    def json(self, _: str, path: str) -> dict[str, Any]:
+        if path != PATH:
+            raise ApiError(404, "NotFound", "nobody leads")
         said = {"by": "all", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
         return {"data": {"avoided": json.dumps([{"node": name, **said} for name in self.nodes])}}
 
@@ -38,11 +41,24 @@ class Scene:
         """What is wrong, without when."""
         return [fault.split(": ", 1)[1] for fault in self.broken.faults]
 
-    def accuse(self, job: str, *bad: str, ran: str | None = None, label: bool = True) -> None:
-        """Pods of a Job fail on nodes, and one runs to its end on another."""
+    def accuse(
+        self,
+        job: str,
+        *bad: str,
+        ran: str | None = None,
+        label: bool = True,
+        seconds: float = PROVING_SECONDS,
+        leader: str = "one",
+    ) -> None:
+        """Pods of a Job fail on nodes, and one runs to its end on another, under a leader or none."""
         for node in bad:
             self.broken.accusers.pod(pod(job, node, "Failed", label=label))
-        self.broken.accusers.pod(pod(job, ran or self.good, "Succeeded", label=label))
+        self.broken.accusers.leads(leader)
+        for phase in ("Running", "Succeeded"):
+            self.broken.accusers.pod(pod(job, ran or self.good, phase, label=label))
+            if phase == "Running":
+                self.now += seconds
+                self.broken.accusers.leads(leader)
 
     def look(self, seconds: float = 0.0) -> None:
         """Judge now, and once more so much later."""
@@ -95,7 +111,10 @@ def test_a_node_that_is_avoided_in_time_is_no_fault() -> None:
     assert (scene.faults, scene.broken.found, scene.broken.accused) == ([], 1, MANY)
 
 
-@pytest.mark.parametrize("how", ["on both nodes", "ran nowhere", "no Job", "one gang again and again"])
+@pytest.mark.parametrize(
+    "how",
+    ["on both nodes", "ran nowhere", "ran a moment", "nobody led", "no Job", "one gang again"],
+)
 def test_pods_that_prove_nothing_of_a_node_accuse_none(how: str) -> None:
     scene = Scene()
     one, other = scene.names
@@ -105,9 +124,13 @@ def test_pods_that_prove_nothing_of_a_node_accuse_none(how: str) -> None:
                 scene.accuse(f"job-{number}", one, other)
             case "ran nowhere":
                 scene.accuse(f"job-{number}", one, ran=one)
+            case "ran a moment":
+                scene.accuse(f"job-{number}", one, seconds=PROVING_SECONDS - 1)
+            case "nobody led":
+                scene.accuse(f"job-{number}", one, leader="")
             case "no Job":
                 scene.accuse(f"pod-{number}", one, label=False)
-            case "one gang again and again":
+            case "one gang again":
                 scene.accuse("job", one)
     scene.look(NOTICED_SECONDS + 1)
     assert scene.faults == []

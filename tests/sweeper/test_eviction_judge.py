@@ -14,16 +14,18 @@ from hack.soaks.report import Faults, detailed
 from hack.soaks.tried import exercised
 
 
-def pod(name: str, priority: int, *, owner: str = "job", lost: bool = False) -> dict[str, Any]:
+def pod(
+    name: str, priority: int, *, owner: str = "job", lost: bool = False, node: str = "", uid: str = ""
+) -> dict[str, Any]:
     reason = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     return {
         "metadata": {
             "name": name,
             "namespace": OURS,
-            "uid": name,
+            "uid": uid or name,
             "ownerReferences": [{"uid": owner, "controller": True}],
         },
-        "spec": {"priority": priority},
+        "spec": {"priority": priority, "nodeName": node},
         "status": {"conditions": [reason] if lost else []},
     }
 
@@ -58,15 +60,35 @@ def test_an_eviction_for_nobody_more_important_is_a_fault(
     judge = Evictions()
     judge.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": victims}]}})
     for each in pods:
-        judge.pod(each)
+        judge.pod("MODIFIED", each)
     faults = judge.faults([eviction("v")])
     assert (judge.for_others, judge.of_halves, len(faults)) == counts
+
+
+@pytest.mark.parametrize(
+    ("highest", "is_fault"), [(9, False), (1, True)], ids=["more important", "as important"]
+)
+def test_what_is_left_where_a_more_important_pod_took_a_place_may_go(highest: int, is_fault: bool) -> None:
+    judge = Evictions()
+    judge.pod("ADDED", pod("v", 1))
+    for kind in ("MODIFIED", "DELETED"):
+        judge.pod(kind, pod("mate", 1, node="n"))
+    judge.pod("MODIFIED", pod("other", highest, owner="other", node="n"))
+    assert bool(judge.faults([eviction("v")])) is is_fault
+
+
+def test_of_pods_of_one_name_the_one_that_was_evicted_may_be_any() -> None:
+    judge = Evictions()
+    judge.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": ["old"]}]}})
+    for each in (pod("v", 1, uid="old"), pod("v", 1, uid="new"), pod("high", 9, owner="other")):
+        judge.pod("ADDED", each)
+    assert judge.faults([eviction("v")]) == []
 
 
 @pytest.mark.parametrize(("who", "code"), [("somebody", 201), (SWEEPER, 429)])
 def test_what_another_evicts_and_what_is_refused_is_nobody_s_fault(who: str, code: int) -> None:
     judge = Evictions()
-    judge.pod(pod("v", 1))
+    judge.pod("ADDED", pod("v", 1))
     assert judge.faults([eviction("v", who, code)]) == []
     assert len(judge.faults([eviction("v")])) == 1
 

@@ -7,6 +7,7 @@ What judges it is tried in test_judges.
 import pytest
 
 from hack.local.cluster import Cluster
+from hack.soaks.crowd import KINDS
 from hack.soaks.plan import Plan
 from hack.soaks.soak import Soak
 
@@ -23,8 +24,10 @@ def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(own_clust
     assert soak.ledger.released > 30
     assert soak.done["API server restarts"] >= 1
     assert soak.done["leaders killed"] >= 1
-    assert min(soak.done[kind] for kind in ("elastic", "exclusive", "staged", "ruled", "claims")) >= 1
+    kinds = (*KINDS, *soak.crowd.more, "long", "preempting", "foreign preempting")
+    assert min(soak.done[kind] for kind in kinds) >= 1
     assert soak.ledger.domains.seen >= 1
     assert soak.ledger.spreads.judged >= 1
     assert soak.ledger.given.judged >= 1
+    assert soak.ledger.mounts.judged >= 1
     assert soak.held.holds >= 1, soak.held.summary

@@ -105,6 +105,13 @@ def test_two_pods_that_use_one_volume_of_the_driver_take_one_of_what_a_node_atta
     assert Told().of(pods, [claim("same", "v")], [volume("v", driver=DRIVER)]) == []
 
 
+def test_a_claim_that_has_its_volume_elsewhere_takes_none_of_a_node() -> None:
+    pods = [pod(f"p{number}", "n", f"c{number}", bound=False) for number in range(ON_NODE[LOCAL] + 1)]
+    claims = [claim(f"c{number}", f"v{number}", LOCAL) for number in range(len(pods))]
+    there = [volume(f"v{number}", "n") for number in range(len(pods) - 1)]
+    assert Told().of(pods, claims, [*there, volume(f"v{len(pods) - 1}", "m")]) == []
+
+
 def test_pods_that_have_ended_take_no_volume() -> None:
     pods = [pod(f"p{number}", "n", f"c{number}") for number in range(ATTACHED)]
     ended = [pod("p0", "n", "c0", phase="Succeeded"), pod("q", "n", "c9")]
