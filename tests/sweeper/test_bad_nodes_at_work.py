@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.kept_map import NAMESPACE
 from webhook.sweeper.apply import failure_log
-from webhook.sweeper.node_rules import BadNodes
+from webhook.sweeper.node_rules import BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(
@@ -60,13 +61,14 @@ def one_gang(cluster: Cluster, namespace: str, broken: BrokenNodes, how: str = E
         return len(found) > before and all(each["state"] == "proven" for each in found)
 
     sweep(cluster, namespace, SETTINGS, is_proven, "a failure that speaks against its node")
-    api.request(
-        "DELETE",
-        f"/apis/batch/v1/namespaces/{namespace}/jobs/train",
-        query={"propagationPolicy": "Background"},
-    )
+    delete_gang(cluster, namespace, "train")
+
+
+def delete_gang(cluster: Cluster, namespace: str, name: str) -> None:
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+    cluster.api().request("DELETE", path, query={"propagationPolicy": "Background"})
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    cluster.wait_for("the end of the gang", lambda: not api.json("GET", pods)["items"])
+    cluster.wait_for("the end of the gang", lambda: not cluster.api().json("GET", pods)["items"])
 
 
 def avoided(api: Api) -> list[str]:
@@ -118,3 +120,37 @@ def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
         sweep(two_subblocks, namespace, SETTINGS, is_kept, "a failure that is kept")
     assert {each["state"] for each in kept(api)} == {"open"}
     assert avoided(api) == []
+
+
+def test_the_successor_of_a_pod_on_a_bad_node_uses_the_spare_node_of_its_block(
+    two_subblocks: Cluster, tenants: tuple[str, str, str]
+) -> None:
+    api, (own, other, _) = two_subblocks.api(), tenants
+    settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1))
+    names = {node["metadata"]["name"] for node in api.json("GET", "/api/v1/nodes")["items"]}
+    create_job(api, own, "train", len(names) - 1, template(8))
+
+    def runs(pods: Pods) -> bool:
+        return run_all(pods, "train", len(names) - 1)
+
+    pods = sweep(two_subblocks, own, settings, runs, "a gang on all nodes but the spare one")
+    (spare,) = names - set(places(pods))
+    create_job(api, other, "small", 1, template(8))
+
+    def is_told(_: Pods) -> bool:
+        found = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{other}/placements")["items"]
+        told = [each.get("status", {}).get("reason", "") for each in found]
+        return any("1 free node is kept for replacements of failed pods" in each for each in told)
+
+    sweep(two_subblocks, other, settings, is_told, "a new gang that is kept off the spare node")
+    delete_gang(two_subblocks, other, "small")
+    bad = min(places(pods))
+    broken = BrokenNodes(api, {bad})
+
+    def has_moved(pods: Pods) -> bool:
+        broken.fail_once()
+        return runs([each for each in pods if each["status"]["phase"] != "Failed"]) and spare in places(pods)
+
+    sweep(two_subblocks, own, settings, has_moved, "the gang to be whole again")
+    assert {node for node, _ in broken.failed} == {bad}
+    assert len(broken.failed) == 1, "the successor was sent to the bad node"
