@@ -39,14 +39,15 @@ def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]]
     """By how much the squares grow, and the domains that may take pods; None without room."""
     wish, wanted = question.spread, question.counts[0]
     assert wish is not None
-    if room_under_cap(question, vertex) < wanted:
-        return None
     found = [
         (domain, wish.there_in(domain.key), domain.room)
         for domain in domains_at(vertex, wish.level)
         if domain.room
     ]
     cap = wish.most
+    rooms = (free if cap is None else min(free, max(0, cap - there)) for _, there, free in found)
+    if sum(rooms) < wanted:
+        return None
     if cap is not None:
         return 0, [
             SpreadDomain(domain, 0, min(free, wanted, cap - there))
