@@ -12,6 +12,8 @@ up to at least the demand k; its cost is the sum of the costs of the nodes and d
   with the fewest children can matter. Their knapsack is solved by layers.Layers, which calls back for the
   solutions inside a child: numbers of domains first, then leftover and headroom penalty among the solutions
   with those numbers.
+* Beside anchors the domains that these use cost nothing at their level. Of the others only those matter that
+  can be part of a solution with the fewest, and none where the former have room enough.
 * Nodes of one domain with equal room and equal cost are one part: t of them hold t times the room, those with
   the most headroom first.
 * Where all nodes have the same room the number of nodes is given and need not be searched for. If they have

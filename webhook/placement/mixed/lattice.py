@@ -6,7 +6,9 @@ at the number wanted, which stands for all beyond it. Let P_i(e, j) be the least
 used) of placing e and room for at least j. Any optimal solution passes, after i items, some exact state at a
 count cost of P_i(e, j): a cheaper way to the same e with as much room could replace its beginning (exchange
 argument). So from the end backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of
-optimal solutions, and on them a forward pass finds the least value (leftover and headroom penalty).
+optimal solutions, and on them a forward pass finds the least value (leftover and headroom penalty). Values
+compare by the leftover of the items' own level first, so steps that are not least in that go before the items
+are asked for their values.
 
 With E states of odd pods and K workers the counts take O(E^2 K) vector elements for each amount offered; for
 a single leader E is 2, without odd pods 1.
@@ -16,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.lib.stride_tricks import as_strided
 
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Beside
@@ -79,7 +81,9 @@ class Lattice:
             most = int(held[-1])
             start = row[before]
             padded = np.concatenate([np.repeat(start[:, :1], most, axis=1), start], axis=1)
-            shifted = sliding_window_view(padded, self.width, axis=1)
+            by_row, by_room = padded.strides
+            shape = len(pairs), most + 1, self.width
+            shifted = as_strided(padded, shape, (by_row, by_room, by_room), writeable=False)
             chunk = max(1, CHUNK // (len(pairs) * self.width))
             for first in range(0, len(held), chunk):
                 part = slice(first, first + chunk)
@@ -141,14 +145,17 @@ class Lattice:
             for one, other in self.odd.sums[odd]:
                 every = np.flatnonzero(wanted[other])
                 chunk = max(1, CHUNK // len(rooms))
-                for targets in np.split(every, range(chunk, len(every), chunk)) if len(every) else ():
+                for first in range(0, len(every), chunk):
+                    targets = every[first : first + chunk]
                     self.budget.spend(OPERATION + len(targets) * len(rooms) // ELEMENTS)
                     found += self._steps_of(number, odd, one, other, targets)
         ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
         width = int(rooms.max(initial=0)) + 1
-        held, which = np.unique(odds * width + rooms, return_inverse=True)
+        codes = odds * width + rooms
+        ordered = np.sort(codes)  # np.unique would load numpy.ma, half as much again as numpy
+        held = ordered[np.flatnonzero(np.diff(ordered, prepend=-1))]
         states = [divmod(each, width) for each in held.tolist()]
-        return StateSteps(ways_before, ways_after, which, states)
+        return StateSteps(ways_before, ways_after, held.searchsorted(codes), states)
 
     def _steps_of(self, number: int, odd: int, one: int, other: int, targets: Array) -> list[_Found]:
         """The steps into these rooms of one state of odd pods from another."""
@@ -207,7 +214,7 @@ class Lattice:
         """Ask the items for the values of what steps take; whether all of that can be held."""
         possible = True
         for offer, steps, known in zip(self.offers, self.steps, self.known, strict=True):
-            taken = [steps.states[number] for number in np.unique(steps.which).tolist()]
+            taken = [steps.states[number] for number in np.flatnonzero(np.bincount(steps.which)).tolist()]
             missing = [state for state in taken if state not in known]
             self.budget.spend(len(taken))
             for state, value in zip(missing, offer.source.values(missing) if missing else (), strict=True):
