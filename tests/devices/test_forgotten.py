@@ -3,6 +3,7 @@
 import pytest
 
 from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, gpus, nodes, pod, selecting, supply
+from webhook.devices import room
 from webhook.devices import supply as kept
 from webhook.devices.needs import needs
 from webhook.kube.objects import Pod
@@ -25,13 +26,13 @@ def test_which_devices_match_is_forgotten_of_filters_that_nobody_asks_for(
     specs = [claim_spec(exactly(1, selectors=selecting(f"{number} < 9"))) for number in range(9)]
     found = supply(gpus("n", 2), claims=tuple(claim(f"c-{n}", spec) for n, spec in enumerate(specs)))
 
-    def room(waiting: Pod) -> list[int]:
+    def there_is(waiting: Pod) -> list[int]:
         made = needs([waiting], [], nodes("n"), found, 16)
         there = made.node(NodeInfo("n"))
         return [there.allocatable[each.name] for each in made.resources]
 
     for number in range(9):
-        assert room(pod("p", f"c-{number}")) == [2]
+        assert there_is(pod("p", f"c-{number}")) == [2]
         assert max(len(found._matched), len(found._reached), len(found._touched)) <= 4
 
 
@@ -43,3 +44,20 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
             made.node(NodeInfo(name))
         needs([pod("p", "c")], [], nodes(*names), found, 16)
         assert sorted(found._nodes) == sorted(found._completed) == sorted(names)
+
+
+def test_what_is_kept_of_nodes_that_are_alike_is_bounded_by_their_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "MOST_KEPT", 20)
+    spec = claim_spec(exactly(1), constraints=({"matchAttribute": "gpu.example.com/index"},))
+    slices = [gpus(f"n{number}", number) for number in range(1, 10)]
+    found = supply(*slices, claims=(claim("c", spec),))
+    names = [f"n{number}" for number in range(1, 10)]
+    made = needs([pod("p", "c")], [], nodes(*names), found, 16)
+    (only,) = made.resources
+    kept_of = []
+    for number, name in enumerate(names, 1):
+        assert made.node(NodeInfo(name)).allocatable[only.name] == number
+        kept_of.append(len(found._rooms._known))
+    assert kept_of == [1, 2, 3, 4, 5, 1, 2, 1, 2], "of one to nine devices, and one more for each answer"

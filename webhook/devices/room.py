@@ -18,8 +18,8 @@ from webhook.devices.shares import Counters, Taken
 STEPS_OF_A_PASS: Final = 20 * STEPS
 """What all searches of one pass may cost together; a few seconds of work."""
 
-MOST_KEPT: Final = 50_000
-"""Answers that are kept; beyond that all are forgotten."""
+MOST_KEPT: Final = 100_000
+"""Devices of the nodes whose answers are kept, some 30 MB; beyond that all are forgotten."""
 
 Claims = tuple[Asked, ...]
 
@@ -32,6 +32,7 @@ class Rooms:
     _share: int = STEPS_OF_A_PASS
     _spent: dict[Claims, int] = field(default_factory=dict)
     _known: dict[Hashable, int] = field(default_factory=dict)
+    _kept: int = 0
 
     def begin(self) -> None:
         """A pass begins: each kind of claims has its whole share again."""
@@ -53,8 +54,11 @@ class Rooms:
         known = self._known.get(key)
         if known is None:
             known = self._searched(pools, taken, claims, matches, most)
-            if len(self._known) >= MOST_KEPT:
+            size = 1 + sum(len(pool.devices) for pool in pools)
+            self._kept += size
+            if self._kept > MOST_KEPT:
                 self._known.clear()
+                self._kept = size
             self._known[key] = known
         return known
 
