@@ -214,5 +214,5 @@ def test_an_answer_for_nodes_that_are_alike_is_that_of_a_search_on_each(seed: in
         asked = read(msgspec.convert(spec["devices"], DeviceClaim), found.classes)
         for name in names:
             there = found.on(name, {})
-            alone = room.Rooms().pods(there.pools, there.taken, (asked,), found.matches, 3)
+            alone = room.ClaimRooms().pods(there.pools, there.taken, (asked,), found.matches, 3)
             assert found.pods(there, (asked,), 3) == alone

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.devices.claims import Asked, Choice, Filter
-from webhook.devices.constraints import Kept
+from webhook.devices.constraints import ConditionState
 from webhook.devices.pools import NodePool, OneDevice
 from webhook.devices.selectors import SelectorError, UndecidedError
 from webhook.devices.shares import Counters, DeviceId, Share, SharesInUse, Taken
@@ -132,7 +132,7 @@ class _DeviceSearch:
         self._steps = steps
         self._order = [device for pool in pools for device in pool.devices]
         self._given: list[list[_Step]] = [[] for _ in claims]
-        self._kept = [[Kept(each) for each in claim.conditions] for claim in claims]
+        self._kept = [[ConditionState(each) for each in claim.conditions] for claim in claims]
         self._all = {
             choice: self._whole(choice)
             for claim in claims

@@ -13,7 +13,7 @@ from webhook.devices.pools import OneDevice
 
 
 @dataclass
-class Kept:
+class ConditionState:
     """How far a condition is: the devices that it binds so far, and their values."""
 
     condition: AttributeRule

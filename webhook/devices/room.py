@@ -25,7 +25,7 @@ Claims = tuple[Asked, ...]
 
 
 @dataclass
-class Rooms:
+class ClaimRooms:
     """The answers so far, and what of this pass is left to find more."""
 
     most_steps: int = STEPS_OF_A_PASS

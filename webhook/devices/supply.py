@@ -14,7 +14,7 @@ from webhook.devices.claims import Asked, Filter, UnmodelledError, read, read_am
 from webhook.devices.extended import amounts_of, backing, resources_of
 from webhook.devices.levels import labels_by_attributes
 from webhook.devices.pools import NodePool, OneDevice, Pools
-from webhook.devices.room import Rooms
+from webhook.devices.room import ClaimRooms
 from webhook.devices.selectors import SelectorError, Selectors, UndecidedError
 from webhook.devices.shares import NOTHING, DeviceId, PoolId, Taken, taken_of
 from webhook.kube.affinity import NodeSelector
@@ -79,7 +79,7 @@ class Supply:
     _asked: dict[str, tuple[object, Asked | str]] = field(default_factory=dict)
     _amounts: dict[object, dict[NodeDevices, int]] = field(default_factory=dict)
     _completed: dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]] = field(default_factory=dict)
-    _rooms: Rooms = field(default_factory=Rooms)
+    _rooms: ClaimRooms = field(default_factory=ClaimRooms)
 
     def update(
         self,
