@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.scheduling.test_volume_counts import Shelf
+from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Pod
 from webhook.scheduling.storage import Storage

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.devices.bodies import claim, claim_spec, device_class, exactly, given, gpus
-from tests.scheduling.test_volume_counts import Shelf
+from tests.scheduling.shelf import Shelf
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_remembered import NODES, Story, seen
 from tests.sweeper.test_view import HOSTNAME, Cluster

@@ -130,6 +130,9 @@ class AttachLimits:
         self._first = {pod.metadata.uid: gang[0].metadata.uid for gang in waiting.values() for pod in gang}
         self.sets = tuple(dict.fromkeys(each for sets in self._set_of.values() for each in sets))
         self.names = {each: _name(each) for each in self.sets}
+        self._drivers = sorted({driver for driver, _ in self.sets})
+        self._untouched: dict[tuple[int | None, ...], Mapping[str, int]] = {}
+        """By the limits for these drivers, what a node has on which nothing is attached."""
 
     def _stand(self, storage: Storage, wanted: set[str], standing: Iterable[tuple[Pod, str]]) -> None:
         for pod, node in standing:
@@ -195,9 +198,17 @@ class AttachLimits:
         )
         return {self.names[each]: UNIT * alone[each[0]] for each in self.sets if alone[each[0]]}
 
-    def on(self, node: str) -> dict[str, int]:
+    def on(self, node: str) -> Mapping[str, int]:
         """What a node has of the resources, before its pods take what they alone use."""
-        limits, there = self._limits.get(node, {}), self._there.get(node, {})
+        limits, there = self._limits.get(node, {}), self._there.get(node)
+        if there is not None:
+            return self._has(limits, there)
+        told = tuple(map(limits.get, self._drivers))
+        if told not in self._untouched:
+            self._untouched[told] = self._has(limits, {})
+        return self._untouched[told]
+
+    def _has(self, limits: Mapping[str, int], there: Mapping[str, OnNode]) -> Mapping[str, int]:
         return {
             self.names[each]: _left(
                 limits.get(each[0]), there.get(each[0], _NOTHING), each[1], self._waited_for

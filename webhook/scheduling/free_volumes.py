@@ -5,7 +5,7 @@ the pods: each node has as many as find volumes there one after the other, each 
 as kube-scheduler chooses; a pod takes one. From the resource of unlike claims it takes one for each volume
 that these could be given as well, but for claims that differ by asking for more: those find theirs left.
 Where several nodes can use a volume, it counts if there are as many as the gang, and who was sent to a node
-already, have claims; so gangs that are planned at once may be promised the same.
+already, have claims. Who might be promised what went to another gang of the pass waits for the next one.
 
 Source of the rules: kube-scheduler's plugin VolumeBinding (findMatchingVolumes, and FindMatchingVolume of
 k8s.io/component-helpers/storage/volume).
@@ -18,29 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from labeler.contract.quantities import QuantityError, parse
 from webhook.kube.objects import Node, Pod
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
-from webhook.placement.eligibility import Requirement, Term, term_holds
-from webhook.scheduling.antiaffinity import requirements_of
-from webhook.scheduling.storage import Alternatives, Storage, class_name, reachable
+from webhook.placement.eligibility import Term, term_holds
+from webhook.scheduling.claim_kinds import ClaimKind, kind_of, leaves, size_of
+from webhook.scheduling.storage import Alternatives, Storage, reachable
 
 MOST_PODS: Final = 64
 """Pods that are looked for on one node."""
 
 PLENTY: Final = 1_000_000_000
 """What a node has where volumes can be made."""
-
-
-class ClaimKind(NamedTuple):
-    """Claims that the same volumes fit. size: in thousandths of a byte."""
-
-    size: int
-    class_name: str
-    mode: str
-    access: tuple[str, ...]
-    requirements: tuple[Requirement, ...] | None
-    attributes: str
 
 
 Shape = tuple[ClaimKind, ...]
@@ -95,6 +83,7 @@ class FreeVolumes:
         self.shapes = tuple(dict.fromkeys(self._shared.values()))
         self.names = {each: _name(each) for each in self.shapes}
         self._takes: dict[tuple[Shape, tuple[int, ...] | None], dict[str, int]] = {}
+        self._promised: Counter[ClaimKind] = Counter()
 
     # --- what pods ask for ------------------------------------------------------------------------
 
@@ -128,7 +117,7 @@ class FreeVolumes:
         raised: dict[SharedShape, SharedShape] = {}
         for shape, demand in set(self._shared.values()):
             more = self._demand(shape, claims)
-            own = demand if any(demand) or not any(more) else self._demand(shape, Counter(shape))
+            own = self._own_demand(SharedShape(shape, demand)) if any(more) else demand
             both = tuple(map(sum, zip(own, more, strict=True)))
             raised[SharedShape(shape, demand)] = SharedShape(shape, both)
         self._shared = {uid: raised[each] for uid, each in self._shared.items()}
@@ -137,7 +126,7 @@ class FreeVolumes:
         found = []
         for volume in pod.spec.volumes:
             claim = self._storage.claim_of(pod, volume)
-            kind = _kind(claim) if claim is not None and self._storage.waits(claim) else None
+            kind = kind_of(claim) if claim is not None and self._storage.waits(claim) else None
             if claim is not None and kind is not None and self._known(kind, claim).names:
                 found.append(kind)
         return tuple(sorted(found, key=lambda kind: (kind.size, repr(kind))))
@@ -176,8 +165,35 @@ class FreeVolumes:
         if shape == other:
             return 1
         return sum(
-            self._overlaps(kind, other) and not all(_leaves(kind, each) for each in other) for kind in shape
+            self._overlaps(kind, other) and not all(leaves(kind, each) for each in other) for kind in shape
         )
+
+    def promise(self, pod: Pod) -> None:
+        """A waiting pod is to have volumes: what nodes have was counted without it."""
+        own = self._shared.get(pod.metadata.uid)
+        if own is not None:
+            self._promised.update(own.shape)
+
+    def is_late(self, pod: Pod) -> bool:
+        """Whether volumes that several nodes can use may lack for a waiting pod by what was promised since.
+
+        Those that one node alone can use are counted with what pods take there.
+        """
+        own = self._shared.get(pod.metadata.uid)
+        if own is None or not self._promised:
+            return False
+        more = self._demand(own.shape, self._promised)
+        return any(
+            further
+            and any(counted <= len(wide) < wanted + further for wide in self._supply(kind).wide.values())
+            for kind, counted, wanted, further in zip(
+                own.shape, own.demand, self._own_demand(own), more, strict=True
+            )
+        )
+
+    def _own_demand(self, own: SharedShape) -> tuple[int, ...]:
+        """What a gang needs beside others. A single pod counts nobody, not even itself."""
+        return own.demand if any(own.demand) else self._demand(own.shape, Counter(own.shape))
 
     # --- what nodes have --------------------------------------------------------------------------
 
@@ -195,7 +211,7 @@ class FreeVolumes:
                 continue
             wide = supply.wide.get(node, [])
             shared_ones = wide if len(wide) >= demand else []
-            lists.append(heapq.merge(supply.on.get(node, []), shared_ones, key=_size))
+            lists.append(heapq.merge(supply.on.get(node, []), shared_ones, key=size_of))
         if not lists:
             return PLENTY
         taken: set[str] = set()
@@ -213,7 +229,7 @@ class FreeVolumes:
     def _known(self, kind: ClaimKind, claim: PersistentVolumeClaim) -> _Supply:
         """Where volumes that fit a claim are."""
         if kind not in self._supplies:
-            volumes = sorted(self._storage.matching(claim), key=_size)
+            volumes = sorted(self._storage.matching(claim), key=size_of)
             made = self._storage.where_made(claim)
             supply = _Supply(frozenset(each.metadata.name for each in volumes), made=made)
             for each in volumes:
@@ -252,36 +268,6 @@ class FreeVolumes:
                     found.setdefault(value, []).append(name)
             self._labelled[key] = found
         return self._labelled[key]
-
-
-def _kind(claim: PersistentVolumeClaim) -> ClaimKind | None:
-    try:
-        size = parse(claim.spec.resources.requests.get("storage", 0))
-    except QuantityError:
-        return None
-    return ClaimKind(
-        size,
-        class_name(claim),
-        claim.spec.volume_mode,
-        tuple(sorted(claim.spec.access_modes)),
-        None if claim.spec.selector is None else requirements_of(claim.spec.selector),
-        claim.spec.volume_attributes_class_name,
-    )
-
-
-def _leaves(kind: ClaimKind, other: ClaimKind) -> bool:
-    """Whether claims of a kind, which take the smallest volumes, leave to another what both could have.
-
-    That is so where they differ by the other's asking for more: who counts it counts these as well.
-    """
-    return kind[1:] == other[1:] and kind.size < other.size
-
-
-def _size(volume: PersistentVolume) -> int:
-    try:
-        return parse(volume.spec.capacity.get("storage", 0))
-    except QuantityError:
-        return 0
 
 
 def _name(shared: SharedShape) -> str:

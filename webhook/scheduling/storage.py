@@ -63,9 +63,15 @@ class Storage:
         default_factory=dict, init=False, compare=False
     )
     """Volumes by the claim for which they are kept: namespace and name."""
+    _has_free: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
+    """By class, whether any of its volumes is free."""
     _fitting: dict[object, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
     _places: dict[object, Alternatives] = field(default_factory=dict, init=False, compare=False)
     """By what claims ask for, as large gangs have as many claims of one kind as there are volumes."""
+    _classes: dict[object, tuple[PodClass, tuple[Alternatives, ...], PodClass]] = field(
+        default_factory=dict, init=False, compare=False
+    )
+    """By the ids of a class and of demands, which are kept with them, the class with these demands."""
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what its volumes demand of a node, or with the problem that they are."""
@@ -78,7 +84,14 @@ class Storage:
         except _UnusableError as error:
             return PodClass((), pod_class.rules, problem=str(error))
         demands = tuple(dict.fromkeys(each for each in found if each != _ANYWHERE))
-        return replace(pod_class, rules=replace(pod_class.rules, volumes=demands)) if demands else pod_class
+        if not demands:
+            return pod_class
+        key = id(pod_class), tuple(map(id, demands))
+        known = self._classes.get(key)
+        if known is None:
+            made = replace(pod_class, rules=replace(pod_class.rules, volumes=demands))
+            known = self._classes[key] = pod_class, demands, made
+        return known[2]
 
     def _demands(self, pod: objects.Pod, volume: objects.Volume) -> Iterator[Alternatives]:
         claim, what = self._claim(pod, volume)
@@ -149,10 +162,13 @@ class Storage:
         annotations = claim.metadata.annotations
         if claim.spec.volume_name or annotations.get(storage.SELECTED_NODE):
             return False
-        found = self.classes.get(class_name(claim))
+        name = class_name(claim)
+        found = self.classes.get(name)
         if found is None or found.volume_binding_mode != "WaitForFirstConsumer":
             return False
-        return not self._kept_for(claim)
+        if name not in self._has_free:
+            self._has_free[name] = any(map(_is_free, self._of_class(name)))
+        return self._has_free[name] and not self._kept_for(claim)
 
     def matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """The volumes that may be bound to a claim; one that is kept for it excludes all others."""

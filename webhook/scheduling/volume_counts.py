@@ -4,7 +4,7 @@ Beside that, a claim that one pod alone may use (ReadWriteOncePod) keeps all oth
 kube-scheduler's plugin VolumeRestrictions. Which nodes can use a volume at all is storage's to say.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -35,6 +35,8 @@ class VolumeCounts:
     completed: Completed
     problems: Mapping[str, str] = field(default_factory=dict)
     by_one: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
+    _classes: dict[object, tuple[PodClass, PodClass]] = field(default_factory=dict)
+    """By the id of a class, which is kept with it, and by what volumes add, the class with that."""
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what it asks for because of its volumes, or with the problem that they are."""
@@ -48,9 +50,22 @@ class VolumeCounts:
         asked |= self.free.takes(pod)
         if not asked and not beside:
             return pod_class
-        requests = vector({**dict(pod_class.requests), **asked})
-        taken = vector({**dict(pod_class.beside), **beside})
-        return replace(pod_class, requests=requests, beside=taken)
+        key = id(pod_class), tuple(asked.items()), tuple(beside.items())
+        known = self._classes.get(key)
+        if known is None:
+            requests = vector({**dict(pod_class.requests), **asked})
+            taken = vector({**dict(pod_class.beside), **beside})
+            made = replace(pod_class, requests=requests, beside=taken)
+            known = self._classes[key] = pod_class, made
+        return known[1]
+
+    def promise(self, pod: Pod) -> None:
+        """A waiting pod has been given its node: those that come after it in this moment reckon with it."""
+        self.free.promise(pod)
+
+    def are_late(self, pods: Iterable[Pod]) -> bool:
+        """Whether free volumes may lack for these by what was promised since: then they are counted anew."""
+        return any(self.free.is_late(pod) for pod in pods if pod.spec.volumes)
 
     def usage(self, pod: Pod, node: str, usage: Usage) -> Usage:
         """What a pod takes of its node, with what its volumes take."""
@@ -61,7 +76,9 @@ class VolumeCounts:
 
     def node(self, node: NodeInfo) -> NodeInfo:
         """The node with what it has for volumes; the very same value while nothing has changed."""
-        has = {**self.limits.on(node.name), **self.free.on(node.name)}
+        has: Mapping[str, int] = self.limits.on(node.name)
+        if self.free.shapes:
+            has = {**has, **self.free.on(node.name)}
         known = self.completed.get(node.name)
         if known is None or known[0] is not node or known[1] != has:
             known = node, has, replace(node, allocatable={**node.allocatable, **has})

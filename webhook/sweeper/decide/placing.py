@@ -212,7 +212,7 @@ class Placer:
         kept_off |= now.unlabelled
         gang, avoid = first.gang, refusing | kept_off | first.closed
         memory, failure = self._memories.of(gang.key), self._memories.failure(gang, avoid, now)
-        if memory.no_fit is not None and memory.no_fit.still_holds(failure):
+        if (memory.no_fit and memory.no_fit.still_holds(failure)) or now.puts_off(gang, waiting):
             return None
         view = now.view
         asked = asked_in(now, gang, waiting, avoid)

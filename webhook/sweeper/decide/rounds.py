@@ -1,6 +1,6 @@
 """What placing goes by: the ground of one pass, how far it has come, what is remembered of gangs."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -16,6 +16,10 @@ from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 
+_COUNTED_ANEW: Final = (
+    "free volumes that several nodes can use have just gone to others, and are counted anew"
+)
+_SOON_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 
@@ -133,6 +137,9 @@ class Round:
             self.snapshot = self.snapshot.assume(answer, asked.gang)
         self.assumed |= plan.pods.keys()
         self.claims |= {claim: pod.metadata.name for pod in plan.pods.values() for claim in self._by_one(pod)}
+        if self.view.volumes is not None:
+            for pod in plan.pods.values():
+                self.view.volumes.promise(pod)
         if self.view.near is not None:
             for entry in plan.entries:
                 self.view.near.add(plan.pods[entry.uid], entry.node)
@@ -149,6 +156,14 @@ class Round:
     def later(self, seconds: float) -> None:
         """Something is due then, whatever is heard."""
         self.due_seconds = min(self.due_seconds, seconds)
+
+    def puts_off(self, gang: PodGang, waiting: Iterable[Pod]) -> bool:
+        """Whether a gang is to be asked about in the next pass, as this one's volumes went to others."""
+        if self.view.volumes is None or not self.view.volumes.are_late(waiting):
+            return False
+        self.waits(gang, _COUNTED_ANEW, Cause.UNDECIDED)
+        self.later(_SOON_SECONDS)
+        return True
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """The gang has no place, and why."""

@@ -1,0 +1,52 @@
+"""Claims that the same volumes fit, and how large volumes are. Pure."""
+
+from typing import NamedTuple
+
+from labeler.contract.quantities import QuantityError, parse
+from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.placement.eligibility import Requirement
+from webhook.scheduling.antiaffinity import requirements_of
+from webhook.scheduling.storage import class_name
+
+
+class ClaimKind(NamedTuple):
+    """Claims that the same volumes fit. size: in thousandths of a byte."""
+
+    size: int
+    class_name: str
+    mode: str
+    access: tuple[str, ...]
+    requirements: tuple[Requirement, ...] | None
+    attributes: str
+
+
+def kind_of(claim: PersistentVolumeClaim) -> ClaimKind | None:
+    """What kind a claim is of; None where its size cannot be read."""
+    try:
+        size = parse(claim.spec.resources.requests.get("storage", 0))
+    except QuantityError:
+        return None
+    return ClaimKind(
+        size,
+        class_name(claim),
+        claim.spec.volume_mode,
+        tuple(sorted(claim.spec.access_modes)),
+        None if claim.spec.selector is None else requirements_of(claim.spec.selector),
+        claim.spec.volume_attributes_class_name,
+    )
+
+
+def leaves(kind: ClaimKind, other: ClaimKind) -> bool:
+    """Whether claims of a kind, which take the smallest volumes, leave to another what both could have.
+
+    That is so where they differ by the other's asking for more: who counts it counts these as well.
+    """
+    return kind[1:] == other[1:] and kind.size < other.size
+
+
+def size_of(volume: PersistentVolume) -> int:
+    """In thousandths of a byte; 0 where it cannot be read."""
+    try:
+        return parse(volume.spec.capacity.get("storage", 0))
+    except QuantityError:
+        return 0
