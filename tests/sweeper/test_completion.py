@@ -55,6 +55,14 @@ def test_a_pod_that_ends_does_not_begin_the_wait_anew() -> None:
     assert case.remaining(5, 0) == 0
 
 
+def test_a_gang_that_was_whole_waits_for_a_pod_to_be_made_again_as_long_as_for_a_new_one() -> None:
+    case = Case(OF_THREE)
+    case.remaining(0, 0, 1, 2)
+    assert case.remaining(100, 0, 1, 2) == 0
+    assert case.remaining(101, 0, 1) == 59
+    assert case.remaining(150, 0) == 10, "the loss of another does not begin it anew"
+
+
 def test_a_gang_to_which_pods_come_without_end_is_placed_all_the_same() -> None:
     case = Case(OPEN)
     waits = [case.remaining(now, *range(now // 4 + 1)) for now in range(0, 64, 4)]

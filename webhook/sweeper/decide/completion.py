@@ -1,6 +1,7 @@
 """When a gang is complete: its expected size is there, or it has been quiet for as long as that takes.
 
-A pod that ends does not make a gang younger, and one that never becomes quiet is placed all the same.
+A pod that ends does not make a gang younger, and one that never becomes quiet is placed all the same. But one
+that was whole has lost a pod just now: its controller is given as long to make it again as to make it.
 """
 
 import time
@@ -13,7 +14,10 @@ from webhook.sweeper.settings import Settings
 
 @dataclass
 class _Growth:
-    """members: uids in the last pass. grown_at: when one was new. waiting_since: None while none waits."""
+    """members: uids in the last pass. grown_at: when one was new, or all that are told of were there.
+
+    waiting_since: None while none waits.
+    """
 
     members: frozenset[str]
     grown_at: float
@@ -35,7 +39,7 @@ class Completion:
         for gang in gangs:
             members = frozenset(pod.metadata.uid for pod in gang.pods)
             each = self._growth.get(gang.key) or _Growth(frozenset(), now)
-            if members - each.members:
+            if members - each.members or _is_whole(gang):
                 each.grown_at = now
             each.members = members
             growth[gang.key] = each
@@ -51,7 +55,7 @@ class Completion:
 
     def seconds(self, gang: PodGang) -> float:
         """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
-        if gang.stage_is_whole or (gang.size is not None and len(gang.pods) >= gang.size):
+        if gang.stage_is_whole or _is_whole(gang):
             return 0.0
         settings, growth, now = self._settings, self._growth[gang.key], self._clock()
         if gang.size is not None and not gang.staged:
@@ -61,3 +65,7 @@ class Completion:
             growth.waiting_since = now
         settled = growth.grown_at + settings.settle_seconds
         return max(0.0, min(settled, growth.waiting_since + settings.patience_seconds) - now)
+
+
+def _is_whole(gang: PodGang) -> bool:
+    return gang.size is not None and len(gang.pods) >= gang.size
