@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from webhook.kube import placements
@@ -75,7 +76,7 @@ class Applier:
 
     def apply(self, orders: Orders, view: View) -> Done:
         """Do all of it, several plans at once; returns what became of it."""
-        done = self._evict_all(orders.evictions)
+        done = self._evict_all(orders.evictions, view)
         done += self._steer_all(orders.steers)
         if orders.releases:
             done.append(self._release(orders.releases))
@@ -111,15 +112,20 @@ class Applier:
 
     # --- deletions ------------------------------------------------------------------------------
 
-    def _evict_all(self, orders: Sequence[Eviction]) -> list[Done]:
-        """One after the other for as long as a pass may last; what is left is judged anew by the next."""
+    def _evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
+        """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
+
+        A gang of which one pod is evicted is done with: the next pass may find that the others are in
+        nobody's way any more, and they would be left half dead.
+        """
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done: list[Done] = []
-        for order in orders:
+        for _, together in groupby(orders, lambda order: view.gang_of(order.pod)):
             if self._pass.clock() >= deadline:
                 return [*done, Done(failed=True)]
-            self._pass.beat()
-            done.append(self._evict(order))
+            for order in together:
+                self._pass.beat()
+                done.append(self._evict(order))
         return done
 
     def _evict(self, order: Eviction) -> Done:
