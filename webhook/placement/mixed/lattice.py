@@ -33,6 +33,9 @@ CHUNK = 1 << 20
 OPERATION = 12
 """Steps that a vector operation takes however short it is."""
 
+SORTED = 8
+"""Steps of items that are told apart in one step of the budget: they are sorted for it."""
+
 
 _Found = tuple[Array, Array, Array, Array]
 """States before and after, state of odd pods and room that the item holds."""
@@ -150,6 +153,7 @@ class Lattice:
                     self.budget.spend(OPERATION + len(targets) * len(rooms) // ELEMENTS)
                     found += self._steps_of(number, odd, one, other, targets)
         ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
+        self.budget.spend(len(rooms) // SORTED)
         width = int(rooms.max(initial=0)) + 1
         codes = odds * width + rooms
         ordered = np.sort(codes)  # np.unique would load numpy.ma, half as much again as numpy
@@ -216,7 +220,7 @@ class Lattice:
         for offer, steps, known in zip(self.offers, self.steps, self.known, strict=True):
             taken = [steps.states[number] for number in np.flatnonzero(np.bincount(steps.which)).tolist()]
             missing = [state for state in taken if state not in known]
-            self.budget.spend(len(taken))
+            self.budget.spend(len(taken) + len(steps.which) // SORTED)
             for state, value in zip(missing, offer.source.values(missing) if missing else (), strict=True):
                 known[state] = self.never if value is None else value
                 possible = possible and value is not None
