@@ -190,7 +190,8 @@ def test_the_room_that_odd_pods_take_leads_to_the_same_optimum_as_the_pods_thems
     ]
     odd = [kind for kind in kinds for _ in range(dice.choice((1, 1, 2)))]
     workers = [Member(f"w{rank}", rank, WORKER) for rank in range(size * dice.randint(1, 6))]
-    others = [Member(f"o{rank}", 50 + rank, kind) for rank, kind in enumerate(odd) if kind != WORKER]
+    odd = [kind for kind in odd if kind != WORKER][: len(workers) - 1]
+    others = [Member(f"o{rank}", 50 + rank, kind) for rank, kind in enumerate(odd)]
     asked = Gang("g", (*workers, *others), slices=(Slice(dice.choice(LEVELS), size),))
     snapshot = snapshot_with(dice, nodes)
     try:
