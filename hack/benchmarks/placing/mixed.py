@@ -61,9 +61,11 @@ def slices(repeats: int, quick: bool) -> Iterator[Row]:
                 led = replace(
                     instances.gang(workers, slots, [instances.LEADER]), slices=(Slice("subblock", 4),)
                 )
+                odd = replace(instances.gang(workers, slots, instances.ODD), slices=led.slices)
                 asked += [
                     _Asked("slices of 40 in a block, 4 in a subblock", nested),
                     _Asked("slices of 4, and a leader", led),
+                    _Asked("slices of 4, and 8 odd pods of 3 classes", odd),
                 ]
             yield from _rows("slices", nodes, slots, workers, repeats, asked)
     made = instances.cluster(5000, 8)
