@@ -51,7 +51,7 @@ def allocate(
 
     most: steps after which the search gives up; then it has cost more than these.
     """
-    steps = _Steps(most)
+    steps = _SearchCost(most)
     try:
         search = _DeviceSearch(pools, used, claims, matches, steps)
         given = search.taken() if search.run() else Given(fault="")
@@ -88,7 +88,7 @@ class _TooManyError(Exception):
 
 
 @dataclass
-class _Steps:
+class _SearchCost:
     """What a search has cost."""
 
     most: int
@@ -117,7 +117,7 @@ class _DeviceSearch:
         used: Taken,
         claims: Sequence[Asked],
         matches: Matches,
-        steps: _Steps,
+        steps: _SearchCost,
     ) -> None:
         self._pools = pools
         self._claims = claims
