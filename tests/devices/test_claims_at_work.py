@@ -44,11 +44,14 @@ def with_claim(template_name: str, **more: Any) -> dict[str, Any]:
 
 
 def allocated(cluster: Cluster) -> Counter[str]:
-    """How many devices of each node claims have been given."""
+    """How many devices of each node claims have been given; claims of other tests may not be gone yet."""
     found: Counter[str] = Counter()
+    ours = {each.name for each in GRID}
     for claim in cluster.api().json("GET", CLAIMS)["items"]:
         allocation = claim.get("status", {}).get("allocation", {})
-        found.update(each["pool"] for each in allocation.get("devices", {}).get("results", []))
+        found.update(
+            each["pool"] for each in allocation.get("devices", {}).get("results", []) if each["pool"] in ours
+        )
     return found
 
 

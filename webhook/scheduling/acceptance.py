@@ -14,7 +14,7 @@ from webhook.kube import objects
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.neighbourhood import Neighbourhood, near_terms
 from webhook.scheduling.podrules import PodRules, SpreadRule
-from webhook.scheduling.tallies import Gate, RuledKind, SpreadOfKind, Tally
+from webhook.scheduling.tallies import RuledKind, RuleGate, SpreadOfKind, Tally
 
 
 @dataclass(eq=False, slots=True)
@@ -22,7 +22,7 @@ class _AlikeMembers:
     """Members of a kind to nodes that are alike. gone: how many have gone."""
 
     kind: int
-    gate: Gate
+    gate: RuleGate
     tallies: list[tuple[Tally, str]]
     """In which they are counted, with the domains there."""
     members: list[str] = field(default_factory=list)
@@ -205,8 +205,8 @@ class Acceptance:
         labels = self._domains.labels[node]
         return tuple([labels.get(key) if key else node for key in keys])
 
-    def _gate(self, kind: int, node: str, inert: frozenset[Tally] = frozenset()) -> Gate:
-        return Gate(self.kinds[kind], kind, node, self._domains, inert)
+    def _gate(self, kind: int, node: str, inert: frozenset[Tally] = frozenset()) -> RuleGate:
+        return RuleGate(self.kinds[kind], kind, node, self._domains, inert)
 
     def _counted(self, kind: int, node: str) -> list[tuple[Tally, str]]:
         """Where a member counts that is on a node."""

@@ -99,7 +99,7 @@ class RuleRefusal(NamedTuple):
         return f"{self.rule} over {self.key}"
 
 
-class Gate:
+class RuleGate:
     """A kind of pods before nodes that are alike to its rules: how many may go there now, and why no more."""
 
     def __init__(

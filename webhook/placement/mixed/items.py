@@ -13,7 +13,7 @@ from webhook.placement.costs import SCORE_BITS
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.lattice import OPERATION, Lattice
 from webhook.placement.mixed.nodes import CostTerms, MixedNodesItem
-from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
@@ -27,7 +27,7 @@ Slices = tuple[tuple[int, int], ...]
 class MixedTerms(CostTerms):
     """What all items of one covering domain have in common."""
 
-    odd: Beside
+    odd: Stepwise
     slices: Slices
     insides: dict[int, "MixedInside"] = field(default_factory=dict)
     alike: dict[object, "MixedInside"] = field(default_factory=dict)

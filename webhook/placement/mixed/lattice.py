@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from webhook.placement.budget import Budget
-from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
 
 ELEMENTS = 2_000
@@ -45,7 +45,7 @@ class Lattice:
     """Items in a row, and room for `wanted` workers."""
 
     def __init__(
-        self, offers: Sequence[Offer], odd: Beside, wanted: int, narrow: bool, budget: Budget
+        self, offers: Sequence[Offer], odd: Stepwise, wanted: int, narrow: bool, budget: Budget
     ) -> None:
         """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
         self.offers = offers

@@ -8,7 +8,7 @@ from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.mixed.filled import Filled
-from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Offer, RoomsAtCounts, State, rooms_at_counts
 from webhook.placement.snapshot import NodeState
 
@@ -34,7 +34,7 @@ class MixedNodesItem:
     """
 
     terms: CostTerms
-    odd: Beside
+    odd: Stepwise
     unit: int
     wanted: int
     """Of units, by all items together."""

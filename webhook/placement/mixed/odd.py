@@ -12,10 +12,10 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
 
 Sums = tuple[tuple[tuple[int, int], ...], ...]
-"""Pairs of states, for each state; as Beside.sums: what was before and is after so much is added."""
+"""Pairs of states, for each state; as Stepwise.sums: what was before and is after so much is added."""
 
 
-class Beside(Protocol):
+class Stepwise(Protocol):
     """What stands beside the workers and is placed step by step: the odd pods, or the room that they take."""
 
     @property
@@ -34,7 +34,7 @@ class Beside(Protocol):
     def losses(self) -> Sequence[int]:
         """For each state the room for workers that it takes in a domain that does not tell states apart."""
 
-    def below(self, unit: int) -> "Beside":
+    def below(self, unit: int) -> "Stepwise":
         """What of it is told apart in domains whose rooms are counted in such units."""
 
     def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
@@ -66,11 +66,11 @@ class Odd:
 
     @property
     def losses(self) -> Sequence[int]:
-        """See Beside; every domain tells them apart."""
+        """See Stepwise; every domain tells them apart."""
         return [0] * len(self.states)
 
-    def below(self, unit: int) -> Beside:
-        """See Beside."""
+    def below(self, unit: int) -> Stepwise:
+        """See Stepwise."""
         return self
 
     @cached_property
@@ -110,7 +110,7 @@ class Odd:
         return tuple(map(tuple, found))
 
     def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """See Beside."""
+        """See Stepwise."""
         if len(self.states) == 1:
             return [rooms[:1] for rooms in alone]
         keys = self._keys(nodes, alone)

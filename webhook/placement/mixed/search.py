@@ -27,7 +27,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.items import MixedInside, MixedTerms
-from webhook.placement.mixed.odd import Beside
+from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import never
 from webhook.placement.question import Question
 from webhook.placement.tree import Vertex
@@ -39,7 +39,7 @@ _Found = tuple[int, Filled]
 class MixedSearch:
     """One question, with the odd pods or with what stands for them beside the workers."""
 
-    def __init__(self, question: Question, odd: Beside, loss: int, budget: Budget) -> None:
+    def __init__(self, question: Question, odd: Stepwise, loss: int, budget: Budget) -> None:
         """loss: room for workers that is taken from the nodes of any solution, at least."""
         self.question = question
         self.costs = question.costs()

@@ -27,13 +27,13 @@ def shared(
     keyed = [(key_of(state, question.levels), _Node(state, most)) for state, most in nodes]
     rows: dict[tuple[Profile, ...], list[list[int]]] = {}
 
-    def domain(members: Sequence[tuple[tuple[str, ...], _Node]], number: int, size: int) -> _Domain:
+    def domain(members: Sequence[tuple[tuple[str, ...], _Node]], number: int, size: int) -> _SliceDomain:
         parts: list[_Part] = [node for _, node in members]
         if number < len(question.slices):
             level, finer = question.slices[number]
             groups = groupby(members, key=lambda each: each[0][: level + 2])
             parts = [domain(list(group), number + 1, finer) for _, group in groups]
-        return _Domain(parts, size, odd, rows)
+        return _SliceDomain(parts, size, odd, rows)
 
     whole, everybody = domain(keyed, 0, 1), len(odd.states) - 1
     if whole.most[everybody] < question.counts[0]:
@@ -62,7 +62,7 @@ class _Node:
             found[self.state.name] = workers, state
 
 
-class _Domain:
+class _SliceDomain:
     """Nodes or domains that hold slices, in which workers stand by `size`."""
 
     def __init__(

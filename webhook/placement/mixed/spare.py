@@ -10,14 +10,14 @@ workers alone. Where the pods find places on the nodes found (see sharing), thes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from webhook.placement.mixed.odd import Beside, Sums
+from webhook.placement.mixed.odd import Stepwise, Sums
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 
 
 @dataclass(frozen=True)
 class Spare:
-    """Room that is left beside the workers. losses: see odd.Beside."""
+    """Room that is left beside the workers. losses: see odd.Stepwise."""
 
     losses: tuple[int, ...]
     sums: Sums
@@ -33,12 +33,12 @@ class Spare:
         """So much room stands on as many nodes at most."""
         return self.losses[-1]
 
-    def below(self, unit: int) -> Beside:
+    def below(self, unit: int) -> Stepwise:
         """Where no slice has its domain below, all room is alike."""
         return self if unit > 1 else NONE
 
     def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """See odd.Beside."""
+        """See odd.Stepwise."""
         return [self._rooms(rooms[0]) for rooms in alone]
 
     def _rooms(self, room: int) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ NONE = Spare((0,), (((0, 0),),))
 
 
 def spare_room(losses: Sequence[int], sums: Sums, more: int = 0) -> Spare:
-    """Spare room for odd pods, and so much more. losses, sums: of their states, see odd.Beside.
+    """Spare room for odd pods, and so much more. losses, sums: of their states, see odd.Stepwise.
 
     Told apart by the odd pods placed so far, or by the room left so far, whichever has fewer states; the
     second lets domains share the room for one odd pod.
