@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from webhook.kube.objects import Condition, Node, Pod
+from webhook.kube.objects import Condition, Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.placement.model import PodClass
 from webhook.sweeper.decide import booked
 from webhook.sweeper.decide.booked import Booking, _kinds
@@ -195,6 +197,36 @@ def test_those_of_another_namespace_are_told_without_its_name() -> None:
 def test_a_node_that_no_pod_of_the_gang_may_use_is_not_held_for_it() -> None:
     scene = Scene(*gang("g", 3, nodeSelector={"pool": "other"}), old("p"))
     assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_what_a_gang_held_before_new_nodes_came_is_held_beside_them() -> None:
+    younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
+    scene = Scene(*gang("g", 3), younger)
+    scene.all["n0"] = made_at(scene.all["n0"], "2026-01-01T00:00:00Z")
+    held_for = next(each.key for each in scene.placing.gangs() if each.key.name == "g")
+    scene.placing.placer.reservations.take(held_for, ["n0"], scene.placing.view())
+    for _ in range(2):
+        assert places(scene.come(2)) == {}
+        assert scene.held() == ["n0", "n1"]
+
+
+def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
+    scene = Scene()
+    scene.come(2)
+    assert scene.held() == ["n0", "n1"]
+    (key,) = scene.placing.placer.held
+    # The plan of the first stage, whose other pods are made once it runs, takes over what was booked.
+    (leader,) = gang("g", 1)
+    runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
+    scene.cluster.pods = [runs, old("p")]
+    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=["n1"])
+    namespace, name = key.split("/")
+    scene.cluster.placements[key] = Placement(
+        metadata=Metadata(name=name, namespace=namespace, uid="plan"), spec=spec
+    )
+    for number in range(3):
+        assert places(scene.come(2)) == {}, number
+        assert scene.held() == ["n1"], number
 
 
 @given(data=st.data())

@@ -79,6 +79,16 @@ class BookedNodes:
         """What is held, by the Placements ("namespace/name") of the gangs."""
         return {key: each.held for key, each in self._booked.items()}
 
+    def beside_plans(self, view: View) -> frozenset[str]:
+        """All but those that a gang's own plan keeps for its later pods, where they count from now on."""
+        plans = view.placements
+        return frozenset().union(
+            *(
+                each.held.nodes.difference(plans[key].spec.kept if key in plans else ())
+                for key, each in self._booked.items()
+            )
+        )
+
     def saw(
         self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None, taken: Set[str] = frozenset()
     ) -> None:
@@ -90,7 +100,7 @@ class BookedNodes:
             self._book(bookings, {gang.key.placement_key: gang for gang in gangs}, view, snapshot, taken)
         planned = {entry.node for known in view.placements.values() for entry in known.spec.pods}
         for booked in before.values():
-            left = booked.held.nodes - self.nodes - planned
+            left = booked.held.nodes - self.nodes - planned - taken  # the gang's plan may keep them now
             self._rest.begin(left, booked.held.since, booked.request)
 
     def _book(
@@ -171,6 +181,9 @@ def _created(name: str, view: View) -> str:
 
 def _kinds(gang: PodGang, view: View) -> list[PodClass]:
     """What those of its pods ask for that have no place. Raises ValueError where that cannot be read."""
-    others = view.planned.keys() | gang.companions
-    pods = (pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in others)
+    pods = (
+        pod
+        for pod in (*gang.gated, *gang.later)
+        if (uid := pod.metadata.uid) not in view.planned and uid not in gang.companions
+    )
     return list(dict.fromkeys(map(view.class_of, pods)))

@@ -35,7 +35,7 @@ class Holders:
         """Take in what a pass sees: all gangs of which some pod waits."""
         self.replacing.saw(view)
         held = self.reservations.nodes
-        self.kept.saw(view, held | self.booked.nodes)
+        self.kept.saw(view, held | self.booked.beside_plans(view))
         self.booked.saw(gangs, view, snapshot, held | self.kept.nodes)
         self.keep_only({gang.key for gang in gangs})
 
@@ -47,7 +47,7 @@ class Holders:
     def held(self) -> dict[str, Held]:
         """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
         waiting = {key.placement_key: held for key, held in self.reservations.held.items()}
-        return {**self.booked.held, **self.kept.held, **waiting}
+        return together(self.booked.held, self.kept.held, waiting)
 
     def before(
         self, gang: PodGang, waiting: Iterable[Pod], view: View, rank: Mapping[GangKey, int]
@@ -60,7 +60,15 @@ class Holders:
         if self.replacing.fills_up(gang, waiting, view):
             return {}
         reserved = {str(key): held for key, held in self.reservations.before(rank, gang, waiting).items()}
-        return reserved | self.kept.before(gang, waiting) | self.booked.before(gang, waiting)
+        return together(reserved, self.kept.before(gang, waiting), self.booked.before(gang, waiting))
+
+
+def together(*found: Mapping[str, Held]) -> dict[str, Held]:
+    """What each holds in one way or another: who has waited long may get new nodes beside what it holds."""
+    all_: dict[str, Held] = {}
+    for holder, held in (each for some in found for each in some.items()):
+        all_[holder] = held.beside(all_[holder]) if holder in all_ else held
+    return all_
 
 
 def held_off(found: Mapping[str, Held]) -> frozenset[str]:

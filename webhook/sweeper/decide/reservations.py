@@ -42,6 +42,16 @@ class Held:
     ends: datetime
     is_new: bool = False
 
+    def beside(self, other: "Held") -> "Held":
+        """This and what the same gang holds otherwise."""
+        return Held(
+            self.nodes | other.nodes,
+            min(self.since, other.since),
+            max(self.until, other.until),
+            max(self.ends, other.ends),
+            self.is_new and other.is_new,
+        )
+
 
 class Reservations:
     """What each gang holds; losing it only delays."""
