@@ -157,6 +157,21 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
     assert Life(api, Nodes(2)).step() == known
 
 
+def test_what_is_known_outlives_that_the_api_server_is_away_while_it_is_removed() -> None:
+    api = OneConfigMap()
+    api.fault = ApiError(404, "NotFound", "no such thing")
+    life = Life(api, Nodes(2), failed())
+    known = life.step()
+    assert len(known) == 1
+    life.cluster.clock.now += failure_log.AGAIN_SECONDS
+    life.step()
+    api.fault = ApiError(0, "Away", "no answer")
+    life.step()
+    api.fault = None
+    for _ in range(2):
+        assert life.step() == known
+
+
 def test_what_an_operator_put_in_the_place_of_what_was_removed_counts() -> None:
     api = OneConfigMap()
     api.fault = ApiError(404, "NotFound", "no such thing")

@@ -60,7 +60,8 @@ class FailureLog:
         try:
             self._written = self._map.read()
         except ApiError as error:
-            self.loaded = self._is_missing = error.status in (403, 404)
+            self.loaded = error.status in (403, 404)
+            self._is_missing = self._is_missing or self.loaded  # no answer says nothing of that
             self._again_at = now + AGAIN_SECONDS
             self._say(f"{'not kept over restarts' if self.loaded else 'not read yet'}: {error}")
             return None
