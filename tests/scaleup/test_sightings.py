@@ -46,6 +46,14 @@ def test_a_new_leader_believes_no_time_before_the_request_nor_after_now(told_at:
     assert sightings.since == {there.metadata.uid: since}, "it does not move on with the time"
 
 
+def test_a_clock_that_was_ahead_for_a_while_delays_no_request_for_as_long() -> None:
+    sightings, there = Sightings(), failed(BEGAN)
+    sightings.saw([request(want())], BEGAN)
+    sightings.saw([there], BEGAN + 1e6)
+    sightings.saw([there], BEGAN + 30)
+    assert sightings.since == {there.metadata.uid: BEGAN + 30}
+
+
 def test_requests_that_are_gone_are_forgotten() -> None:
     sightings = Sightings()
     sightings.saw([request(want())], BEGAN)

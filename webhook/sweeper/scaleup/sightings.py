@@ -28,7 +28,7 @@ class Sightings:
                 known = standing.state, min(now, max(taken, min(now, standing.since)))
             elif known[0] is not standing.state:
                 known = standing.state, now
-            self._seen[uid] = known
+            self._seen[uid] = known[0], min(now, known[1])  # our own clock may have been ahead
 
     @property
     def since(self) -> dict[str, float]:
