@@ -116,7 +116,8 @@ class Applier:
         """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
 
         A gang of which one pod is evicted is done with: the next pass may find that the others are in
-        nobody's way any more, and they would be left half dead.
+        nobody's way any more, and they would be left half dead. But once the time is over it ends with the
+        first that is not evicted: each of thousands may take as long to be refused.
         """
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done: list[Done] = []
@@ -125,7 +126,10 @@ class Applier:
                 return [*done, Done(failed=True)]
             for order in together:
                 self._pass.beat()
-                done.append(self._evict(order))
+                done.append(each := self._evict(order))
+                is_refused = not each.evicted and (each.warnings or not order.for_others)
+                if is_refused and self._pass.clock() >= deadline:
+                    return [*done, Done(failed=True)]
         return done
 
     def _evict(self, order: Eviction) -> Done:
