@@ -80,7 +80,7 @@ class Soak:
         if plan.has("preemption"):
             patient = min(MOST_PATIENT, plan.seconds / 4)
             choices = plan.choices("preemption")
-            self.waves = Waves(self.api, self.crowd, len(with_gpus), patient, choices, self.done)
+            self.waves = Waves(self.api, self.crowd, with_gpus, patient, choices, self.done)
         if plan.has("broken-nodes"):
             count = len(with_gpus) + made
             self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))

@@ -6,19 +6,25 @@ which makes single pods go and leaves halves.
 
 import random
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from hack.soaks.crowd import OURS, UNFINISHED, Crowd
+from hack.soaks.reader import PODS
 from hack.soaks.takes import GPUS
 from webhook.kube.client import Api
 
-LOW: Final = "gpu-low-priority"
+LOW: Final = ""
+"""No class: kube-scheduler takes the least important pods first, and is to take these."""
 HIGH: Final = "gpu-high-priority"
 WHOLE: Final = 8
 """GPUs of a node: what each pod of these asks for."""
 _SECONDS: Final = (20.0, 35.0)
 _FOREIGN_SECONDS: Final = (10.0, 15.0)
 """Long enough that the pod that went finds no place before its gang is given up."""
+_FOREIGN: Final = 3
+_MOST_FREE: Final = 8
+"""So many nodes that are free are filled by pods of others as well, so that the next of them preempt."""
 MOST_PATIENT: Final = 150.0
 """Longer than any gang may be half dead: else what is left of one ends before that is told."""
 _FEW: Final = 16
@@ -32,16 +38,16 @@ class Waves:
         self,
         api: Api,
         crowd: Crowd,
-        nodes: int,
+        nodes: Collection[str],
         patient: float,
         choices: random.Random,
         done: Counter[str],
     ) -> None:
-        """nodes: how many there are to fill. patient: for so many seconds one gang of each wave runs."""
+        """nodes: those to fill. patient: for so many seconds one gang of each wave runs."""
         self._patient = patient
         self._api = api
         self._crowd = crowd
-        self._nodes = nodes
+        self._nodes = frozenset(nodes)
         self._random = choices
         self._done = done
         self._waves = 0
@@ -56,10 +62,10 @@ class Waves:
         pods = self._api.json("GET", f"/api/v1/namespaces/{OURS}/pods", query=UNFINISHED)["items"]
         if sum(pod["metadata"].get("labels", {}).get("soak") == "long" for pod in pods) >= _FEW:
             return
-        left = self._nodes
+        left = len(self._nodes)
         while left > 0:
             size = self._random.choice((3, 5, 6, 8))
-            is_patient = left == self._nodes
+            is_patient = left == len(self._nodes)
             left -= size
             self._done["long"] += 1
             self._crowd.post_job(
@@ -77,7 +83,9 @@ class Waves:
         self._crowd.post_job(name, size, {GPUS: WHOLE}, spec={"priorityClassName": HIGH})
 
     def _foreign(self) -> None:
-        for _ in range(3):
+        pods = self._api.json("GET", PODS, query=UNFINISHED)["items"]
+        free = len(self._nodes - {pod["spec"].get("nodeName") for pod in pods})
+        for _ in range(_FOREIGN + (free if free <= _MOST_FREE else 0)):
             self._done["foreign preempting"] += 1
             name = f"foreign-preempting-{self._done['foreign preempting']}"
             self._crowd.post_foreign(name, WHOLE, HIGH, self._random.uniform(*_FOREIGN_SECONDS))
