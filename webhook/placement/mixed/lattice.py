@@ -15,6 +15,7 @@ a single leader E is 2, without odd pods 1.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ ELEMENTS = 2_000
 
 CHUNK = 1 << 20
 """Elements that are compared at once."""
+
+TIGHT = 3
+"""Rounds of questions to items in which only ways that may be least are asked about; then all are."""
 
 OPERATION = 12
 """Steps that a vector operation takes however short it is."""
@@ -116,8 +120,8 @@ class Lattice:
             wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
         self.known = [{(0, 0): 0} for _ in self.offers]
         possible = self._optimal(wanted)
-        while True:
-            self.steps = self._tight(possible, wanted)
+        for tries in count():
+            self.steps = self._tight(possible, wanted) if tries < TIGHT else list(possible)
             if self._ask():
                 break
             for number, known in enumerate(self.known):

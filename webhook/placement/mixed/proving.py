@@ -90,11 +90,8 @@ class _OddSearch:
                 return None
             return by_workers(question, self.root, self.odd, question.counts[0] + losses[-1] + more)
         spare = spare_room(losses, self.odd.sums, more)
-        part = self.budget.part(self.budget.left // 2)
-        try:
-            filled = MixedSearch(question, spare, losses[-1] + more, part).solve(self.root)
-        except OutOfSteps:
-            return None
+        # Without the steps for this there are none for the odd pods themselves.
+        filled = MixedSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
         if filled is None:
             raise _NoRoom
         return shared(question, self.odd, profiles(self.odd, self.root, list(filled.nodes())))
