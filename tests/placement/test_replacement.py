@@ -11,8 +11,19 @@ from itertools import product
 import pytest
 
 from tests.placement.brute import domain, fits, rooms
-from tests.placement.small import gang_of, node, pod_class
-from webhook.placement import Anchor, Assignment, Gang, Member, Slice, Snapshot, Usage, check, place
+from tests.placement.small import gang_of, node, placed, pod_class
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    Gang,
+    Member,
+    Options,
+    Slice,
+    Snapshot,
+    Usage,
+    check,
+    place,
+)
 from webhook.placement.snapshot import NodeState
 
 LEVELS = ("block", "subblock", "host", "node")
@@ -96,6 +107,21 @@ def test_lost_pods_return_to_the_best_place_that_keeps_slices_whole(
         assert check(found, gang, snapshot) == []
         assert (found.objective.domains, found.objective.leftover) == best
         assert found.proven
+
+
+def test_one_lost_pod_of_each_of_many_slices_returns_although_each_slice_is_a_kind_of_its_own() -> None:
+    """For each kind only its own block is looked at, not each of so many nodes."""
+    nodes = [node(f"n{n}", (f"b{n // 10}", f"s{n // 5}", f"h{n}"), 1) for n in range(1000)]
+    slices = (Slice("subblock", 3),)
+    whole = gang_of(300, slices=slices)
+    on = {member.name: nodes[rank // 3 * 5 + rank % 3].name for rank, member in enumerate(whole.members)}
+    lost, kept = whole.members[::3], [member for member in whole.members if (member.rank or 0) % 3]
+    anchors = tuple(Anchor(on[member.name], member.rank) for member in kept)
+    snapshot = Snapshot.build(nodes, [(anchor.node, POD) for anchor in anchors])
+    asked = replace(whole, members=lost, anchors=anchors)
+    found = placed(asked, snapshot, Options(bound=45_000))
+    racks = {each.name: each.labels["cloud.google.com/gce-topology-subblock"] for each in nodes}
+    assert all(racks[name] == racks[on[member]] for member, name in found.nodes.items())
 
 
 def test_a_lost_pod_returns_to_the_slice_on_its_own_node() -> None:

@@ -193,8 +193,10 @@ class _Builder:
     def _rooms(self, number: int) -> list[int]:
         """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
         question = self.question
-        rooms, undecided = capacity.rooms(question.classes[number], self.columns, self.budget)
         domain = question.confinement(number)
+        if domain is not None and not _overlaps(domain, self.block.key):
+            return [0] * len(self.states)
+        rooms, undecided = capacity.rooms(question.classes[number], self.columns, self.budget)
         if question.excluded or question.inside is not None or domain is not None:
 
             def mine(state: NodeState) -> bool:

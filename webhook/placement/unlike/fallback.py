@@ -17,7 +17,7 @@ from webhook.placement.tree import Vertex, domains_at, domains_from, nodes_of
 from webhook.placement.unlike.filling import Filling
 
 _ROOMS = 16
-"""Rooms of nodes that are added up in one step."""
+"""Rooms of nodes that are added up, or found to be none, in one step."""
 
 
 def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -91,12 +91,18 @@ def _fill(
 ) -> dict[str, Counts] | None:
     """Spread class after class; nodes that are in use already come first."""
     taken: dict[int, dict[int, int]] = {}
+    passed = 0
     for number in order:
         left = question.counts[number]
         used = list(taken)
         for position in chain(used, (p for p in range(len(nodes)) if p not in taken)):
             if not left:
                 break
+            if not nodes[position].rooms[number]:
+                passed += 1
+                if not passed % _ROOMS:
+                    budget.spend()
+                continue
             budget.spend()
             held = taken.get(position, {})
             more = _most(question, nodes[position], held, number, left, budget)
@@ -126,7 +132,7 @@ def _most(
     """
     assert node.state is not None
     low, high = 0, min(left, node.rooms[number])
-    if not held or not high:
+    if not held:
         return high
     pods = [question.classes[each] for each in sorted(held) for _ in range(held[each])]
     while low < high:
