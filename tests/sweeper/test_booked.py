@@ -13,7 +13,10 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Condition, Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.placement import Budget
+from webhook.placement.capacity import Rooms, rooms
 from webhook.placement.model import PodClass
+from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide import booked
 from webhook.sweeper.decide.booked import Booking, _kinds
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
@@ -197,6 +200,28 @@ def test_those_of_another_namespace_are_told_without_its_name() -> None:
 def test_a_node_that_no_pod_of_the_gang_may_use_is_not_held_for_it() -> None:
     scene = Scene(*gang("g", 3, nodeSelector={"pool": "other"}), old("p"))
     assert places(scene.come(1)) == {"p": "n0"}
+
+
+def test_gangs_that_suit_no_node_cost_a_bounded_share_of_a_pass_and_others_none_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    picky = [gang(f"picky{number}", 3, namespace="theirs", nodeSelector={"pool": "x"}) for number in range(9)]
+    scene = Scene(*gang("g", 3), *(pod for pods in picky for pod in pods), books=False)
+    for number in range(9):
+        scene.book(f"picky{number}", 3)
+    scene.book("g", 3, is_served=False)
+    looked: list[int] = []
+
+    def counted(kind: PodClass, nodes: list[NodeState], budget: Budget) -> Rooms:
+        looked.append(len(nodes))
+        return rooms(kind, nodes, budget)
+
+    monkeypatch.setattr(booked, "rooms", counted)
+    monkeypatch.setattr(booked, "MOST_LOOKS", 8)
+    monkeypatch.setattr(booked, "AT_ONCE", 1)
+    scene.come(2)
+    assert scene.held() == ["n0", "n1"], "g has asked last"
+    assert sum(looked) == 4 + 2
 
 
 def test_what_a_gang_held_before_new_nodes_came_is_held_beside_them() -> None:

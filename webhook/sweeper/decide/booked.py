@@ -9,9 +9,13 @@ held by nobody for as long afterwards. A gang that is more urgent, or must end b
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Snapshot
@@ -23,6 +27,12 @@ from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+
+MOST_LOOKS: Final = 200_000
+"""So often it is looked in a pass at a node for a kind of pods, by gangs of all namespaces alike: what their
+pods wish may suit no node. Whose share is used up books no more, and is placed all the same."""
+AT_ONCE: Final = 64
+"""So many nodes are looked at together."""
 
 logger = logging.getLogger(__name__)
 
@@ -114,19 +124,21 @@ class BookedNodes:
         left = most_nodes(view, self._settings) - len(taken)
         closed = set(taken)
         first = min(each.created for each in bookings)
-        new = [state for name, state in snapshot.nodes.items() if _created(name, view) >= first]
-        new.sort(key=lambda each: (_created(each.name, view), each.name))
+        came = ((_created(name, view), name) for name in snapshot.nodes)
+        new = sorted(each for each in came if each[0] >= first)
+        namespaces = {each.placement.partition("/")[0] for each in bookings}
+        looks = Counter(dict.fromkeys(namespaces, MOST_LOOKS // len(namespaces)))
         for booking in bookings:
             gang = gangs.get(booking.placement)
             began = self._began.get(booking.request, (self._clock(), self._now()))
             until = began[0] + self._settings.reserve_hold_seconds
             if gang is None or left <= 0 or self._clock() >= until:
                 continue
-            since = (each for each in new if _created(each.name, view) >= booking.created)
+            since = islice(new, bisect_left(new, (booking.created, "")), None)
             # A node that was not ready for a moment rests, but not from whom it is booked for.
             off = closed | self._rest.nodes(but=booking.request)
-            there = [each for each in since if each.name not in off]
-            nodes = self._suited(gang, booking.pods, there, view)[:left]
+            there = (snapshot.nodes[name] for _, name in since if name not in off)
+            nodes = self._suited(gang, booking.pods, there, view, looks)[:left]
             if nodes:
                 self._began[booking.request] = began
                 left -= len(nodes)
@@ -135,25 +147,31 @@ class BookedNodes:
                 held = Held(frozenset(nodes), began[0], until, ends, is_new=True)
                 self._booked[booking.placement] = _Booked(booking.request, gang, held)
 
-    def _suited(self, gang: PodGang, pods: int, there: Sequence[NodeState], view: View) -> list[str]:
-        """The first of these nodes that have room for so many of the gang's pods, of each kind by itself."""
-        if not there:
-            return []
-        budget = Budget(self._settings.options.bound)
+    def _suited(
+        self, gang: PodGang, pods: int, there: Iterator[NodeState], view: View, looks: Counter[str]
+    ) -> list[str]:
+        """The first of these nodes that have room for so many of the gang's pods, of each kind by itself.
+
+        looks: how many of its namespace's are left, of which this takes some.
+        """
+        budget, found = Budget(self._settings.options.bound), list[str]()
         try:
-            counts = [rooms(kind, there, budget).counts for kind in _kinds(gang, view)]
+            kinds = _kinds(gang, view)
+            while kinds and pods > 0 and looks[gang.key.namespace] > 0:
+                some = list(islice(there, AT_ONCE))
+                if not some:
+                    break
+                looks[gang.key.namespace] -= len(some) * len(kinds)
+                counts = [rooms(kind, some, budget).counts for kind in kinds]
+                for state, room in zip(some, map(max, zip(*counts, strict=True)), strict=True):
+                    if pods > 0 and room > 0:
+                        found.append(state.name)
+                        pods -= room
         except ValueError:  # it is told where the gang is placed
             return []
         except Exception:  # one bad gang never stops the others
             logger.exception("booking_failed gang=%s", gang.key)
             return []
-        found: list[str] = []
-        for state, *each in zip(there, *counts, strict=True):
-            if pods <= 0:
-                break
-            if (room := max(each, default=0)) > 0:
-                found.append(state.name)
-                pods -= room
         return found
 
     def before(self, gang: PodGang, waiting: Iterable[Pod]) -> dict[str, Held]:
