@@ -48,6 +48,15 @@ def test_a_placement_that_a_watch_showed_and_took_away_before_we_noted_it_does_n
     assert cache.current_placements() == {}
 
 
+def test_what_a_watch_showed_of_a_placement_before_we_noted_an_earlier_write_counts() -> None:
+    cache, mine, later = empty(), written(7), written(8)
+    shown(cache, 6)
+    cache.placements._apply("ADDED", mine.key, mine)
+    cache.placements._apply("MODIFIED", mine.key, later)
+    cache.written(mine)
+    assert cache.current_placements()[mine.key] is later
+
+
 def test_what_we_wrote_counts_before_what_the_watch_shows_of_it_earlier() -> None:
     cache, before, after = empty(), written(7), written(9)
     shown(cache, 8, before)

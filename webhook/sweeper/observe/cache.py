@@ -230,9 +230,11 @@ class ClusterCache:
         with self._lock:
             seen = _number(self.placements.seen_version)
             there = self.placements.items()
-            # What was removed between two watches, or before we had noted it, is told by nobody.
+            # What was removed between two watches, or changed before we had noted it, is told by nobody.
             self._written = {
-                key: mine for key, mine in self._written.items() if key in there or _version(mine) > seen
+                key: mine
+                for key, mine in self._written.items()
+                if _version(mine) > (_version(there[key]) if key in there else seen)
             }
             return {**there, **self._written} if self._written else there
 
