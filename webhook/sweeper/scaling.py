@@ -10,6 +10,9 @@ from webhook.sweeper.nested import Check, check_all, number, read
 _CLASS: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PARAMETER_LENGTH: Final = 255
 
+LONGEST_SECONDS: Final = 1e9
+"""Of any time that is chosen, 31 years: a date so far from now can be told."""
+
 
 @dataclass(frozen=True)
 class ScaleUp:
@@ -64,7 +67,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "pods": number(1, whole=True),
     "after_seconds": number(0),
     "retry_seconds": number(0),
-    "label_seconds": number(0),
+    "label_seconds": number(0, LONGEST_SECONDS),
 }
 
 

@@ -13,7 +13,7 @@ from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
-from webhook.sweeper.scaling import ScaleUp, read_scale_up
+from webhook.sweeper.scaling import LONGEST_SECONDS, ScaleUp, read_scale_up
 from webhook.workloads import marks
 
 
@@ -167,7 +167,7 @@ def _value(path: Path, name: str, value: Any) -> Any:
         isinstance(default, float)
         and isinstance(value, int | float)
         and not isinstance(value, bool)
-        and value >= 0
+        and 0 <= value <= LONGEST_SECONDS
     ):
         return float(value)
     if isinstance(default, str) and isinstance(value, str) and value:
@@ -180,7 +180,7 @@ def _value(path: Path, name: str, value: Any) -> Any:
         return frozenset(value)
     wanted = {
         bool: "true or false",
-        float: "a number of seconds",
+        float: f"a number of seconds up to {LONGEST_SECONDS:g}",
         str: "a text",
         frozenset: "a list of names",
     }
