@@ -2,11 +2,12 @@
 
 import itertools
 import random
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.scheduling.drawn_rules import World, draw, pod
+from tests.scheduling.drawn_rules import RACK, ZONE, World, draw, pod
 from webhook.kube import objects
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
@@ -62,3 +63,43 @@ def test_an_order_is_found_where_there_is_one_and_each_pod_of_it_is_taken(first:
             missed += 1
     assert found > 20
     assert missed > 20
+
+
+def spread_over(key: str, labels: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {
+        "topologyKey": key,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+        **more,
+    }
+
+
+def test_what_min_domains_ask_of_a_node_alone_is_heeded_beside_a_rule_that_says_the_order() -> None:
+    places = {"n1": ("a", "x"), "n2": ("b", "y"), "n3": ("c", "x"), "n4": ("c", "y")}
+    nodes = [
+        {"metadata": {"name": name, "labels": {ZONE: zone, RACK: rack}}}
+        for name, (zone, rack) in places.items()
+    ]
+    containers = {"containers": [{"name": "c", "image": "x"}]}
+    residents = [
+        {
+            "metadata": {"name": f"r-{name}", "namespace": "a", "labels": {"app": "a"}},
+            "spec": {**containers, "nodeName": name},
+        }
+        for name in ("n1", "n2", "n4")
+    ]
+    # All zones are level, and take one more each. A pinned pod is judged by its own node alone, where one is.
+    rules = [spread_over(RACK, {"v": "1"}), spread_over(ZONE, {"app": "a"}, minDomains=2)]
+    body: dict[str, Any] = {
+        "metadata": {"namespace": "a", "labels": {"app": "a", "v": "1"}},
+        "spec": {**containers, "topologySpreadConstraints": rules},
+    }
+    pods = {
+        name: msgspec.convert({**body, "metadata": {**body["metadata"], "name": name}}, objects.Pod)
+        for name in ("p1", "p2", "p3")
+    }
+    taken = Acceptance(neighbourhood(World("w", nodes, residents)), pods)
+    order, refused = taken.order([("p1", "n1"), ("p2", "n2"), ("p3", "n3")])
+    assert order == ["p3"]
+    assert refused == f"topology spread over {ZONE}"

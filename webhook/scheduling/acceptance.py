@@ -133,8 +133,9 @@ class Acceptance:
         """
         if not groups or len(self.kinds) != 1 or self.kinds[0].near or self.kinds[0].apart:
             return []
-        rules = [each for each in self.kinds[0].spread if each.tally not in inert]
-        if len(rules) != 1 or rules[0].on_node not in (None, *inert) or not rules[0].counts_itself:
+        harmless = {None, *inert}
+        rules = [e for e in self.kinds[0].spread if not harmless.issuperset((e.tally, e.on_node))]
+        if len(rules) != 1 or rules[0].on_node not in harmless or not rules[0].counts_itself:
             return []
         tally, heights = rules[0].tally, list[tuple[int, int, str]]()
         final = dict(tally.counts)
