@@ -124,6 +124,27 @@ def test_claims_that_exhaust_their_share_leave_others_theirs() -> None:
     assert {name: each[first] for name, each in there.items()} == {"n": 0, "m": 0}
 
 
+def test_an_answer_that_was_cut_short_while_many_asked_is_looked_for_again_when_few_do() -> None:
+    modest = claim_spec(exactly(4), constraints=({"matchAttribute": f"{DRIVER}/numa"},))
+    slices = [slice_of("n", [gpu(f"n-{n}", index=n, numa=n % 2) for n in range(9)])]
+    own = (claim("modest", modest),)
+    found = supply(*slices, claims=own)
+    found._rooms.most_steps = 1000
+    others = [
+        claim(f"c{n}", claim_spec(exactly(1), constraints=({"matchAttribute": f"{DRIVER}/a{n}"},)))
+        for n in range(40)
+    ]
+    asking = [pod("p", "modest"), *(pod(f"p{n}", f"c{n}") for n in range(40))]
+    found.update(slices, found.classes, {f"{NAMESPACE}/{e.metadata.name}": e for e in (*own, *others)}, {})
+    made = needs(asking, [], nodes("n"), found, 64)
+    name = made.resources[0].name
+    assert made.node(NodeInfo("n")).allocatable[name] == 0
+    found.update(slices, found.classes, {f"{NAMESPACE}/modest": own[0]}, {})
+    made = needs(asking[:1], [], nodes("n"), found, 64)
+    assert made.resources[0].name == name
+    assert made.node(NodeInfo("n")).allocatable[name] == 2
+
+
 @pytest.mark.parametrize(("claims", "count"), [(65, 1), (9, 32)], ids=["requests", "devices"])
 def test_claims_that_are_too_many_to_search_are_refused_with_a_sentence(claims: int, count: int) -> None:
     found = supply(eight("n"), templates=(template("t", claim_spec(exactly(count))),))

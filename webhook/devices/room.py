@@ -32,15 +32,24 @@ class ClaimRooms:
     _share: int = STEPS_OF_A_PASS
     _spent: dict[Claims, int] = field(default_factory=dict)
     _known: dict[Hashable, int] = field(default_factory=dict)
+    _cut: dict[Hashable, int] = field(default_factory=dict)
+    """By the same, of answers that were cut short, the share that was too small."""
     _kept: int = 0
 
     def begin(self) -> None:
         """A pass begins: each kind of claims has its whole share again."""
         self._spent.clear()
 
-    def divide(self, kinds: int) -> None:
-        """Give each of so many kinds of claims the same share of a pass."""
+    def divide(self, kinds: int) -> bool:
+        """Give each of so many kinds of claims the same share of a pass.
+
+        Returns whether it is now so much larger that answers are forgotten which were cut short.
+        """
         self._share = max(1, self.most_steps // max(1, kinds))
+        again = [key for key, share in self._cut.items() if min(2 * share, self.most_steps) <= self._share]
+        for key in again:
+            del self._cut[key], self._known[key]
+        return bool(again)
 
     def pods(
         self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
@@ -48,30 +57,35 @@ class ClaimRooms:
         """How many pods with such claims, one after the other, find room where so much is taken.
 
         Raises UndecidedError if the share of these claims is used up, which goes on in the next pass. What
-        even a whole share does not answer counts as no room for more.
+        even a whole share does not answer counts as no room for more, until shares are larger.
         """
         key = claims, most, _likeness(pools, taken, claims, matches)
         known = self._known.get(key)
         if known is None:
-            known = self._searched(pools, taken, claims, matches, most)
+            known, is_cut = self._searched(pools, taken, claims, matches, most)
             size = 1 + sum(len(pool.devices) for pool in pools)
             self._kept += size
             if self._kept > MOST_KEPT:
                 self._known.clear()
+                self._cut.clear()
                 self._kept = size
             self._known[key] = known
+            if is_cut and self._share < self.most_steps:
+                self._cut[key] = self._share
         return known
 
     def _searched(
         self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
-    ) -> int:
+    ) -> tuple[int, bool]:
+        """How many there are, and whether the share was too small to look for more."""
         spent, count = self._spent.get(claims, 0), 0
-        is_first = not spent
+        is_first, is_cut = not spent, False
         while count < most:
             limit = max(0, min(STEPS, self._share - spent))
             given = allocate(pools, taken, claims, matches, limit)
             spent = self._spent[claims] = spent + given.steps
-            if given.steps > limit < STEPS and not is_first:
+            is_cut = given.steps > limit < STEPS
+            if is_cut and not is_first:
                 raise UndecidedError(
                     "there is more to be tried for its claims, which goes on in the next pass"
                 )
@@ -79,9 +93,9 @@ class ClaimRooms:
                 break
             count += 1
             if not given.devices and not given.shares:
-                return most  # they take nothing away
+                return most, False  # they take nothing away
             taken = taken.plus(given.devices, given.shares)
-        return count
+        return count, is_cut
 
 
 def _likeness(pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches) -> Hashable:

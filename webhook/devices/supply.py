@@ -237,7 +237,8 @@ class Supply:
 
     def keep(self, resources: Collection[object], nodes: Container[str]) -> None:
         """Forget the amounts of others, and those of nodes as they were before, or that are gone."""
-        self._rooms.divide(len(resources))
+        if self._rooms.divide(len(resources)):
+            self._amounts.clear()
         if max(len(self._matched), len(self._reached)) > MOST_FILTERS:
             self._forget_filters()
         self._nodes = {name: known for name, known in self._nodes.items() if name in nodes}
