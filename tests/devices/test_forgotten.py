@@ -61,3 +61,19 @@ def test_what_is_kept_of_nodes_that_are_alike_is_bounded_by_their_devices(
         assert made.node(NodeInfo(name)).allocatable[only.name] == number
         kept_of.append(len(found._rooms._known))
     assert kept_of == [1, 2, 3, 4, 5, 1, 2, 1, 2], "of one to nine devices, and one more for each answer"
+
+
+def test_claims_of_many_filters_keep_the_answers_of_fewer_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_KEPT", 20)
+    # Each device is judged by eleven filters, and compared by one attribute: four times what one filter is.
+    requests = (exactly(1, name=f"r{n}", selectors=selecting(f"{n} < 99")) for n in range(11))
+    spec = claim_spec(*requests, constraints=({"matchAttribute": "gpu.example.com/index"},))
+    names = [f"n{number}" for number in range(1, 4)]
+    slices = [gpus(name, number) for number, name in enumerate(names, 1)]
+    found = supply(*slices, claims=(claim("c", spec),))
+    made = needs([pod("p", "c")], [], nodes(*names), found, 16)
+    kept_of = []
+    for name in names:
+        made.node(NodeInfo(name))
+        kept_of.append(len(found._rooms._known))
+    assert kept_of == [1, 2, 1], "5 of 20, 9 more, and 13 that are too many"

@@ -19,7 +19,10 @@ STEPS_OF_A_PASS: Final = 20 * STEPS
 """What all searches of one pass may cost together; a few seconds of work."""
 
 MOST_KEPT: Final = 100_000
-"""Devices of the nodes whose answers are kept, some 30 MB; beyond that all are forgotten."""
+"""Devices of the nodes whose answers are kept, some 30 MB; beyond that all are forgotten.
+
+For claims of many filters and constraints each device counts several times, see _breadth.
+"""
 
 Claims = tuple[Asked, ...]
 
@@ -63,7 +66,7 @@ class ClaimRooms:
         known = self._known.get(key)
         if known is None:
             known, is_cut = self._searched(pools, taken, claims, matches, most)
-            size = 1 + sum(len(pool.devices) for pool in pools)
+            size = 1 + _breadth(claims) * sum(len(pool.devices) for pool in pools)
             self._kept += size
             if self._kept > MOST_KEPT:
                 self._known.clear()
@@ -96,6 +99,12 @@ class ClaimRooms:
                 return most, False  # they take nothing away
             taken = taken.plus(given.devices, given.shares)
         return count, is_cut
+
+
+def _breadth(claims: Claims) -> int:
+    """How much is kept of each device: verdicts on it and values of it, four for nothing."""
+    filters = {choice.filter for asked in claims for request in asked.requests for choice in request}
+    return 1 + (len(filters) + sum(len(asked.conditions) for asked in claims)) // 4
 
 
 def _likeness(pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches) -> Hashable:
