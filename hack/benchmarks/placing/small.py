@@ -37,7 +37,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 def _brute_force(count: int) -> Row:
-    """Up to three kinds, required levels and slices, on up to ten nodes."""
+    """Up to three kinds, required levels and slices, on up to twelve nodes."""
     dice = random.Random(11)
     ours: list[float] = []
     theirs: list[float] = []
@@ -59,7 +59,7 @@ def _brute_force(count: int) -> Row:
         best += right
     rival = Rival("brute force", statistics.median(theirs), f"at most {max(theirs):.1f} s")
     answer = f"optimum, or rightly no place ({none}), in {best} of {count}"
-    return Row("small", "up to 3 kinds, 6 pods, 10 nodes", tuple(ours), answer=answer, rivals=(rival,))
+    return Row("small", "up to 3 kinds, 6 pods, 12 nodes", tuple(ours), answer=answer, rivals=(rival,))
 
 
 def _drawn(dice: random.Random) -> tuple[Gang, Snapshot]:
