@@ -1,14 +1,21 @@
 """A gang is made again when its pods change, or what its owner says; else it is the one made before."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
+from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.rounds import Ground
+from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gang_of
 from webhook.sweeper.observe.gathered import OWN_ERROR, Gathered
+from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 KEY = GangKey("ns", "Job", "g", "g")
@@ -57,6 +64,19 @@ def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: py
     assert not gathered.gang_of(bad, PODS, [], OWNER).fault, "it is asked about again"
     monkeypatch.setattr("webhook.sweeper.observe.gathered.gang_of", broken)
     assert gathered.gang_of(GangKey("ns", "Job", "c", "c"), PODS, [], OWNER).fault == OWN_ERROR
+
+
+def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None:
+    placing = Placing(Nodes(2, *PODS), Settings(settle_seconds=0, reserve_share=1.0))
+    view = placing.view()
+    snapshot = placing.snapshotter.snapshot(view)
+    gang = replace(placing.gangs()[0], fault=OWN_ERROR)
+    placing.placer.remember([gang], view, snapshot)
+    placing.placer.reservations.take(gang.key, ["n0"], view)
+    ground = Ground(view, snapshot, Turns(view, Expectations(placing.clock)), frozenset(), 1)
+    (verdict,) = placing.placer.place([gang], ground).verdicts
+    assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
+    assert placing.placer.reservations.nodes == {"n0"}
 
 
 def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:

@@ -190,8 +190,10 @@ class Placer:
             else:
                 placed = self._drafts.make(gang, *nobody(gang, now.snapshot), companions, now)
         except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-            cause = Cause.DEFECT if gang.fault == OWN_ERROR else Cause.WISH
-            self._due.stops(gang, str(error), cause, now)
+            if gang.fault == OWN_ERROR:  # perhaps for this pass alone: it goes on holding what it holds
+                now.waits(gang, OWN_ERROR, Cause.DEFECT)
+            else:
+                self._due.stops(gang, str(error), Cause.WISH, now)
         except Exception:  # one bad gang never stops the others
             logger.exception("gang_failed gang=%s", gang.key)
             now.waits(gang, OWN_ERROR, Cause.DEFECT)
