@@ -30,8 +30,8 @@ CELL: Final = "bench.topogate.io/cell"
 GPUS: Final = "nvidia.com/gpu"
 CELL_NODES: Final = 4
 NODE_GPUS: Final = 8
-STILL_SECONDS: Final = 4.0
-"""Nothing has moved for so long: then what is half dead stays so."""
+STILL_SECONDS: Final = 8.0
+"""Nothing has moved for so long since the high gangs run: then what is half dead stays so."""
 WAIT_SECONDS: Final = 400.0
 _NAMESPACE: Final = "bench-preemption"
 _JOBS: Final = f"/apis/batch/v1/namespaces/{_NAMESPACE}/jobs"
@@ -134,7 +134,7 @@ class PreemptionBench:
         before = {pod["metadata"]["uid"] for pod in self._bound()}
         began = time.monotonic()
         self._create(high, gated=gated)
-        self._wait_still()
+        self._wait_still(high)
         found.moved.append(time.monotonic() - began - STILL_SECONDS)
         on = self._on_nodes()
         found.preemptions += len(high)
@@ -172,8 +172,8 @@ class PreemptionBench:
         on = self._on_nodes()
         return all(on[gang.name] == gang.pods for gang in gangs)
 
-    def _wait_still(self) -> None:
-        """Until no pod has come, gone or moved for some time."""
+    def _wait_still(self, high: list[DrawnGang]) -> None:
+        """Until the high gangs run and no pod has come, gone or moved for some time."""
         last, since, deadline = None, time.monotonic(), time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             seen = {
@@ -186,7 +186,7 @@ class PreemptionBench:
             }
             if seen != last:
                 last, since = seen, time.monotonic()
-            elif time.monotonic() - since >= STILL_SECONDS:
+            elif time.monotonic() - since >= STILL_SECONDS and self._all_run(high):
                 return
             time.sleep(0.5)
 
