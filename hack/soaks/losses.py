@@ -6,8 +6,9 @@ does about it is its own affair.
 """
 
 import json
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from labeler.contract import keys
@@ -80,6 +81,13 @@ class Losses:
                     "all of whose gang ran"
                 )
         return found
+
+
+def audit_lines(log: Path) -> Iterator[str]:
+    """All lines of the API server's audit log, also of the parts that were put aside as it grew (100 MB)."""
+    for file in (*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log):
+        with file.open() as lines:
+            yield from lines
 
 
 def _gang_of(metadata: Json) -> str:

@@ -21,7 +21,10 @@ class LedgerReader(threading.Thread):
     """Tells a ledger of every version of one collection, over restarts of the API server."""
 
     def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
-        """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop."""
+        """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop.
+
+        faults: why it has ended by itself, if it has.
+        """
         super().__init__(name=f"reader {path}", daemon=True)
         self._api, self._path, self._ledger, self._seconds = api, path, ledger, watch_seconds
         self._whole: dict[str, Callable[[list[Json]], None]] = {
@@ -36,9 +39,17 @@ class LedgerReader(threading.Thread):
         }
         self.stopping = threading.Event()
         self.lists = 0
+        self.faults: list[str] = []
 
     def run(self) -> None:
         """List, watch, and list again when the history has gone."""
+        try:
+            self._read()
+        except Exception as error:  # else nothing more of it would be judged, and that found well
+            self.faults.append(f"of {self._path} nothing more was judged: {error!r}")
+            raise
+
+    def _read(self) -> None:
         version = ""
         while not self.stopping.is_set():
             try:

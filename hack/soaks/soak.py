@@ -30,6 +30,7 @@ from hack.soaks.crowd import FOREIGN, OURS, Crowd
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
+from hack.soaks.losses import audit_lines
 from hack.soaks.passes import long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
@@ -97,6 +98,7 @@ class Soak:
         ledger, broken = self.ledger, self.broken
         return Faults(
             {
+                "readers": lambda: [fault for reader in self.readers for fault in reader.faults],
                 "ledger": lambda: ledger.faults,
                 "held": lambda: self.held.faults,
                 "domains": lambda: ledger.domains.faults,
@@ -124,7 +126,7 @@ class Soak:
             time.sleep(1.0)
             self.ledger.settle()
             self.faults.look()
-            audit = self.cluster.log("audit").read_text().splitlines()
+            audit = list(audit_lines(self.cluster.log("audit")))
             losses, evictions = self.ledger.losses, self.ledger.evictions
             late = [*losses.faults(audit), *evictions.faults(audit), *self._long_steps(), *left]
             self.faults.judges = {"the end": lambda: late}

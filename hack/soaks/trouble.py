@@ -61,6 +61,7 @@ class Trouble:
             for _ in range(20):
                 with contextlib.suppress(ApiError):
                     undo()
+                    self._last[name] = time.monotonic()
                     break
                 time.sleep(0.5)
             else:
