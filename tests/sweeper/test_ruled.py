@@ -10,7 +10,7 @@ import pytest
 from labeler.contract import keys
 from tests.placement.small import gang_of, node
 from webhook.kube.objects import Node, Pod
-from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
+from webhook.placement import Assignment, Budget, Gang, Member, NoFit, Options, Snapshot, place
 from webhook.placement.least import least_domains
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
@@ -73,6 +73,30 @@ def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best(first: i
         assert answer.objective.domains == min(best)
         assert answer.proven
     assert fits > 20
+
+
+def test_no_zone_is_called_the_best_while_another_was_not_looked_at_to_the_end() -> None:
+    worse = 0
+    for seed in range(10, 20):
+        dice = random.Random(seed)
+        snapshot = zoned(dice)
+        gang, rules = together(dice.randint(3, 9), snapshot)
+        gang = replace(gang, members=tuple(times(each, dice.randint(1, 2)) for each in gang.members))
+        best = ask_by_rules(gang, rules, snapshot, Options())
+        for steps in (50, 100, 200):
+            answer = ask_by_rules(gang, rules, snapshot, Options(), Budget(steps))
+            if isinstance(answer, NoFit) or isinstance(best, NoFit):
+                continue
+            if answer.objective.domains > best.objective.domains:
+                worse += 1
+                assert not answer.proven, (seed, steps)
+    assert worse
+
+
+def times(member: Member, count: int) -> Member:
+    """The same, which asks for so many times as much."""
+    requests = tuple((name, count * amount) for name, amount in member.pod_class.requests)
+    return replace(member, pod_class=replace(member.pod_class, requests=requests))
 
 
 def in_zone(snapshot: Snapshot, zone: str) -> frozenset[str]:

@@ -88,18 +88,23 @@ class _RuleSearch:
             if found := in_order(relaxed, self.rules):
                 return found
         best: Assignment | None = None
+        is_decided = True
         for way in ways:
             was_asked = way.gang is self.gang and way.snapshot is self.snapshot and not self.limits.limits
             if relaxed is not None and was_asked:
                 continue
             if best is not None and way.least > best.objective.domains:
                 continue  # whatever is found there is no better
-            some = self._within_limits(way.gang, way.snapshot)
+            some, is_sure = self._within_limits(way.gang, way.snapshot)
+            is_decided = is_decided and is_sure
             found = None if some is None else in_order(some, self.rules)
             if found is not None and (best is None or found.objective < best.objective):
                 best = replace(found, proven=found.proven and way.is_exact)
             if self.budget.exhausted:
+                is_decided = is_decided and way is ways[-1]
                 break
+        if best is not None and not is_decided:
+            best = replace(best, proven=False)  # one of the others may hold something better
         if best is None and not self.gang.slices and self.gang.spread is None:
             best = self._one_by_one()
         if best is not None:
@@ -108,11 +113,16 @@ class _RuleSearch:
             relaxed = self._place(self.gang, self.snapshot)
         return relaxed if isinstance(relaxed, NoFit) else broken(self.gang, self.rules, self.snapshot)
 
-    def _within_limits(self, gang: Gang, snapshot: Snapshot) -> Assignment | None:
+    def _within_limits(self, gang: Gang, snapshot: Snapshot) -> tuple[Assignment | None, bool]:
+        """A place within the limits, and whether that, or that there is none, is proven."""
         try:
-            return self.limits.place(gang, self.limits.limits, snapshot)
+            if not self.limits.limits:
+                answer = self._place(gang, snapshot)
+                return None if isinstance(answer, NoFit) else answer, answer.proven
+            found = self.limits.place(gang, self.limits.limits, snapshot)
         except PlacementError:  # what the gang wishes besides does not go with this question
-            return None
+            return None, True
+        return found, found is not None and found.proven
 
     def _place(self, gang: Gang, snapshot: Snapshot) -> Answer:
         return place(gang, snapshot, self.options, self.budget)
