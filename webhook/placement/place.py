@@ -44,6 +44,9 @@ NEIGHBOURHOODS: Final = 4
 STEERING: Final = 20_000
 """Search steps for one attempt at steering."""
 
+RESERVE: Final = 8
+"""The part of the steps that the rule for workers in slices, or with odd pods, has at least, beside them."""
+
 
 def place(
     gang: Gang,
@@ -151,12 +154,19 @@ def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
 
 def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
     """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
-    solves them, else unlike.
+    solves them, else unlike, and by a simple rule where neither decides.
     """
+    reserve = budget.left // RESERVE
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
             return mixed.solve(question, root, budget.part(budget.left // 2))
-    return unlike.solve(question, root, budget)
+    found = unlike.solve(question, root, budget)
+    if found.counts is not None or found.proven:
+        return found
+    rule = Budget(max(reserve, budget.left))  # beyond the bound, so that no proof is lost for it
+    found = mixed.by_rule(question, root, rule)
+    budget.take(rule.spent)
+    return found
 
 
 def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> Objective:

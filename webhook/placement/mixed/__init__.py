@@ -18,12 +18,15 @@ MOST_CLASSES = 3
 
 def serves(question: Question) -> bool:
     """Whether `solve` serves the question."""
-    odd = question.counts[1:]
-    few = sum(odd) <= MOST_PODS and len(odd) <= MOST_CLASSES
+    few = len(question.counts[1:]) <= MOST_CLASSES
+    return few and _mostly_alike(question) and question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
+
+
+def _mostly_alike(question: Question) -> bool:
+    """Whether but for few pods all are workers that slices bind as a whole, if there are any."""
     bound = question.unbound_slices
     whole = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
-    mode = question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
-    return few and whole and question.confinement(0) is None and mode
+    return sum(question.counts[1:]) <= MOST_PODS and whole and question.confinement(0) is None
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -32,3 +35,12 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     from webhook.placement.mixed.proving import solve as found
 
     return found(question, root, budget)
+
+
+def by_rule(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """Any place, in any mode, by a simple rule; without one nothing is decided."""
+    if not _mostly_alike(question):
+        return Solution(None, False)
+    from webhook.placement.mixed.greedy import first_found
+
+    return Solution(first_found(question, root, budget), False)
