@@ -79,13 +79,11 @@ class FrontierSearch:
         Raises OutOfSteps.
         """
         counts = self.question.counts
-        rooms = self.rooms
-        _room_of_each(root, rooms, self.budget)
-        self.total = rooms[id(root)]
+        self.total = _room_of_each(root, self.rooms, self.budget)
 
         def inside(vertex: Vertex, limit: int | None) -> tuple[int, Trail | None] | None:
             """The best below the vertex, its own cost left out; None if nothing is below the limit."""
-            enough = [c for c in vertex.children if all(map(int.__ge__, rooms[id(c)], counts))]
+            enough = [c for c in vertex.children if all(map(int.__ge__, self._rooms(c), counts))]
             order = sorted((c.own + bound(c), number) for number, c in enumerate(enough))
             best: tuple[int, Trail | None] | None = None
             for least, number in order:
@@ -113,6 +111,10 @@ class FrontierSearch:
             found = inside(root, None)
         return None if found is None else distribution(found[1], counts)
 
+    def _rooms(self, vertex: Vertex) -> tuple[int, ...]:
+        """Room for each class alone."""
+        return vertex.rooms if vertex.state is not None else self.rooms[id(vertex)]
+
     def _sliced(self, vertex: Vertex) -> bool:
         return any(level in self.slices_of_level for level in range(vertex.top, vertex.bottom + 1))
 
@@ -123,7 +125,7 @@ class FrontierSearch:
         for child in self._worth_trying(vertex.children):
             result = self._merge(result, self.frontier(child))
             if left:
-                left = tuple(map(int.__sub__, left, self.rooms[id(child)]))
+                left = tuple(map(int.__sub__, left, self._rooms(child)))
                 result = self._hopeful(result, left)
         return result
 
@@ -260,12 +262,15 @@ class FrontierSearch:
 
 
 def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]], budget: Budget) -> tuple[int, ...]:
-    """Room for each class alone of a vertex and of all below it, by the vertex's id."""
+    """Room for each class alone of a vertex, and by its id of each domain in it."""
     budget.spend()
     if vertex.state is not None:
-        total = vertex.rooms
+        return vertex.rooms
+    if vertex.leaves is not None:
+        budget.spend(len(vertex.leaves.rooms) * (16 + len(vertex.leaves.every)) // 16)
+        total = tuple(map(sum, vertex.leaves.every))
     else:
-        below = [_room_of_each(child, rooms, budget) for child in vertex.children]
+        below = [_room_of_each(part, rooms, budget) for part in vertex.parts]
         budget.spend(sum(map(len, below)) // 16)
         total = tuple(map(sum, zip(*below, strict=True)))
     rooms[id(vertex)] = total
