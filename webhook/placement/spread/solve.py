@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from webhook.placement.alike.knapsack import Knapsack
+from webhook.placement.alike.knapsack import Cover, Knapsack
 from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.model import Mode
@@ -82,6 +82,8 @@ class SpreadSearch:
         self.left = question.counts[0] - self.given
         self.budget = budget
         self.on_nodes: dict[int, NodesUpTo] = {}
+        self.covers: dict[tuple[int, int], Cover] = {}
+        """For a domain and a number of pods what was found for them."""
 
     def solve(self) -> tuple[int, dict[int, int]]:
         """The least cost, and what each domain takes, by its vertex's id. Raises OutOfSteps."""
@@ -118,12 +120,16 @@ class SpreadSearch:
             leaves = vertex.leaves
             yield from ((leaves.states[n], leaves.rooms[n]) for n in self.on_nodes[key].nodes(amount))
             return
-        cover = self._knapsack(amount).solve(vertex)
-        assert cover is not None
-        yield from ((state, free) for state, free, _ in cover.picks)
+        yield from ((state, free) for state, free, _ in self._cover(vertex, amount).picks)
 
-    def _knapsack(self, amount: int) -> Knapsack:
-        return Knapsack(replace(self.question, counts=(amount,), required=None, spread=None))
+    def _cover(self, vertex: Vertex, amount: int) -> Cover:
+        """The best for so many pods in a domain."""
+        if (id(vertex), amount) not in self.covers:
+            alone = replace(self.question, counts=(amount,), required=None, spread=None)
+            cover = Knapsack(alone).solve(vertex)
+            assert cover is not None
+            self.covers[id(vertex), amount] = cover
+        return self.covers[id(vertex), amount]
 
     def _cost(self, domain: SpreadDomain, amount: int) -> int:
         """Of so many pods in a domain."""
@@ -136,9 +142,7 @@ class SpreadSearch:
             rooms = child_rooms(vertex) if vertex.state is None else [vertex.room]
             several = vertex.state is None and amount > max(rooms)
             self.budget.spend(KNAPSACK_STEPS + len(rooms) + several * (COVERING_STEPS + 100 * len(rooms)))
-            cover = self._knapsack(amount).solve(vertex)
-            assert cover is not None
-            domain.known[amount] = cover.cost
+            domain.known[amount] = self._cover(vertex, amount).cost
         return domain.known[amount]
 
     def _is_few(self, domain: SpreadDomain) -> bool:
