@@ -21,6 +21,7 @@ from webhook.placement import (
     place,
     victims,
 )
+from webhook.placement.least import least_domains
 
 BOUND = 100_000
 
@@ -47,6 +48,26 @@ def test_an_answer_takes_at_most_twice_its_bound_and_says_what_it_does_not_prove
 
 LAST_LOOK = 1_000_000
 """One question about the cards of one node is answered even if the steps end meanwhile."""
+
+
+@pytest.mark.parametrize("bound", [1, 300, 3000])
+def test_no_bound_of_domains_is_told_while_the_rooms_of_cards_are_not_decided(bound: int) -> None:
+    told = 0
+    for seed in range(100, 150):
+        dice = random.Random(seed)
+        snapshot = hostile_cluster(dice, carded=True)
+        classes = [member.pod_class for member in hostile_gang(dice, snapshot, carded=True).members]
+        carded = next((each for each in classes if each.wants_cards), None)
+        if carded is None:
+            continue
+        asked = Gang("g", tuple(Member(f"p{number}", number, carded) for number in range(6)))
+        found = place(asked, snapshot, Options())
+        least = least_domains(asked, snapshot, Options(), Budget(bound))
+        if isinstance(found, Assignment):
+            assert least is not None
+            assert all(low <= used for low, used in zip(least, found.objective.domains, strict=False))
+            told += bool(least)
+    assert told or bound < 3000
 
 
 def test_a_question_takes_the_same_steps_each_time() -> None:

@@ -14,7 +14,8 @@ def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budg
     """At least so many domains of each level, the coarsest first, and nodes; None if there is no room.
 
     Each level for itself: the roomiest domains that together hold the gang. For pods that are alike, without
-    placed ones, in modes in which the fewest domains are best; of others an empty tuple, which says nothing.
+    placed ones, in modes in which the fewest domains are best; of others an empty tuple, which says nothing, as
+    where the cards' rooms are not decided within the budget: there may be more room than is known.
     What is found out about the blocks of the snapshot is kept for place. Raises PlacementError as place does.
     """
     try:
@@ -24,8 +25,10 @@ def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budg
     fewest = options.mode in (Mode.BEST_FIT, Mode.BALANCED)
     if not fewest or len(question.counts) != 1 or question.slices or question.anchored:
         return ()
-    root = build(question, snapshot, budget.part(budget.left // 2)).root
+    tree = build(question, snapshot, budget.part(budget.left // 2))
+    if not tree.exact:
+        return ()
     wanted = question.counts[0]
-    if root.room < wanted:
+    if tree.root.room < wanted:
         return None
-    return tuple(bisect_left(sums, wanted) + 1 for sums in room_sums(root))
+    return tuple(bisect_left(sums, wanted) + 1 for sums in room_sums(tree.root))
