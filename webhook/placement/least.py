@@ -14,8 +14,8 @@ def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budg
     """At least so many domains of each level, the coarsest first, and nodes; None if there is no room.
 
     Each level for itself: the roomiest domains that together hold the gang. For pods that are alike, without
-    placed ones, in modes in which the fewest domains are best; of others an empty tuple, which says nothing, as
-    where the cards' rooms are not decided within the budget: there may be more room than is known.
+    placed ones, in modes in which the fewest domains are best; of others an empty tuple, which says nothing:
+    so also where the rooms of cards are not decided within the budget, as there may be more than is known.
     What is found out about the blocks of the snapshot is kept for place. Raises PlacementError as place does.
     """
     try:
