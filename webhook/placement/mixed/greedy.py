@@ -87,7 +87,9 @@ class _Region:
         while more <= spare and len(self.nodes) > odd.most:
             chosen: set[int] = set()
             self._choose(self.whole, workers + more, chosen)
-            found = self._shared(chosen)
+            room = sum(self.nodes[number][1][0] for number in chosen)
+            # Where workers fill all of it, odd pods hardly ever have places there.
+            found = self._shared(chosen) if room >= workers + odd.most else None
             if found is None and odd.most:
                 found = self._shared(self._for_odd(chosen))
             if found is not None:
