@@ -49,7 +49,7 @@ def _why(pod: Json, plans: list[Json], api: Api) -> str:
     spec, metadata = pod["spec"], pod["metadata"]
     name, uid = metadata["name"], metadata["uid"]
     events = api.json("GET", f"/api/v1/namespaces/{metadata['namespace']}/events")["items"]
-    notes = [each["message"] for each in events if each["involvedObject"].get("name") == name]
+    notes = [each.get("message") for each in events if each["involvedObject"].get("name") == name]
     state = "is gated" if spec.get("schedulingGates") else f"is on {spec.get('nodeName') or 'no node'}"
     state += ", being deleted" if metadata.get("deletionTimestamp") else ""
     owners = [each["name"] for each in metadata.get("ownerReferences", ())]

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from hack.local import nodes
 from hack.local.cluster import Cluster, ClusterError
@@ -15,6 +15,10 @@ from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
 from hack.soaks.crowd import OURS, UNFINISHED
 from webhook.kube.client import MERGE_PATCH, ApiError
+
+MOST_FAILED: Final = 4
+"""Pods of a Job that may be deleted: its controller makes the next one after 10 s, 20 s, 40 s and so on up to
+ten minutes, which is longer than the end of a soak."""
 
 
 class Trouble:
@@ -78,6 +82,13 @@ class Trouble:
 
     def _delete_pod(self) -> None:
         pods = self._api.json("GET", f"/api/v1/namespaces/{OURS}/pods", query=UNFINISHED)["items"]
+        jobs = self._api.json("GET", f"/apis/batch/v1/namespaces/{OURS}/jobs")["items"]
+        often = {job["metadata"]["uid"] for job in jobs if job["status"].get("failed", 0) >= MOST_FAILED}
+        pods = [
+            pod
+            for pod in pods
+            if often.isdisjoint(owner["uid"] for owner in pod["metadata"].get("ownerReferences", ()))
+        ]
         if pods:
             name = self._random.choice(pods)["metadata"]["name"]
             self._api.request("DELETE", f"/api/v1/namespaces/{OURS}/pods/{name}")
