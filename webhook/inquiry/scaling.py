@@ -8,6 +8,7 @@ import yaml
 
 from labeler.contract import keys
 from webhook.inquiry.findings import SYSTEM, Finding, State, found, some
+from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
 from webhook.kube.provisioning import GROUP_VERSION, REQUESTS
 from webhook.sweeper.scaleup.steps import SILENT_SECONDS
@@ -17,6 +18,7 @@ _CONFIG: Final = "--config="
 _COMPONENT: Final = "Apply an overlay with manifests/components/scale-up."
 _RIGHTS: Final = (("autoscaling.x-k8s.io", "provisioningrequests"), ("", "podtemplates"))
 _VERBS: Final = ("list", "watch", "create", "delete")
+_GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
@@ -85,17 +87,7 @@ def _missing_rights(api: Api) -> Iterator[str]:
     for group, resource in _RIGHTS:
         for verb in _VERBS:
             attributes = {"group": group, "resource": resource, "verb": verb}
-            body = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {
-                    "user": f"system:serviceaccount:{SYSTEM}:sweeper",
-                    "groups": ["system:serviceaccounts", "system:authenticated"],
-                    "resourceAttributes": attributes,
-                },
-            }
-            answer = api.json("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body=body)
-            if not answer["status"].get("allowed"):
+            if not may(api, f"system:serviceaccount:{SYSTEM}:sweeper", _GROUPS, attributes):
                 yield f"{verb} {resource}"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from webhook.kube.access import may
 from webhook.kube.client import Api
 from webhook.ui.redact import Rights
 
@@ -157,17 +158,7 @@ class Gatekeeper:
         attributes = {"verb": "list", "resource": resource, "version": "v1"}
         if namespace:
             attributes["namespace"] = namespace
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": viewer.user,
-                "groups": list(viewer.groups),
-                "resourceAttributes": attributes,
-            },
-        }
-        answer = self._api.json("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body=body)
-        return bool((answer.get("status") or {}).get("allowed"))
+        return may(self._api, viewer.user, viewer.groups, attributes)
 
 
 def _digest(token: str) -> str:
