@@ -295,10 +295,6 @@ class Snapshotter:
             return None
 
 
-def _has_volumes(pod: Pod) -> bool:
-    return bool(pod.spec.volumes)
-
-
 def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
     return lambda pod, _, usage: needs.usage(pod, usage)
 
