@@ -4,15 +4,14 @@ Times are from the API server's objects, as they were read once, to the assignme
 converts of nodes and pods either way. "first" also evaluates selectors and counts each node's devices.
 """
 
-import gc
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from hack.benchmarks.placing.row import timed
 from hack.local.claims import CLASS, device_class, resource_slice, template
 from hack.local.nodes import SimulatedNode
 from webhook.devices.needs import needs
@@ -39,26 +38,20 @@ def row(nodes: Sequence[NodeInfo], plain: Gang, repeats: int) -> str:
     def without() -> object:
         return place(plain, Snapshot.build(nodes, []))
 
-    first, answer = _timed(with_claims)
-    claimed = statistics.median(_timed(with_claims)[0] for _ in range(repeats))
-    counted, same = zip(*(_timed(without) for _ in range(repeats)), strict=True)
+    first, answer = timed(with_claims)
+    claimed = statistics.median(timed(with_claims)[0] for _ in range(repeats))
+    counted, same = zip(*(timed(without) for _ in range(repeats)), strict=True)
     assert isinstance(answer, Assignment)
     for each in same:
         assert isinstance(each, Assignment)
         assert each.objective.domains == answer.objective.domains
     beside = statistics.median(counted)
     return (
-        f"{len(nodes):7} nodes {len(pods):6} pods with claims: first {first:.1f} ms, then {claimed:.1f} ms, "
-        f"{claimed / beside:.2f} of the same gang without claims ({beside:.1f} ms); "
+        f"{len(nodes):7} nodes {len(pods):6} pods with claims: "
+        f"first {first * 1e3:.1f} ms, then {claimed * 1e3:.1f} ms, "
+        f"{claimed / beside:.2f} of the same gang without claims ({beside * 1e3:.1f} ms); "
         f"{supply.selectors.evaluations} evaluations of a selector; the same domains"
     )
-
-
-def _timed(work: Callable[[], object]) -> tuple[float, object]:
-    gc.collect()
-    began = time.process_time()
-    result = work()
-    return (time.process_time() - began) * 1e3, result
 
 
 def _made(nodes: Sequence[NodeInfo], count: int) -> tuple[Supply, list[Pod], dict[str, Node]]:

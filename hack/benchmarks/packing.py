@@ -13,38 +13,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from hack.comparing.packings import RESOURCES, Packing, cp_sat, loose, planted
-from labeler.contract import keys
-from webhook.placement import (
-    Assignment,
-    Gang,
-    Member,
-    NodeInfo,
-    Options,
-    PodClass,
-    Snapshot,
-    check,
-    place,
-    vector,
-)
+from hack.benchmarks.placing.row import timed
+from hack.comparing.hostile import packed
+from hack.comparing.packings import Packing, cp_sat, loose, planted
+from webhook.placement import Assignment, Options, check, place
 
 
 def ours(packing: Packing) -> bool | None:
     """Whether all pods fit, by the placement core; None: not decided."""
-    nodes = []
-    for number, free in enumerate(packing.free):
-        place_labels = (f"b{number // 100}", f"r{number // 16}", f"h{number}")
-        labels = dict(zip(keys.GCE_TOPOLOGY, place_labels, strict=True))
-        amounts = dict(zip(RESOURCES, free, strict=True)) | {"pods": 110}
-        nodes.append(NodeInfo(f"n{number}", labels, allocatable=amounts))
-    members = [
-        Member(
-            f"p{kind}-{number}", None, PodClass(vector(dict(zip(RESOURCES, size, strict=True)) | {"pods": 1}))
-        )
-        for kind, (size, count) in enumerate(zip(packing.sizes, packing.counts, strict=True))
-        for number in range(count)
-    ]
-    asked, snapshot = Gang("g", tuple(members)), Snapshot.build(nodes, [])
+    asked, snapshot = packed(packing)
     found = place(asked, snapshot, Options(budget=1))
     if isinstance(found, Assignment):
         assert not check(found, asked, snapshot)
@@ -56,9 +33,9 @@ def measured(name: str, what: str, packings: list[Packing], decide: Callable[[Pa
     """One line: how many were decided, and the CPU that it took."""
     seconds, answers = [], []
     for packing in packings:
-        start = time.process_time()
-        answers.append(decide(packing))
-        seconds.append(time.process_time() - start)
+        taken, answer = timed(decide, packing)
+        seconds.append(taken)
+        answers.append(answer)
     print(
         f"{name:32} {what:7} fit {answers.count(True)}, do not {answers.count(False)}, "
         f"open {answers.count(None)}; CPU {statistics.median(seconds):.3f} s, at most {max(seconds):.3f} s",

@@ -5,15 +5,14 @@ which each node attaches a limited number. Times are from the API server's objec
 the assignment, but for what a pass converts of nodes and pods either way.
 """
 
-import gc
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from hack.benchmarks.placing.row import timed
 from labeler.contract import keys
 from webhook.kube.drivers import CSINode
 from webhook.kube.objects import Node, Pod
@@ -55,28 +54,22 @@ def row(nodes: Sequence[NodeInfo], plain: Gang, repeats: int) -> str:
         members = tuple(Member(each.name, each.rank, each.pod_class) for each in plain.members)
         return place(replace(plain, members=members), Snapshot.build(nodes, []))
 
-    first, answer = _timed(with_volumes)
+    first, answer = timed(with_volumes)
     assert isinstance(answer, Assignment)
     taken: list[float] = []
     beside: list[float] = []
     for _ in range(repeats):
-        taken.append(_timed(with_volumes)[0])
-        seconds, same = _timed(without)
+        taken.append(timed(with_volumes)[0])
+        seconds, same = timed(without)
         beside.append(seconds)
         assert isinstance(same, Assignment)
         assert same.objective.domains == answer.objective.domains
     ours, theirs = statistics.median(taken), statistics.median(beside)
     return (
-        f"{len(nodes):7} nodes {len(pods):6} pods with volumes: first {first:.1f} ms, then {ours:.1f} ms, "
-        f"{ours / theirs:.2f} of the same gang without ({theirs:.1f} ms); the same domains"
+        f"{len(nodes):7} nodes {len(pods):6} pods with volumes: "
+        f"first {first * 1e3:.1f} ms, then {ours * 1e3:.1f} ms, "
+        f"{ours / theirs:.2f} of the same gang without ({theirs * 1e3:.1f} ms); the same domains"
     )
-
-
-def _timed(work: Callable[[], object]) -> tuple[float, object]:
-    gc.collect()
-    began = time.process_time()
-    result = work()
-    return (time.process_time() - began) * 1e3, result
 
 
 def _made(
