@@ -5,12 +5,11 @@ where its gang has lost pods, is seen on the watches. What is left of a gang may
 preempted, or if more important pods were where it had lost some.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from hack.soaks.losses import SWEEPER
+from hack.soaks.audit import taken_by_sweeper
 from hack.soaks.takes import preempted
 from labeler.contract import keys
 from webhook.workloads import marks
@@ -19,7 +18,6 @@ Json = dict[str, Any]
 Gang = tuple[str, str]
 """Namespace, and what stands for the gang there."""
 
-_CREATED: Final = 201
 _PREEMPTED: Final = "preempted"
 """Stands for the node of a lost pod, which then does not matter."""
 
@@ -73,16 +71,8 @@ class Evictions:
     def faults(self, audit: Iterable[str]) -> list[str]:
         """What the sweeper evicted for no such reason; audit: the lines of the API server's log."""
         found = []
-        for line in audit:
-            entry = json.loads(line)
-            of = entry.get("objectRef", {})
-            name = (of.get("namespace", ""), of.get("name", ""))
-            if (
-                (entry["verb"], of.get("resource"), of.get("subresource")) != ("create", "pods", "eviction")
-                or entry["user"]["username"] != SWEEPER
-                or entry.get("responseStatus", {}).get("code") != _CREATED
-                or name not in self._named
-            ):
+        for name, at in taken_by_sweeper(audit, evicted=True):
+            if name not in self._named:
                 continue
             uids = self._named[name]
             seen = self._pods[uids[-1]]
@@ -91,7 +81,6 @@ class Evictions:
             elif any(self._is_left_over(uid) for uid in uids):
                 self.of_halves += 1
             else:
-                at = entry.get("requestReceivedTimestamp", "")[11:19]
                 found.append(
                     f"{at}: the sweeper evicted {'/'.join(name)} of {seen.gang[1]} ({seen.priority}): "
                     "no plan of a higher priority names it, and its gang had lost no pod to others"

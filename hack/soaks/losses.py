@@ -5,20 +5,15 @@ Whatever made a gang lose pods (people, failing nodes, preemption) it is not who
 does about it is its own affair.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from hack.soaks.audit import Name, taken_by_sweeper
 from labeler.contract import keys
 from webhook.workloads import marks
 
 Json = dict[str, Any]
-Name = tuple[str, str]
-"""Namespace and name."""
-
-SWEEPER = "system:serviceaccount:topogate-system:sweeper"
 
 
 @dataclass
@@ -63,31 +58,14 @@ class Losses:
     def faults(self, audit: Iterable[str]) -> list[str]:
         """What the sweeper deleted of gangs that ran; audit: the lines of the API server's log."""
         found = []
-        for line in audit:
-            entry = json.loads(line)
-            of = entry.get("objectRef", {})
-            name = (of.get("namespace", ""), of.get("name", ""))
-            if (
-                (entry["verb"], of.get("resource")) != ("delete", "pods")
-                or entry["user"]["username"] != SWEEPER
-                or entry.get("responseStatus", {}).get("code") != 200
-            ):
-                continue
+        for name, at in taken_by_sweeper(audit, evicted=False):
             self.judged += 1
             if name in self._whole and name not in self._again:
-                at = entry.get("requestReceivedTimestamp", "")[11:19]
                 found.append(
                     f"{at}: the sweeper deleted {'/'.join(name)} on {self._whole[name]}, "
                     "all of whose gang ran"
                 )
         return found
-
-
-def audit_lines(log: Path) -> Iterator[str]:
-    """All lines of the API server's audit log, also of the parts that were put aside as it grew (100 MB)."""
-    for file in (*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log):
-        with file.open() as lines:
-            yield from lines
 
 
 def _gang_of(metadata: Json) -> str:

@@ -25,12 +25,12 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
 from hack.soaks import claims, ending, runs
+from hack.soaks.audit import audit_lines
 from hack.soaks.broken import RULES, BrokenGpus
 from hack.soaks.crowd import FOREIGN, OURS, Crowd
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
-from hack.soaks.losses import audit_lines
 from hack.soaks.passes import long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from hack.local.kubelet import Program
+from hack.soaks.audit import SWEEPER
 from hack.soaks.crowd import OURS
 from hack.soaks.evictions import Evictions
-from hack.soaks.losses import SWEEPER
 from hack.soaks.report import Faults, detailed
 from hack.soaks.tried import exercised
 

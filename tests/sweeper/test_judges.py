@@ -10,13 +10,14 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hack.soaks.audit import SWEEPER
 from hack.soaks.claims import GivenDevices
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
 from hack.soaks.halves import HALF_SECONDS, Halves
 from hack.soaks.held import Holdings
 from hack.soaks.ledger import Ledger
-from hack.soaks.losses import SWEEPER, Losses
+from hack.soaks.losses import Losses
 from hack.soaks.passes import over
 from hack.soaks.spreads import LABEL, RULE, Spreads
 from hack.soaks.takes import GPUS

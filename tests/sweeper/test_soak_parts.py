@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from hack.local.cluster import Cluster
+from hack.soaks.audit import audit_lines
 from hack.soaks.ledger import Ledger
-from hack.soaks.losses import audit_lines
 from hack.soaks.reader import PODS, LedgerReader
 from hack.soaks.trouble import Trouble
 from webhook.kube.client import Api
