@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hack.local.nodes import SimulatedNode
+from webhook.scheduling.acceptance import Acceptance
 
 Body = dict[str, Any]
 ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
@@ -138,3 +139,13 @@ def offer(node: Body, resource: str, amount: int = 1) -> None:
     """The node has some of a resource."""
     for part in ("allocatable", "capacity"):
         node["status"][part] = {**node["status"][part], resource: str(amount)}
+
+
+def is_taken(rules: Acceptance, order: Sequence[tuple[str, str]]) -> bool:
+    """Whether each pod may go to its node beside those before it, asked one by one."""
+    rules.reset()
+    for name, node in order:
+        if rules.reason(name, node):
+            return False
+        rules.add(name, node)
+    return True

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.scheduling.drawn_rules import RACK, ZONE, World, draw, pod
+from tests.scheduling.drawn_rules import RACK, ZONE, World, draw, is_taken, pod
 from webhook.kube import objects
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
@@ -35,16 +35,6 @@ def neighbourhood(world: World) -> Neighbourhood:
     nodes = {body["metadata"]["name"]: msgspec.convert(body, objects.Node) for body in world.nodes}
     there = [(msgspec.convert(body, objects.Pod), body["spec"]["nodeName"]) for body in world.residents]
     return Neighbourhood(nodes, there, NAMESPACES)
-
-
-def is_taken(rules: Acceptance, order: Places) -> bool:
-    """Whether each may go to its node beside those before it, asked one by one."""
-    rules.reset()
-    for name, node in order:
-        if rules.reason(name, node):
-            return False
-        rules.add(name, node)
-    return True
 
 
 @pytest.mark.parametrize("first", range(0, 1200, 200))

@@ -14,7 +14,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.scheduling.agreement import decoded, judged, register, verdict
-from tests.scheduling.drawn_rules import SLOTS, Body, World, draw, offer, only_here, pod
+from tests.scheduling.drawn_rules import SLOTS, Body, World, draw, is_taken, offer, only_here, pod
 from tests.scheduling.test_scheduler_agrees_on_neighbours import as_created, create
 from tests.support import create_namespace, delete_namespace
 from webhook.kube import objects
@@ -179,15 +179,6 @@ def exists(near: Neighbourhood, pods: Mapping[str, objects.Pod], there: Snapshot
             continue
         if any(capacity.reason_against_node(kinds[name], there.nodes[node]) for name, node in places):
             continue
-        if any(is_accepted(rules, order) for order in itertools.permutations(places)):
+        if any(is_taken(rules, order) for order in itertools.permutations(places)):
             return True
     return False
-
-
-def is_accepted(rules: Acceptance, order: Sequence[tuple[str, str]]) -> bool:
-    rules.reset()
-    for name, node in order:
-        if rules.reason(name, node):
-            return False
-        rules.add(name, node)
-    return True
