@@ -191,7 +191,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_t
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
     api = empty.api()
-    create_job(api, namespace, "train", 2, template(8))
+    create_job(api, namespace, "asks", 2, template(8))  # sorts first: both may be made in one second
     until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
     (request,) = requests_of(empty, namespace)
     standin = StandIn(api, GRID)
@@ -209,7 +209,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_t
     api.request("POST", "/api/v1/nodes", body=GRID[1].manifest(GRID[1].topology_labels))
 
     def runs() -> bool:
-        return run_all(api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "train", 2)
+        return run_all(api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "asks", 2)
 
     until(empty, one_pass, "the gang that asked to run", runs)
 
