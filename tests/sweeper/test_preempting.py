@@ -71,6 +71,13 @@ class Scene:
             )
         )
 
+    def joined_by(self, third: Pod) -> None:
+        """The Job low has got a pod that has its place, and that the plan of high does not name."""
+        self.cluster.pods.append(third)
+        pods = {f"ns-low-{number}": f"n{number}" for number in range(3)}
+        key, made = plan("low", pods)
+        self.cluster.placements[key] = made
+
     def look(self) -> Preempting:
         placing = Placing(self.cluster, SETTINGS)
         view = placing.view()
@@ -96,6 +103,36 @@ def test_what_is_left_of_a_gang_that_was_begun_goes_too() -> None:
     assert going(scene.look()) == ["low-0"]
 
 
+LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("node", ["n2", ""], ids=["is bound", "was sent to a node"])
+def test_a_pod_that_came_after_its_gang_was_chosen_goes_first_and_with_it(node: str) -> None:
+    """Whoever leads finds it as long as one is left that the plan names."""
+    scene = Scene()
+    scene.joined_by(member("low", 2, node, schedulingGates=[]))
+    found = scene.look()
+    assert going(found) == ["low-2", "low-1", "low-0"]
+    (reason,) = {order.reason for order in found.evictions.values()}
+    assert f"{3 if node else 2} pods on nodes" in reason
+
+
+def test_a_gang_that_was_placed_anew_while_its_old_pods_end_stays() -> None:
+    scene = Scene()
+    scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
+    scene.joined_by(member("low", 2, "n2"))
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+
+
+def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
+    scene = Scene()
+    scene.joined_by(member("low", 2, "n2", priority=100))
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert found.told["ns/high"].endswith("not yet: their gang has pods that may not go for it")
+
+
 def test_the_plan_is_released_once_nobody_is_in_its_way() -> None:
     scene = Scene()
     scene.cluster.pods = [scene.high]
@@ -105,8 +142,7 @@ def test_the_plan_is_released_once_nobody_is_in_its_way() -> None:
 
 def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     scene = Scene()
-    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    scene.cluster.pods = [member("low", n, f"n{n}", metadata=leaving) for n in (0, 1)] + [scene.high]
+    scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
     found = scene.look()
     assert (going(found), found.held) == ([], {"ns-high-0"})
 
@@ -320,8 +356,7 @@ def test_an_elastic_gang_that_has_lost_others_since_it_was_chosen_loses_none(los
 
 def test_what_a_gang_was_to_spare_stays_once_the_room_has_come_free() -> None:
     scene = Sparing()
-    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    scene.cluster.pods[0] = member("low", 0, "n0", metadata=leaving)
+    scene.cluster.pods[0] = member("low", 0, "n0", metadata=LEAVING)
     scene.cluster.pods.append(member("low", 3, "n0"))
     status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}
     scene.cluster.nodes["n0"] = msgspec.convert(

@@ -2,9 +2,10 @@
 
 All of it follows from the plan and from what is there, so that whoever leads goes on with what was begun. Who
 was chosen goes only as long as that helps: while the plan's pods wait, and its nodes are too full for them.
-Of a gang those on such nodes go last, so that one that was begun is seen to be. A plan is a Placement, which
-others may have written: nobody goes by it who is not of lower priority than the pods that wait, or is of
-another gang than the rest of its group.
+A gang that goes whole goes with all that it has by then, also with pods that came after it was chosen. Those
+that the plan names on such nodes go last, so that one that was begun is seen to be. A plan is a Placement,
+which others may have written: nobody goes by it who is not of lower priority than the pods that wait, or is
+of another gang than the rest of its group.
 """
 
 import time
@@ -33,16 +34,25 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True)
 class StandingVictims:
-    """Victims that are there still, of one gang."""
+    """Victims that are there still, of one gang.
+
+    late: those among the pods that the plan does not name. is_kept: the gang has others that may not go.
+    """
 
     gang: GangKey
     pods: tuple[Pod, ...]
     whole: bool
+    late: frozenset[str] = frozenset()
+    is_kept: bool = False
 
     @property
     def going(self) -> tuple[Pod, ...]:
         """Those that are yet to be evicted."""
         return tuple(pod for pod in self.pods if not pod.metadata.deletion_timestamp)
+
+    def turn(self, pod: Pod, nodes: Set[str]) -> int:
+        """Who of them goes first: as long as one is left that is in the plan's way, they all are found."""
+        return 0 if pod.metadata.uid in self.late else 1 + (pod.spec.node_name in nodes)
 
 
 @dataclass
@@ -83,12 +93,15 @@ class PlansWithVictims:
                 if not group.whole and len(going) > _to_spare(group.gang, view, found):
                     kept = _NONE_TO_SPARE
                     continue
+                if group.is_kept:
+                    kept = _NOT_ALL
+                    continue
                 # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
                 if why := budgets.why_not(going):
                     kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
                     continue
                 budgets.take(going)
-                for pod in sorted(going, key=lambda each: each.spec.node_name in nodes):
+                for pod in sorted(going, key=lambda each: group.turn(each, nodes)):
                     reason = _why_it_goes(group, placement, waiting)
                     cause = "preempted" if group.whole else "spared"
                     order = Eviction(pod, cause, reason, may_run=True, for_others=True)
@@ -115,6 +128,7 @@ def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
 
 
 _NONE_TO_SPARE: Final = "their gang cannot spare them now"
+_NOT_ALL: Final = "their gang has pods that may not go for it"
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
 
 
@@ -139,14 +153,29 @@ def _groups(
         gang = gangs.pop()
         own = tuple(pod for pod in there if view.gang_of(pod) == gang)
         if here:
-            found.setdefault(gang, StandingVictims(gang, own, group.whole))
+            victims = StandingVictims(gang, own, group.whole)
+            found.setdefault(gang, _with_late(victims, below, view) if group.whole else victims)
     return list(found.values())
 
 
+def _with_late(victims: StandingVictims, below: int, view: View) -> StandingVictims:
+    """With what its gang has beside: pods that were bound, or sent to a node, since it was chosen."""
+    if not victims.going:
+        return victims  # all that were chosen have been evicted: what is there by now is placed anew
+    named = {pod.metadata.uid for pod in victims.pods}
+    late = [pod for pod in view.bound_gangs.get(victims.gang, ()) if pod.metadata.uid not in named]
+    if not all(_is_lower(pod, below, view) for pod in late):
+        return replace(victims, is_kept=True)
+    uids = frozenset(pod.metadata.uid for pod in late)
+    return replace(victims, pods=(*victims.pods, *late), late=uids)
+
+
 def _may_go(pod: Pod, below: int, view: View) -> bool:
-    if not pod.spec.node_name or not view.is_ours(pod) or name_of(pod) in view.lasting:
-        return False
-    return (pod.spec.priority or 0) < below
+    return bool(pod.spec.node_name) and view.is_ours(pod) and _is_lower(pod, below, view)
+
+
+def _is_lower(pod: Pod, below: int, view: View) -> bool:
+    return (pod.spec.priority or 0) < below and name_of(pod) not in view.lasting
 
 
 def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:
@@ -226,7 +255,7 @@ def _why_it_goes(group: StandingVictims, placement: Placement, waiting: Sequence
     name = f"{group.gang.kind}/{group.gang.name}"
     if not group.whole:
         return f"evicted for {whom} of priority {below}; its gang {name} goes on without it"
-    count = len(group.pods)
+    count = sum(bool(pod.spec.node_name) for pod in group.pods)
     return f"evicted with its gang {name}, {count} pods on nodes, for {whom} of priority {below}"
 
 
