@@ -14,6 +14,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.mortal import MortalApi, living
+from webhook.kube.client import Api
 from webhook.kube.devices import CLAIMS, GROUP, SLICES
 from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snapshot, Topology, Usage, place
 from webhook.policy.values import Policy
@@ -238,6 +239,66 @@ def test_a_pod_with_an_allocated_claim_goes_where_its_devices_are(
     api.request("PUT", f"{path}/mine/status", body={**made, "status": status})
     pods = sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "lone", 1), "it to run")
     assert named(pods, "lone")[0]["spec"]["nodeName"] == last
+
+
+def test_a_driver_that_restarts_between_plan_and_bind_costs_no_place_and_one_that_goes_moves_the_gang(
+    with_devices: Cluster, namespace: str
+) -> None:
+    api, settings = with_devices.api(), replace(SETTINGS, bind_seconds=2)
+    claims.create_template(api, namespace, claims.template("eight", 8))
+    with_devices.stop("kube-scheduler")
+    try:
+        create_job(api, namespace, "job", 2, with_claim("eight"))
+        planned = sweep(with_devices, namespace, settings, are_sent(2), "the plan")
+        kept, lost = (pinned_to(pod) for pod in planned)
+        for node in (kept, lost):
+            api.request("DELETE", f"{SLICES}/{node}")
+        publish_anew(api, kept)
+    finally:
+        with_devices.start("kube-scheduler")
+    pods = sweep(with_devices, namespace, settings, lambda pods: run_all(pods, "job", 2), "both to run")
+    places = {pod["spec"]["nodeName"] for pod in pods}
+    assert kept in places, "its devices are there again"
+    assert lost not in places
+    assert allocated(with_devices) == dict.fromkeys(places, DEVICES)
+    given = devices_given(with_devices)
+    assert len(given) == len(set(given)) == 2 * DEVICES
+    assert {name for pool, name in given if pool == kept} == {f"new-gpu-{n}" for n in range(DEVICES)}
+
+
+def are_sent(count: int) -> Callable[[Pods], bool]:
+    """Whether so many pods are there, each pinned to its node."""
+    return lambda pods: len(pods) == count and all(pod["spec"].get("affinity") for pod in pods)
+
+
+def pinned_to(pod: dict[str, Any]) -> str:
+    """The node that a released pod is pinned to."""
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (name,) = required["nodeSelectorTerms"][0]["matchFields"][0]["values"]
+    return str(name)
+
+
+def devices_given(cluster: Cluster) -> list[tuple[str, str]]:
+    """The pool and the name of every device of these nodes that a claim has been given."""
+    ours = {each.name for each in GRID}
+    return [
+        (each["pool"], each["device"])
+        for claim in cluster.api().json("GET", CLAIMS)["items"]
+        for each in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+        if each["pool"] in ours
+    ]
+
+
+def publish_anew(api: Api, node: str) -> None:
+    """Publish the devices of a node as a driver that has restarted: a newer generation of the pool, in two
+    slices, by other names."""
+    (simulated,) = (each for each in GRID if each.name == node)
+    spec = claims.resource_slice(simulated, DEVICES)["spec"]
+    pool = {**spec["pool"], "generation": 2, "resourceSliceCount": 2}
+    devices = [{**each, "name": f"new-{each['name']}"} for each in spec["devices"]]
+    for number, part in enumerate((devices[:3], devices[3:])):
+        body = {"metadata": {"name": f"{node}-{number}"}, "spec": {**spec, "pool": pool, "devices": part}}
+        api.request("POST", SLICES, body=body)
 
 
 # --- many gangs -----------------------------------------------------------------------------------
