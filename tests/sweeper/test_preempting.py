@@ -117,6 +117,17 @@ def test_a_pod_that_came_after_its_gang_was_chosen_goes_first_and_with_it(node: 
     assert f"{3 if node else 2} pods on nodes" in reason
 
 
+def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_one_has_its_node() -> None:
+    """It would be sent there, and stand alone."""
+    scene = Scene()
+    scene.joined_by(member("low", 2))
+    found = scene.look()
+    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert found.told["ns/high"].endswith("not yet: pods of their gang are on their way to nodes")
+    scene.cluster.pods[-1] = member("low", 2, "n2")
+    assert going(scene.look()) == ["low-2", "low-1", "low-0"]
+
+
 def test_a_gang_that_was_placed_anew_while_its_old_pods_end_stays() -> None:
     scene = Scene()
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]

@@ -36,14 +36,14 @@ _NAMED: Final = 3
 class StandingVictims:
     """Victims that are there still, of one gang.
 
-    late: those among the pods that the plan does not name. is_kept: the gang has others that may not go.
+    late: those among the pods that the plan does not name. kept: why it is not begun, as all of it cannot go.
     """
 
     gang: GangKey
     pods: tuple[Pod, ...]
     whole: bool
     late: frozenset[str] = frozenset()
-    is_kept: bool = False
+    kept: str = ""
 
     @property
     def going(self) -> tuple[Pod, ...]:
@@ -81,10 +81,13 @@ class PlansWithVictims:
         if not self._settings.preempt:
             return found
         since, self._since = self._since, {}
-        for placement, waiting in preempting(view):
+        plans = list(preempting(view))
+        promised = [pod for pod in view.gated if plans and pod.metadata.uid in view.planned]
+        promised_gangs = frozenset(map(view.gang_of, promised))
+        for placement, waiting in plans:
             nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
             wanted = _wanted(waiting, view)
-            there = _groups(placement, waiting, nodes, view)
+            there = _groups(placement, waiting, nodes, view, promised_gangs)
             groups = _needed(there, _going(placement, view), nodes, wanted, snapshot)
             kept = ""
             for group in groups:
@@ -93,8 +96,8 @@ class PlansWithVictims:
                 if not group.whole and len(going) > _to_spare(group.gang, view, found):
                     kept = _NONE_TO_SPARE
                     continue
-                if group.is_kept:
-                    kept = _NOT_ALL
+                if group.kept:
+                    kept = group.kept
                     continue
                 # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
                 if why := budgets.why_not(going):
@@ -129,13 +132,17 @@ def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
 
 _NONE_TO_SPARE: Final = "their gang cannot spare them now"
 _NOT_ALL: Final = "their gang has pods that may not go for it"
+_NOT_YET: Final = "pods of their gang are on their way to nodes"
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
 
 
 def _groups(
-    placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view: View
+    placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view: View, promised: Set[GangKey]
 ) -> list[StandingVictims]:
-    """The victims of a plan that are there still; not those that may not go for its pods."""
+    """The victims of a plan that are there still; not those that may not go for its pods.
+
+    promised: gangs of which a pod has its place in a plan, and is gated still.
+    """
     if any(pod.spec.preemption_policy == "Never" for pod in waiting):
         return []
     below = min(pod.spec.priority or 0 for pod in waiting)
@@ -154,18 +161,23 @@ def _groups(
         own = tuple(pod for pod in there if view.gang_of(pod) == gang)
         if here:
             victims = StandingVictims(gang, own, group.whole)
-            found.setdefault(gang, _with_late(victims, below, view) if group.whole else victims)
+            if group.whole and victims.going:  # else what is there beside them has been placed anew
+                victims = _with_late(victims, below, view, promised)
+            found.setdefault(gang, victims)
     return list(found.values())
 
 
-def _with_late(victims: StandingVictims, below: int, view: View) -> StandingVictims:
-    """With what its gang has beside: pods that were bound, or sent to a node, since it was chosen."""
-    if not victims.going:
-        return victims  # all that were chosen have been evicted: what is there by now is placed anew
+def _with_late(victims: StandingVictims, below: int, view: View, promised: Set[GangKey]) -> StandingVictims:
+    """With what its gang has beside: pods that were bound, or sent to a node, since it was chosen.
+
+    What is about to be sent to one would stand there alone, so that is waited for.
+    """
+    if victims.gang in promised:
+        return replace(victims, kept=_NOT_YET)
     named = {pod.metadata.uid for pod in victims.pods}
     late = [pod for pod in view.bound_gangs.get(victims.gang, ()) if pod.metadata.uid not in named]
     if not all(_is_lower(pod, below, view) for pod in late):
-        return replace(victims, is_kept=True)
+        return replace(victims, kept=_NOT_ALL)
     uids = frozenset(pod.metadata.uid for pod in late)
     return replace(victims, pods=(*victims.pods, *late), late=uids)
 
