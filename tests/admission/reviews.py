@@ -103,6 +103,11 @@ _owners = st.lists(
     max_size=2,
 )
 
+_managers = st.lists(
+    st.fixed_dictionaries({"operation": st.sampled_from(["Update", "Update", "Apply"]), "manager": _names}),
+    max_size=2,
+)
+
 pods: Final = st.fixed_dictionaries(
     {
         "metadata": st.fixed_dictionaries(
@@ -112,6 +117,7 @@ pods: Final = st.fixed_dictionaries(
                 "labels": st.none() | st.dictionaries(st.sampled_from(LABELS), _names, max_size=2),
                 "ownerReferences": st.none() | _owners,
                 "generateName": _names,
+                "managedFields": st.none() | _managers,
             },
         ),
         "spec": st.fixed_dictionaries(

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.admission import companions, patch, wishes
+from webhook.admission import companions, managers, patch, wishes
 from webhook.admission.classes import Classes, above_maximum
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
@@ -79,7 +79,7 @@ def decide(
         # One above the maximum would be refused for its gate, see tiers.yaml.
         highest = policy.maximum_class(namespace)
         is_below = not highest or (known.has(highest) and not above_maximum(pod, namespace, policy, known))
-        operations = companions.gate(pod, policy) if is_below else []
+        operations = [*companions.gate(pod, policy), *managers.forget(pod, policy)] if is_below else []
         outcome = MUTATED if operations else UNCHANGED
         return Decision(outcome, "companion", tuple(operations), warnings=wishes.shown(warnings))
     if not is_ours:
@@ -90,6 +90,7 @@ def decide(
             *_gate(pod, policy),
             *_priority(pod, namespace, policy, known, warnings),
             *_model(pod, namespace, policy, asked, warnings),
+            *managers.forget(pod, policy),
         ]
     except DeniedError as denied:
         return Decision(DENIED, denied.reason, denial=str(denied))

@@ -21,6 +21,12 @@ class NewOwner(Struct, frozen=True):
     controller: bool | None = None
 
 
+class NewManager(Struct, frozen=True):
+    """Who wrote fields of the pod; of that only how: "Update", or "Apply"."""
+
+    operation: str = ""
+
+
 class NewMetadata(Struct, frozen=True):
     """What is read of a pod's metadata; a pod from a template has a generateName and no name yet."""
 
@@ -29,6 +35,7 @@ class NewMetadata(Struct, frozen=True):
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     owner_references: list[NewOwner] | None = None
+    managed_fields: list[NewManager] | None = None
 
 
 class NewResources(Struct, frozen=True):

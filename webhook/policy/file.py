@@ -60,7 +60,14 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     return policy
 
 
-_OPTIONAL: Final = ("excludedNamespaces", "topologyLevels", "schedulerNames", "resourceClaims", "fairOrder")
+_OPTIONAL: Final = (
+    "excludedNamespaces",
+    "topologyLevels",
+    "schedulerNames",
+    "resourceClaims",
+    "keepManagedFields",
+    "fairOrder",
+)
 
 
 def _policy(document: Any, reader: DocumentReader) -> Policy:
@@ -94,6 +101,9 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         root.get("excludedNamespaces", ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
     )
     claims, classes = _claims(root.get("resourceClaims", False), reader)
+    keeps = root.get("keepManagedFields", False)
+    if not isinstance(keeps, bool):
+        reader.fault("keepManagedFields", f"must be true or false, not {shown(keeps)}")
     gate, prefix = _gate(root, reader)
     return Policy(
         gate=gate,
@@ -107,6 +117,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         scheduler_names=schedulers,
         resource_claims=claims,
         device_classes=classes,
+        keep_managed_fields=keeps is True,
         fair_order=read_fair_order(
             root.get("fairOrder", ABSENT),
             reader,

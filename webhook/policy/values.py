@@ -82,6 +82,7 @@ class Policy:
     others are left to those. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too;
     device_classes: the DeviceClasses, names or shell patterns, one of which its claims must name for that.
     fair_order: who comes first among gangs of one priority, None where that is the oldest.
+    keep_managed_fields: whether pods that are held keep their managedFields; see admission.managers.
     """
 
     gate: str = keys.GATE
@@ -96,6 +97,7 @@ class Policy:
     resource_claims: bool = False
     fair_order: FairOrder | None = None
     device_classes: tuple[str, ...] = EVERY_CLASS
+    keep_managed_fields: bool = False
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:
