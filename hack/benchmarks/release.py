@@ -1,10 +1,11 @@
-"""What a release costs kube-apiserver, beside the binding that follows it.
+"""What a release costs kube-apiserver, beside a binding of a pod without gates.
 
 On one real control plane, a few pods of each kind in turns, many times over: pods without gates are bound,
-gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then a
-kubelet's status is written, for pods that kept their managedFields and for pods that lost them. All other
-programs are held still. What is told is the CPU of kube-apiserver for each pod, and what it allocated for it,
-by Go's own count, which does not depend on what else the machine does.
+gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then these
+are bound as well, and a kubelet's status is written. Gated pods have lost their managedFields as the webhook
+saw them, lose them by the release (the webhook was away), or keep them. All other programs are held still.
+What is told is the CPU of kube-apiserver for each pod, and what it allocated for it, by Go's own count, which
+does not depend on what else the machine does.
 """
 
 import argparse
@@ -45,6 +46,8 @@ _RUNNING: Final = {
     ],
 }
 BINDING: Final = "binding"
+RELEASES: Final = {"": True, ", emptied by it": True, ", managedFields kept": False}
+"""What a release is called, and whether it empties managedFields; before the first one the webhook did."""
 Work = Callable[[Sequence[Pod]], object]
 
 
@@ -67,35 +70,40 @@ class Writes(Loaded):
         ports = self.cluster.ports
         controlplane.write_kubeconfig(kubeconfig, self.cluster.folder, ports.apiserver, {"token": token})
         client = Api.connect(kubeconfig, user_agent="topogate-bench")
-        releasers = [
-            Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
-            for forgets in (False, True)
-        ]
+        releasers = {
+            name: Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
+            for name, forgets in RELEASES.items()
+        }
         found: dict[str, list[WriteCost]] = {}
         with self.cluster.paused("kube-scheduler"), ThreadPoolExecutor(CLIENTS) as pool:
+
+            def bind(pods: Sequence[Pod]) -> None:
+                list(pool.map(self._bind, pods))
+
+            def tell(pods: Sequence[Pod]) -> None:
+                list(pool.map(self._tell, pods))
+
             for number in range(self.options.rounds):
-                gangs: list[tuple[int, Work, str, str]] = [
-                    (0, lambda pods: list(pool.map(self._bind, pods)), BINDING, "")
-                ]
-                for gang, releaser in enumerate(releasers, 1):
-                    kept = ", managedFields kept" if gang == 1 else ""
-                    gangs.append(
-                        (gang, self._releasing(releaser), f"release{kept}", f"status after it{kept}")
-                    )
-                for gang, work, name, status in gangs[number % 3 :] + gangs[: number % 3]:
-                    pods = self._made(gang, gated=gang > 0)
-                    found.setdefault(name, []).append(self._cost(work, pods))
-                    if status:
-                        cost = self._cost(lambda pods: list(pool.map(self._tell, pods)), pods)
-                        found.setdefault(status, []).append(cost)
+                kinds = [BINDING, *releasers]
+                first = number % len(kinds)
+                for kind in kinds[first:] + kinds[:first]:
+                    gang = kinds.index(kind)
+                    pods = self._made(gang, gated=kind != BINDING, opted_out=kind != "")
+                    if kind != BINDING:
+                        cost = self._cost(self._releasing(releasers[kind]), pods)
+                        found.setdefault(f"release{kind}", []).append(cost)
+                    after = "" if kind == BINDING else f" after release{kind}"
+                    found.setdefault(f"{BINDING}{after}", []).append(self._cost(bind, pods))
+                    found.setdefault(f"status{after}", []).append(self._cost(tell, pods))
                 self.clear()
                 say(f"Round {number + 1}: " + ", ".join(f"{x}: {y[-1].cpu:.1f} ms" for x, y in found.items()))
-        for releaser in releasers:
+        for releaser in releasers.values():
             releaser.close()
         return found
 
-    def _made(self, gang: int, *, gated: bool) -> list[Pod]:
-        self.create([self.pod(gang, index, gated=gated) for index in range(self.options.pods)])
+    def _made(self, gang: int, *, gated: bool, opted_out: bool) -> list[Pod]:
+        some = range(self.options.pods)
+        self.create([self.pod(gang, index, gated=gated, opted_out=opted_out) for index in some])
         text = self.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")
         time.sleep(0.5)
         pods = msgspec.json.decode(text, type=ObjectList[Pod]).items

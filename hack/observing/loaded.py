@@ -1,4 +1,4 @@
-"""A cluster that benchmarks load: the sweeper under its own identity, many nodes, pods by the thousand."""
+"""A cluster that benchmarks load: webhook and sweeper as installed, many nodes, pods by the thousand."""
 
 import argparse
 import contextlib
@@ -31,7 +31,7 @@ _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpol
 
 
 class Loaded:
-    """A cluster with topogate's sweeper and simulated nodes, and pods that it is loaded with."""
+    """A cluster with topogate's webhook and sweeper, simulated nodes, and pods that it is loaded with."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         """The cluster is fresh; set_up() makes the rest."""
@@ -50,8 +50,9 @@ class Loaded:
         self.installation.apply()
         for name in GUARDS if options.without_guards else ():
             self.api.request("DELETE", f"{_BINDINGS}/{name}")
-        self.installation.start(("sweeper",))
-        self.namespace = create_namespace(self.cluster)
+        self.installation.start(("certs", "webhook", "sweeper"))
+        # Gated pods come through the webhook, which leaves their gate and empties their managedFields.
+        self.namespace = create_namespace(self.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
         with contextlib.ExitStack() as stack:
             # Held still before there are nodes: kwok would renew a Lease for each of them, and the
             # controllers would call nodes without a Lease dead.
@@ -92,8 +93,13 @@ class Loaded:
 
     # --- pods -----------------------------------------------------------------------------------
 
-    def pod(self, gang: int, index: int, *, gated: bool, node: str = "", gpus: int = 8) -> dict[str, Any]:
-        """A worker of a gang, with about as much beside the point as real ones have."""
+    def pod(
+        self, gang: int, index: int, *, gated: bool, node: str = "", gpus: int = 8, opted_out: bool = False
+    ) -> dict[str, Any]:
+        """A worker of a gang, with about as much beside the point as real ones have.
+
+        opted_out: the webhook is not asked about it, so a gated one keeps its managedFields.
+        """
         environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(16)]
         spec: dict[str, Any] = {
             "terminationGracePeriodSeconds": 0,
@@ -107,10 +113,10 @@ class Loaded:
                 }
             ],
         }
-        annotations = {}
+        annotations = {keys.INJECT_ANNOTATION: keys.INJECT_NO} if opted_out or not gated else {}
         if gated:
             spec["schedulingGates"] = [{"name": keys.GATE}]
-            annotations = {
+            annotations |= {
                 keys.GANG_ANNOTATION: f"gang-{gang}",
                 keys.GANG_SIZE_ANNOTATION: str(self.options.pods),
             }
