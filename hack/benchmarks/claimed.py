@@ -30,7 +30,7 @@ def row(nodes: Sequence[NodeInfo], plain: Gang, repeats: int) -> str:
     bare = [replace(n, allocatable={k: v for k, v in n.allocatable.items() if k != GPU}) for n in nodes]
 
     def with_claims() -> object:
-        found = needs(pods, [], there, supply, 64)
+        found = needs(pods, [], there, supply, 64, lambda _: plain.name)
         kinds = [found.pod_class(pod, CPUS) for pod in pods]
         members = tuple(Member(f"g-{rank}", rank, kind) for rank, kind in enumerate(kinds))
         return place(Gang("g", members), Snapshot.build([found.node(each) for each in bare], []))

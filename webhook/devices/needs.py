@@ -45,6 +45,9 @@ MOST_SHOWN: Final = 100
 """Characters of what claims ask for, where that is named."""
 
 
+_NONE: Final[frozenset[str]] = frozenset()
+
+
 @dataclass(frozen=True)
 class DeviceResource:
     """Something that nodes have for claims: devices of a filter, or room for pods of a shape.
@@ -56,6 +59,10 @@ class DeviceResource:
     filter: Filter | None = None
     shape: Shape = ()
     unless: str = ""
+
+    def __hash__(self) -> int:
+        """By the name, which tells what it is: shapes hash slowly, and each node is asked about each."""
+        return hash(self.name)
 
 
 def _choices(shape: Shape) -> Iterator[tuple[Choice, ...]]:
@@ -82,6 +89,10 @@ class Needs:
     _takes: dict[Shape, dict[str, int]] = field(default_factory=dict)
     _made: dict[Shape, frozenset[str]] = field(default_factory=dict)
     _shapes: dict[Hashable, set[Shape]] = field(default_factory=dict)
+    _read: dict[int, tuple[Pod, PodClaims]] = field(default_factory=dict)
+    """By the id of a pod, which is kept with it, what its claims ask for."""
+    _classes: dict[object, tuple[PodClass, PodClaims, PodClass]] = field(default_factory=dict)
+    """By the ids of a class and of what claims ask for, and by the gang, the class with that."""
 
     @cached_property
     def _there(self) -> Mapping[str, NodeDevices]:
@@ -89,13 +100,23 @@ class Needs:
 
     def read(self, pod: Pod) -> PodClaims:
         """What a pod's claims ask for."""
-        return claims_of(pod, self.supply, self.shared)
+        known = self._read.get(id(pod))
+        if known is None:
+            known = self._read[id(pod)] = pod, claims_of(pod, self.supply, self.shared)
+        return known[1]
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
         """The pod's class with what its claims ask for, or with the problem that they are."""
         if pod_class.problem:
             return pod_class
         found = self.read(pod) if self.supply.asks(pod) else PodClaims()
+        alike = id(pod_class), tuple(map(id, found.shape)), found.terms, found.problem, self.gang_of(pod)
+        known = self._classes.get(alike)
+        if known is None:
+            known = self._classes[alike] = pod_class, found, self._class_of(pod, found, pod_class)
+        return known[2]
+
+    def _class_of(self, pod: Pod, found: PodClaims, pod_class: PodClass) -> PodClass:
         problem = found.problem or self.problems.get(found.shape, "")
         if problem:
             return PodClass((), pod_class.rules, problem=problem)
@@ -132,7 +153,9 @@ class Needs:
         there = self._there.get(node.name)
         if not self.resources or there is None:
             return node
-        offered = frozenset(name for name in self.delegated if node.allocatable.get(name, 0) > 0)
+        offered = _NONE
+        if self.delegated:
+            offered = frozenset(name for name in self.delegated if node.allocatable.get(name, 0) > 0)
         amounts = {each.name: self._has(each, there, offered) for each in self.resources}
         for name, filter_ in self.delegated.items():
             if name not in offered:
@@ -327,10 +350,14 @@ def needs(
     shared = frozenset(name for name, count in users.items() if count > 1)
     found = Needs(supply, nodes, shared, gang_of=gang_of)
     by_namespace: dict[str, dict[Shape, None]] = {}
+    asked: set[object] = set()
     for pod in waiting:
         if supply.asks(pod) and (shape := found.read(pod).shape):
-            by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
-            found.asks(pod, shape)
+            alike = pod.metadata.namespace, gang_of(pod), tuple(map(id, shape))  # shapes hash slowly
+            if alike not in asked:
+                asked.add(alike)
+                by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
+                found.asks(pod, shape)
     share = max(1, most // max(1, len(by_namespace)))
     # The first of each namespace, then the second of each: there may be no time to judge all selectors.
     ranked = {name: list(shapes) for name, shapes in by_namespace.items()}

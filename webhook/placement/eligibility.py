@@ -95,9 +95,9 @@ def reason_against(
             return "nodeSelector"
     if rules.affinity is not None and not any(term_holds(term, name, labels) for term in rules.affinity):
         return "node affinity"
-    if not all(any(term_holds(term, name, labels) for term in terms) for terms in rules.volumes):
+    if rules.volumes and not _one_of_each_holds(rules.volumes, name, labels):
         return "volume node affinity"
-    if not all(any(term_holds(term, name, labels) for term in terms) for terms in rules.claims):
+    if rules.claims and not _one_of_each_holds(rules.claims, name, labels):
         return "devices given to its claims"
     for rule, nodes in rules.kept_off:
         if name in nodes:
@@ -108,6 +108,16 @@ def reason_against(
         if taint.effect in _BLOCKING_EFFECTS and not tolerated(taint, rules.tolerations):
             return f'taint "{taint}"'
     return "" if ready else "not ready"
+
+
+def _one_of_each_holds(each: tuple[tuple[Term, ...], ...], name: str, labels: Mapping[str, str]) -> bool:
+    for terms in each:  # written out, as every node is asked: generators take twice as long
+        for term in terms:
+            if term_holds(term, name, labels):
+                break
+        else:
+            return False
+    return True
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
@@ -142,9 +152,10 @@ def term_holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
     """Whether a node meets a term; an empty one nobody."""
     if not term.expressions and not term.fields:
         return False
-    return all(label_holds(requirement, labels) for requirement in term.expressions) and all(
-        _field_holds(requirement, name) for requirement in term.fields
-    )
+    for requirement in term.expressions:
+        if not label_holds(requirement, labels):
+            return False
+    return not term.fields or all(_field_holds(requirement, name) for requirement in term.fields)
 
 
 def label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:

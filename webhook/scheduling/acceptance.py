@@ -117,14 +117,26 @@ class Acceptance:
                 if tally is not None:
                     most[tally] = min(bound, most.get(tally, bound))
         inert = set()
+        on_node = Counter([node for _, node in nodes])
         for tally, bound in most.items():
-            gained = Counter([self._domains.value(node, tally.key) for _, node in nodes])
+            gained = self._gained(on_node, tally.key)
             counts = tally.counts
             if tally not in live and all(
                 value is not None and counts.get(value, 0) + more <= bound for value, more in gained.items()
             ):
                 inert.add(tally)
         return frozenset(inert)
+
+    def _gained(self, on_node: Mapping[str, int], key: str) -> Mapping[str | None, int]:
+        """How many go to each domain of a label, None for those without one."""
+        if not key:
+            return dict(on_node.items())
+        domain_of = self._domains.of_nodes(key)
+        gained: dict[str | None, int] = {}
+        for node, count in on_node.items():
+            value = domain_of[node]
+            gained[value] = gained.get(value, 0) + count
+        return gained
 
     def _by_height(self, groups: Sequence["_AlikeMembers"], inert: frozenset[Tally]) -> list[str]:
         """The order for one kind with one rule that matters, where that is topology spread; else none.
@@ -147,7 +159,7 @@ class Acceptance:
             final[counted[0]] += len(group.members)
             heights += [(first + more, number, name) for more, name in enumerate(group.members)]
         floor = min(final.values()) if rules[0].is_floored else 0
-        heights.sort(key=lambda each: each[:2])
+        heights.sort()  # names are not compared: no group has two of a height
         return [name for *_, name in heights] if heights[-1][0] <= floor + rules[0].rule.max_skew else []
 
     def _groups(self, nodes: Sequence[tuple[str, str]], inert: frozenset[Tally]) -> Sequence["_AlikeMembers"]:

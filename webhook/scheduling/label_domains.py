@@ -14,6 +14,8 @@ class LabelDomains:
     def __init__(self, nodes: Nodes) -> None:
         self.labels = {name: node.metadata.labels for name, node in nodes.items()}
         self._by_value: dict[str, dict[str, list[str]]] = {}
+        self._of_nodes: dict[str, dict[str, str | None]] = {}
+        self._are_single: dict[str, bool] = {}
         self._with_labels: dict[frozenset[str], frozenset[str]] = {}
 
     def are_of(self, nodes: Nodes) -> bool:
@@ -38,6 +40,18 @@ class LabelDomains:
                     found[value].append(name)
             self._by_value[key] = dict(found)
         return self._by_value[key]
+
+    def of_nodes(self, key: str) -> Mapping[str, str | None]:
+        """The domain of each node, for questions about many of them."""
+        if key not in self._of_nodes:
+            self._of_nodes[key] = {name: labels.get(key) for name, labels in self.labels.items()}
+        return self._of_nodes[key]
+
+    def are_single(self, key: str) -> bool:
+        """Whether no domain has several nodes."""
+        if key not in self._are_single:
+            self._are_single[key] = all(len(names) == 1 for names in self.by_value(key).values())
+        return self._are_single[key]
 
     def values(self, nodes: frozenset[str], key: str) -> Iterable[str]:
         """The domains that have any of these nodes."""

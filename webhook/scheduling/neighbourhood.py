@@ -197,8 +197,9 @@ class Neighbourhood:
             *(("pod affinity", near.key) for near in rules.affinity),
             *(("topology spread", rule.key) for rule in rules.spread),
         ):
-            lacking = self._nodes.keys() - domains.with_labels(frozenset((key,)))
-            found.setdefault(f"{what} over {key}", set()).update(lacking)
+            having = domains.with_labels(frozenset((key,)))
+            if len(having) < len(self._nodes):
+                found.setdefault(f"{what} over {key}", set()).update(self._nodes.keys() - having)
         return found
 
     # --- what counts ------------------------------------------------------------------------------

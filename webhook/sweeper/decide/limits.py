@@ -25,6 +25,7 @@ from webhook.placement.question import by_rank
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.tallies import Tally
 from webhook.sweeper.decide.judged import in_order, together
+from webhook.sweeper.decide.least_shares import Sharing
 from webhook.sweeper.decide.parted import parted
 from webhook.sweeper.decide.quotas import cap, shares
 
@@ -91,7 +92,7 @@ class LimitSearch:
             return None
         labels, lowest = self.domains.labels, len(topology.level_names)
         if level == lowest and len(self.snapshot.nodes) == len(labels):  # each node is a domain
-            return key if all(len(names) == 1 for names in self.domains.by_value(key).values()) else None
+            return key if self.domains.are_single(key) else None
         if level == lowest:
             values = [value for name in self.snapshot.nodes if (value := labels[name].get(key)) is not None]
             return key if len(set(values)) == len(values) else None
@@ -147,26 +148,30 @@ class LimitSearch:
 
     def _on_level(self, gang: Gang, limit: Limit, level: str, snapshot: Snapshot) -> Assignment | None:
         """A place by the core's own rule on the domains of a level."""
-        held = self._held(limit, snapshot)
-        wanted = len(gang.members)
-        peers = tuple(self._peers(limit.key, held, gang))
         if limit.apart:
+            peers = tuple(self._peers(limit.key, self._held(limit, snapshot), gang))
             answer = self._ask(replace(gang, spread=Spread(level, 1, peers)), snapshot)
             return None if isinstance(answer, NoFit) else answer
-        most = cap(held, wanted, limit.skew, floor_is_zero=limit.floor_is_zero)
+        wanted, is_one_of_several = len(gang.members), len(self.limits) > 1
         answer = self._ask(gang, snapshot)
         if isinstance(answer, NoFit):
             return None
-        is_within = self._is_within(answer, limit.key, held, most)
-        if is_within and (len(self.limits) > 1 or in_order(answer, self.rules)):
-            return replace(answer, proven=False)
+        is_within = self._is_within(answer, limit.key, limit.held, limit.skew)  # whatever the others hold
+        if is_within and (is_one_of_several or in_order(answer, self.rules)):
+            return answer
+        held = self._held(limit, snapshot)
+        peers = tuple(self._peers(limit.key, held, gang))
+        most = cap(held, wanted, limit.skew, floor_is_zero=limit.floor_is_zero)
+        is_within = not is_within and self._is_within(answer, limit.key, held, most)
+        if is_within and (is_one_of_several or in_order(answer, self.rules)):
+            return answer
         capped = [Spread(level, most, peers)]
         even = [] if limit.floor_is_zero else [Spread(level, None, peers)]
         # One above the emptiest: all lie evenly, unless one that counts stays empty.
         order = (*even, *capped) if limit.skew == 1 and wanted > len(held) else (*capped, *even)
         for spread in order:
             answer = self._ask(replace(gang, spread=spread), snapshot)
-            if not isinstance(answer, NoFit) and (len(self.limits) > 1 or in_order(answer, self.rules)):
+            if not isinstance(answer, NoFit) and (is_one_of_several or in_order(answer, self.rules)):
                 return replace(answer, proven=False)
         return None
 
@@ -179,9 +184,9 @@ class LimitSearch:
         """What the domains hold that have a node in the snapshot."""
         if len(snapshot.nodes) == len(self.snapshot.nodes):
             return dict(limit.held)
-        labels, held, key = self.domains.labels, limit.held, limit.key
-        here = dict.fromkeys(labels[name].get(key, "") for name in snapshot.nodes)
-        return {value: held[value] for value in here if value in held}
+        held = limit.held
+        here = dict.fromkeys(map(self.domains.of_nodes(limit.key).__getitem__, snapshot.nodes))
+        return {value: held[value] for value in here if value is not None and value in held}
 
     def _peers(self, key: str, held: Mapping[str, int], gang: Gang) -> Iterator[str]:
         """For each pod that counts a node of its domain; the gang's own the core counts by itself."""
@@ -209,7 +214,7 @@ class LimitSearch:
             quotas = shares(held, rooms, len(members), limit.skew, floor_is_zero=limit.floor_is_zero)
             if quotas is None or self.budget.exhausted:
                 return None
-            found: list[Assignment] = []
+            found: dict[str, Assignment] = {}
             first = 0
             for value, count in quotas.items():
                 part = replace(gang, members=tuple(members[first : first + count]), preferred_level=None)
@@ -218,9 +223,16 @@ class LimitSearch:
                     rooms[value] = min(count - 1, self._room(gang, parts[value]))
                     break
                 first += count
-                found.append(answer)
+                found[value] = answer
             else:
-                return together(gang, found, snapshot)
+                joined = together(gang, list(found.values()), snapshot)
+                if limit.apart:
+                    return joined
+                sharing = Sharing(
+                    gang, snapshot, parts, held, limit.skew, floor_is_zero=limit.floor_is_zero, found=found
+                )
+                is_least = sharing.is_least(joined.objective.domains, self.options, self.budget)
+                return replace(joined, proven=is_least)
         return None
 
     def _room(self, gang: Gang, snapshot: Snapshot) -> int:

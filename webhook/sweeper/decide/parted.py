@@ -13,13 +13,21 @@ def parted(
     """The nodes of each wanted domain; blocks that lie in one alone keep what is known of them."""
     nodes: dict[str, dict[str, NodeState]] = {value: {} for value in wanted}
     blocks: dict[str, dict[Path, Block]] = {value: {} for value in wanted}
-    labels, levels = domains.labels, len(snapshot.topology.level_names)
+    domain_of, levels = domains.of_nodes(key), len(snapshot.topology.level_names)
     for path, block in snapshot.blocks.items():
-        here: dict[str | None, list[NodeState]] = {}
-        for state in block.states:
-            here.setdefault(labels[state.node.name].get(key), []).append(state)
-        for value, states in here.items():
+        names = [state.node.name for state in block.states]
+        values = [domain_of[name] for name in names]
+        if values.count(values[0]) == len(values):  # most blocks lie in one domain alone
+            whole = values[0]
+            if whole is not None and whole in nodes:
+                nodes[whole].update(zip(names, block.states, strict=True))
+                blocks[whole][path] = block
+            continue
+        here: dict[str, dict[str, NodeState]] = {}
+        for name, value, state in zip(names, values, block.states, strict=True):
             if value is not None and value in nodes:
-                nodes[value].update([(state.node.name, state) for state in states])
-                blocks[value][path] = block if len(here) == 1 else make_block(path, states, levels)
+                here.setdefault(value, {})[name] = state
+        for value, states in here.items():
+            nodes[value].update(states)
+            blocks[value][path] = make_block(path, list(states.values()), levels)
     return {value: Snapshot(snapshot.topology, nodes[value], blocks[value]) for value in wanted}

@@ -70,3 +70,17 @@ def cap(held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool)
         else:
             low = middle + 1
     return low + skew
+
+
+def least_share(value: str, held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
+    """At least so many of the pods go to a domain, whatever room the others have; see shares."""
+    others = Counter(count for other, count in held.items() if other != value)
+    low, high = 0, wanted
+    while low < high:
+        middle = (low + high) // 2
+        floor = 0 if floor_is_zero else held[value] + middle
+        if middle + sum(times * max(0, floor + skew - count) for count, times in others.items()) >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,147 @@
+"""Gangs spread over zones, which are no level of the topology, against every way to place them."""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.placement.small import gang_of, node
+from webhook.kube.objects import Node, Pod
+from webhook.placement import Assignment, Gang, Options, Snapshot
+from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.sweeper.decide.quotas import least_share
+from webhook.sweeper.decide.ruled import ask_by_rules
+
+
+def zoned(dice: random.Random) -> Snapshot:
+    """Two to four blocks, most of which lie in one zone; one or two racks each, of one or two nodes."""
+    made = []
+    for block in range(dice.randint(2, 4)):
+        zone = dice.choice("ab")
+        for rack in range(dice.randint(1, 2)):
+            for host in range(dice.randint(1, 2)):
+                name = f"n{block}-{rack}-{host}"
+                each = node(name, (f"b{block}", f"r{rack}", name), dice.randint(0, 3))
+                at = dice.choice("ab") if dice.random() < 0.05 else zone
+                labels = {**each.labels, keys.ZONE_LABEL: at, keys.HOSTNAME_LABEL: name}
+                made.append(replace(each, labels=labels))
+    return Snapshot.build(made[:9], [])
+
+
+def pod(name: str, spec: dict[str, Any]) -> Pod:
+    return msgspec.convert({"metadata": {"name": name, "labels": {"app": "g"}}, "spec": spec}, Pod)
+
+
+def spread(gang: Gang, snapshot: Snapshot, rules: dict[str, int], there: dict[str, int]) -> Acceptance:
+    """Pods with topology spread. rules: skew by label; there: pods that run, by their nodes."""
+    selector = {"matchLabels": {"app": "g"}}
+    wanted = [
+        {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+        for key, skew in rules.items()
+    ]
+    members = {each.name: pod(each.name, {"topologySpreadConstraints": wanted}) for each in gang.members}
+    nodes = {
+        name: msgspec.convert({"metadata": {"name": name, "labels": dict(state.node.labels)}}, Node)
+        for name, state in snapshot.nodes.items()
+    }
+    standing = [(pod(f"{node}-{n}", {}), node) for node, count in there.items() for n in range(count)]
+    return Acceptance(Neighbourhood(nodes, standing), members)
+
+
+def ways(rooms: list[int], wanted: int) -> Iterator[tuple[int, ...]]:
+    """How many pods each node may get."""
+    for counts in itertools.product(*(range(room + 1) for room in rooms)):
+        if sum(counts) == wanted:
+            yield counts
+
+
+def keeps(counts: dict[str, int], held: dict[str, int], skew: int) -> bool:
+    final = {value: count + counts.get(value, 0) for value, count in held.items()}
+    return all(final[value] <= min(final.values()) + skew for value, count in counts.items() if count)
+
+
+@pytest.mark.parametrize("first", range(0, 160, 40))
+def test_no_way_uses_fewer_domains_than_one_that_is_called_proven(first: int) -> None:
+    proven = 0
+    for seed in range(first, first + 40):
+        dice = random.Random(seed)
+        snapshot = zoned(dice)
+        gang = gang_of(dice.randint(2, 6))
+        zones = {name: state.node.labels[keys.ZONE_LABEL] for name, state in snapshot.nodes.items()}
+        there = {name: dice.choice((0, 0, 1)) for name in zones if seed % 2}
+        rules = {keys.ZONE_LABEL: dice.choice((1, 1, 2))}
+        if dice.random() < 0.5:
+            rules[keys.HOSTNAME_LABEL] = dice.randint(1, 4)
+        acceptance = spread(gang, snapshot, rules, there)
+        found = ask_by_rules(gang, acceptance, snapshot, Options())
+        if not isinstance(found, Assignment) or not found.proven:
+            continue
+        proven += 1
+        held = dict.fromkeys(zones.values(), 0)
+        for name, count in there.items():
+            held[zones[name]] += count
+        rooms = [least(snapshot, gang, name) for name in zones]
+        best = min(
+            used(snapshot, counts)
+            for places in ways(rooms, len(gang.members))
+            if keeps(
+                by_zone(counts := dict(zip(zones, places, strict=True)), zones), held, rules[keys.ZONE_LABEL]
+            )
+            and (
+                keys.HOSTNAME_LABEL not in rules
+                or keeps(counts, {name: there.get(name, 0) for name in zones}, rules[keys.HOSTNAME_LABEL])
+            )
+        )
+        assert found.objective.domains == best, seed
+    assert proven > 5
+
+
+def least(snapshot: Snapshot, gang: Gang, name: str) -> int:
+    """For how many of the pods a node has room."""
+    free = snapshot.nodes[name].free
+    return min(free.get(resource, 0) // amount for resource, amount in gang.members[0].pod_class.requests)
+
+
+def by_zone(counts: dict[str, int], zones: dict[str, str]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for name, count in counts.items():
+        found[zones[name]] += count
+    return found
+
+
+def used(snapshot: Snapshot, counts: dict[str, int]) -> tuple[int, ...]:
+    """Domains of each level, and nodes."""
+    names = [name for name, count in counts.items() if count]
+    paths = [(*(snapshot.nodes[name].path or ()), name) for name in names]
+    return tuple(len({path[:length] for path in paths}) for length in range(2, len(paths[0]) + 1))
+
+
+def test_a_domain_s_least_share_is_the_least_of_all_ways_to_share() -> None:
+    for seed in range(300):
+        dice = random.Random(seed)
+        held = {value: dice.randint(0, 3) for value in "abcd"[: dice.randint(1, 4)]}
+        wanted, skew, floor_is_zero = dice.randint(1, 6), dice.randint(1, 3), dice.random() < 0.3
+        shared = [
+            counts
+            for places in ways([wanted] * len(held), wanted)
+            if is_shared(counts := dict(zip(held, places, strict=True)), held, skew, floor_is_zero)
+        ]
+        for value in held:
+            told = least_share(value, held, wanted, skew, floor_is_zero=floor_is_zero)
+            if shared:
+                assert told <= min(counts[value] for counts in shared), (seed, value)
+            if shared and not floor_is_zero and len(set(held.values())) == 1:
+                assert told == min(counts[value] for counts in shared), (seed, value)
+
+
+def is_shared(counts: dict[str, int], held: dict[str, int], skew: int, floor_is_zero: bool) -> bool:
+    if not floor_is_zero:
+        return keeps(counts, held, skew)
+    return all(held[value] + count <= skew for value, count in counts.items() if count)
