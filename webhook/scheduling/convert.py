@@ -24,6 +24,9 @@ from webhook.scheduling.requests import ContainerAmounts, pod_requests
 MOST_PREFERRED: Final = 32
 """Terms of preferred node affinity of a pod that are heeded."""
 
+_CARD_WISHES: Final = "gas-"
+"""What annotations begin with that say which cards a pod may have."""
+
 _FINISHED: Final = ("Succeeded", "Failed")
 _NO_PREFERENCES: Final = Preferences()
 
@@ -31,8 +34,32 @@ _NO_PREFERENCES: Final = Preferences()
 # --- pods that want a place -----------------------------------------------------------------------
 
 
+_last: tuple[object, PodClass] | None = None
+"""What was read of the pod that was asked about last, and its class: most pods of a gang are alike.
+
+One value, replaced whole, so any thread may read it."""
+
+
 def pod_class_of(pod: objects.Pod) -> PodClass:
     """What the pod asks for and where it may run; what can never be met is its `problem`."""
+    global _last
+    read, last = _read(pod), _last
+    if last is not None and last[0] == read:
+        return last[1]
+    found = _pod_class_of(pod)
+    _last = read, found
+    return found
+
+
+def _read(pod: objects.Pod) -> object:
+    """All that a pod's class follows from. Decoded pods share equal parts, so comparing them is quick."""
+    spec = pod.spec
+    annotations = [item for item in pod.metadata.annotations.items() if item[0].startswith(_CARD_WISHES)]
+    where = spec.node_selector, spec.affinity, spec.tolerations
+    return where, spec.containers, spec.init_containers, spec.overhead, spec.resources, annotations
+
+
+def _pod_class_of(pod: objects.Pod) -> PodClass:
     rules = node_rules(pod.spec)
     try:
         requests = vector(requests_of(pod.spec))
