@@ -183,11 +183,22 @@ class Crowd:
         }
         self._api.request("POST", f"/apis/batch/v1/namespaces/{OURS}/jobs", body=body)
 
-    def post_foreign(self, name: str, gpus: int, priority_class: str = "", seconds: float = 0.0) -> None:
-        """Make a pod that topogate has nothing to do with. seconds: for how long it runs, 0 for a few."""
+    def post_foreign(
+        self,
+        name: str,
+        gpus: int,
+        priority_class: str = "",
+        seconds: float = 0.0,
+        spec: dict[str, Any] | None = None,
+    ) -> None:
+        """Make a pod that topogate has nothing to do with.
+
+        seconds: for how long it runs, 0 for a few; spec: further fields.
+        """
         pod = self._pod({GPUS: gpus}, seconds or self._random.uniform(2, 6))
         pod["metadata"]["name"] = name
         pod["spec"] |= {"priorityClassName": priority_class} if priority_class else {}
+        pod["spec"] |= spec or {}
         self._post(FOREIGN, pod)
 
     def _pod(self, limits: dict[str, int], seconds: float, *, gated: bool = False) -> dict[str, Any]:

@@ -9,17 +9,26 @@ from typing import Any
 
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED
 from hack.soaks.reader import PLACEMENTS, PODS
+from hack.soaks.takes import claims_of, take_of
 from webhook.kube.client import Api, ApiError
 
 Json = dict[str, Any]
 
 
-def unfinished(api: Api, seconds: float, meanwhile: Callable[[], None], done: Counter[str]) -> list[str]:
+def unfinished(
+    api: Api,
+    seconds: float,
+    meanwhile: Callable[[], None],
+    done: Counter[str],
+    make_room: Callable[[], None],
+) -> list[str]:
     """Wait until all pods have run to their end; returns those that have not after so long, and why.
 
-    meanwhile: what goes on until then. Raises ApiError.
+    meanwhile: what goes on until then. make_room: ends what others run for ever, called after half of the
+    time: a pod whose volume is on a node that they fill by right would wait in vain. Raises ApiError.
     """
     deadline = time.monotonic() + seconds
+    has_room = False
     while True:
         left = api.json("GET", PODS, query=UNFINISHED)["items"]
         left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
@@ -28,6 +37,9 @@ def unfinished(api: Api, seconds: float, meanwhile: Callable[[], None], done: Co
         meanwhile()
         for pod in left:
             _bury(pod, api, done)
+        if not has_room and time.monotonic() > deadline - seconds / 2:
+            make_room()
+            has_room = True
         if time.monotonic() > deadline:
             plans = api.json("GET", PLACEMENTS)["items"]
             return [_why(pod, plans, api) for pod in left]
@@ -61,5 +73,26 @@ def _why(pod: Json, plans: list[Json], api: Api) -> str:
     ]
     return (
         f"{name}, made at {metadata['creationTimestamp']}, has not come to its end: it {state}, "
-        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {said}"
+        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {said}; volumes: {_volumes(pod, api)}; "
+        f"on nodes: {_on_nodes(api)}"
     )
+
+
+def _volumes(pod: Json, api: Api) -> list[str]:
+    """The volumes that it has, or the claims of those that are not bound."""
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/persistentvolumeclaims"
+    there = {
+        each["metadata"]["name"]: each["spec"].get("volumeName") for each in api.json("GET", path)["items"]
+    }
+    names = [claim.partition("/")[2] for claim in claims_of(pod)]
+    return [there.get(name) or f"claim {name}" for name in names]
+
+
+def _on_nodes(api: Api) -> str:
+    """What stands on nodes still, also of the hostile tenant."""
+    pods = api.json("GET", PODS, query=UNFINISHED)["items"]
+    takes = [take_of(pod, node, is_ours=True) for pod in pods if (node := pod["spec"].get("nodeName"))]
+    told = [
+        f"{take.name} ({take.gpus or take.cards} on {take.node})" for take in takes if take.gpus or take.cards
+    ]
+    return ", ".join(told) or "nothing"

@@ -47,6 +47,7 @@ class Plan:
     hostile_every: float = 0.5
     scale_every: float = 6.0
     fill_every: float = 8.0
+    halve_every: float = 1.0
     restart_every: float = 60.0
     lead_seconds: float = 12.0
     end_seconds: float = 360.0

@@ -1,6 +1,8 @@
 """Gangs in a soak that run on nodes of a pool alone, which an autoscaler (a stand-in) makes on request.
 
-It also refuses, lets bookings expire, and removes nodes that stand empty, while gangs are about to go there.
+It also refuses, lets bookings expire, and removes nodes that stand empty, some at the moment at which a plan
+names them: it has decided before. So that nodes do stand empty, gangs come in bursts, and none until one is
+removed.
 """
 
 import random
@@ -10,14 +12,14 @@ from typing import Any, Final
 
 from hack.local.autoscaler import BEST_EFFORT, StandIn
 from hack.local.nodes import SimulatedNode
-from hack.soaks.crowd import OURS, Crowd
-from hack.soaks.reader import PODS
+from hack.soaks.crowd import OURS, UNFINISHED, Crowd
+from hack.soaks.reader import PLACEMENTS, PODS
 from hack.soaks.takes import GPUS
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.provisioning import REQUESTS, TEMPLATES
 
 POOL: Final = "local.topogate.io/pool"
-"""Taint of the pool's nodes, so that other gangs of the soak run where they are known."""
+"""Taint of the pool's nodes, so that other gangs of the soak run where they are known; and their label."""
 CHOICES: Final = {
     "provisioning_class": BEST_EFFORT,
     "after_seconds": 0.2,
@@ -29,6 +31,11 @@ _TAINTS: Final = [{"key": POOL, "effect": "NoSchedule"}]
 POOL_NODES: Final = 4
 """Nodes that the autoscaler can make."""
 _IDLE_SECONDS: Final = 4.0
+_LURK_SECONDS: Final = 12.0
+"""For so long a node that stands empty waits for a plan that names it."""
+_BURST: Final = (2, 5)
+_QUIET_SECONDS: Final = 45.0
+"""The most between bursts, should no node be removed."""
 _BOOKED_SECONDS: Final = 6.0
 
 
@@ -36,7 +43,7 @@ class _PoolNode(SimulatedNode):
     """A node of the pool."""
 
     def manifest(self, labels: dict[str, str] | None = None, *, tainted: bool = False) -> dict[str, Any]:
-        made = super().manifest(labels, tainted=tainted)
+        made = super().manifest((labels or {}) | {POOL: "yes"}, tainted=tainted)
         made["spec"] = {"taints": _TAINTS}
         return made
 
@@ -60,8 +67,13 @@ class Scaling:
         self.nodes = [_PoolNode(*each, False, 8) for each in zip(names, places, strict=True)]
         self.standin = StandIn(api, self.nodes, label_seconds=0.3)
         self._idle: dict[str, float] = {}
+        self._lurks: dict[str, bool] = {}
+        """Of nodes that are to go, whether they wait for a plan that names them."""
         self._number = 0
+        self._burst = choices.randint(*_BURST)
+        self._quiet_until = 0.0
         self._looked = 0.0
+        self._ends = False
 
     def something(self) -> None:
         """A gang for the pool, or another mood of the autoscaler. Raises ApiError."""
@@ -69,20 +81,30 @@ class Scaling:
             self.standin.refuses = "" if self.standin.refuses else "no stock"
             self._done["autoscaler moods"] += 1
             return
+        if time.monotonic() < self._quiet_until:
+            return
+        self._post(self._random.choice((1, 2, 3, POOL_NODES)))
+        self._burst -= 1
+        if self._burst <= 0:
+            self._burst = self._random.randint(*_BURST)
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+
+    def _post(self, size: int) -> None:
         self._number += 1
         self._done["scaled"] += 1
-        size = self._random.choice((1, 2, 3, POOL_NODES))
         tolerations = {"tolerations": [{"key": POOL, "operator": "Exists"}]}
-        only = {"nodeSelector": {"kubernetes.io/os": "linux"}, **tolerations}
+        only = {"nodeSelector": {POOL: "yes"}, **tolerations}
         self._crowd.post_job(f"scaled-{self._number}", size, {GPUS: 8}, spec=only)
 
     def make_good(self) -> None:
-        """Refuse nothing any more."""
+        """Refuse nothing any more, and make no more gangs."""
         self.standin.refuses = ""
+        self._ends = True
+        self._lurks.clear()
 
     def end_what_is_due(self) -> None:
         """Let bookings expire, and remove nodes that stand empty. Raises ApiError."""
-        if time.monotonic() - self._looked < 1.0:
+        if time.monotonic() - self._looked < (0.0 if any(self._lurks.values()) else 1.0):
             return
         self._looked = time.monotonic()
         for request in self._api.json("GET", REQUESTS)["items"]:
@@ -96,22 +118,54 @@ class Scaling:
         self._remove_empty()
 
     def _remove_empty(self) -> None:
-        used = {pod["spec"].get("nodeName") for pod in self._api.json("GET", PODS)["items"]}
+        pods = self._api.json("GET", PODS, query=UNFINISHED)["items"]
+        used = {pod["spec"].get("nodeName") for pod in pods}
         there = {node["metadata"]["name"] for node in self._api.json("GET", "/api/v1/nodes")["items"]}
         now = time.monotonic()
         for node in self.nodes:
             if node.name not in there or node.name in used:
+                self._lurks.pop(node.name, None)
                 if self._idle.pop(node.name, 0.0) and node.name in there:
                     self._taint(node, _TAINTS)
                 continue
-            since = self._idle.setdefault(node.name, now)
-            if now - since > _IDLE_SECONDS + 1.0:
-                self._api.request("DELETE", f"/api/v1/nodes/{node.name}")
-                self._done["nodes scaled down"] += 1
-                del self._idle[node.name]
-                self.standin.pool.append(node)
-            elif now - since > _IDLE_SECONDS:
+            idle = now - self._idle.setdefault(node.name, now)
+            if idle <= _IDLE_SECONDS:
+                continue
+            if self._does_lurk(node):
+                if self._is_planned(node, pods):
+                    self._remove(node)
+                    self._done["nodes scaled down under a plan"] += 1
+                elif idle > _IDLE_SECONDS + _LURK_SECONDS:
+                    self._lurks[node.name] = False
+            elif idle > _IDLE_SECONDS + 1.0:
+                self._remove(node)
+            else:
                 self._taint(node, [*_TAINTS, *_LEAVING])
+
+    def _does_lurk(self, node: SimulatedNode) -> bool:
+        """Whether it goes at the moment at which a plan names it; then a gang comes for it."""
+        if node.name not in self._lurks:
+            self._lurks[node.name] = not self._ends and self._random.random() < 0.5
+            if self._lurks[node.name]:
+                self._post(1)
+        return self._lurks[node.name]
+
+    def _is_planned(self, node: SimulatedNode, pods: list[dict[str, Any]]) -> bool:
+        """Whether a plan sends a pod there that is not there yet."""
+        waiting = {pod["metadata"]["uid"] for pod in pods if not pod["spec"].get("nodeName")}
+        plans = self._api.json("GET", PLACEMENTS)["items"]
+        return any(
+            entry["node"] == node.name and entry["uid"] in waiting
+            for plan in plans
+            for entry in plan["spec"].get("pods", ())
+        )
+
+    def _remove(self, node: SimulatedNode) -> None:
+        self._api.request("DELETE", f"/api/v1/nodes/{node.name}")
+        self._done["nodes scaled down"] += 1
+        self._quiet_until = 0.0
+        del self._idle[node.name], self._lurks[node.name]
+        self.standin.pool.append(node)
 
     def _taint(self, node: SimulatedNode, taints: list[dict[str, str]]) -> None:
         body = {"spec": {"taints": taints}}

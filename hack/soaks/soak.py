@@ -13,6 +13,7 @@ what is done, not the exact moment at which the cluster sees it.
 
 import argparse
 import contextlib
+import functools
 import sys
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from hack.soaks import claims, ending, runs
 from hack.soaks.audit import audit_lines
 from hack.soaks.broken import RULES, BrokenGpus
 from hack.soaks.crowd import FOREIGN, OURS, Crowd
+from hack.soaks.halving import Halving
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
@@ -73,7 +75,7 @@ class Soak:
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
         self.sweepers: list[Program] = []
         self.crowd = Crowd(self.api, plan.crowd, plan.choices("crowd"), self.done)
-        self.scaling = self.broken = self.volumes = self.waves = None
+        self.scaling = self.broken = self.volumes = self.waves = self.halving = None
         if scales:
             self.scaling = Scaling(self.api, self.crowd, plan.choices("scaling"), self.done)
         if plan.has("volumes"):
@@ -87,6 +89,10 @@ class Soak:
             self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))
             self.ledger.accusers = self.broken.accusers
         stay = self.broken.names if self.broken is not None else ()
+        if plan.has("preemption"):
+            sound = [name for name in with_gpus if name not in stay]
+            choices = plan.choices("halving")
+            self.halving = Halving(self.api, self.crowd, sound, plan.seconds, choices, self.done)
         self.trouble = Trouble(cluster, self.grid, self.sweepers, plan.choices("trouble"), self.done, stay)
         self.ledger.losses.is_sound = self.trouble.is_sound
         choices = plan.choices("hostile")
@@ -120,7 +126,9 @@ class Soak:
             self.trouble.make_good()
             if self.scaling is not None:
                 self.scaling.make_good()
-            left = ending.unfinished(self.api, self.plan.end_seconds, self._meanwhile, self.done)
+            left = ending.unfinished(
+                self.api, self.plan.end_seconds, self._meanwhile, self.done, self._make_room
+            )
             if self.scaling is not None and not left:
                 left = self.scaling.left(60.0)
             time.sleep(1.0)
@@ -161,6 +169,8 @@ class Soak:
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
             runs.make_namespace(self.cluster, name, labels)
         admit(self.api, HOSTILE)
+        if self.halving is not None:
+            self.halving.define()
         claims.publish(self.api, OURS, self.grid)
         if self.volumes is not None:
             self.volumes.publish()
@@ -183,6 +193,9 @@ class Soak:
             actions["scale"] = plan.scale_every, self.scaling.something
         if self.waves is not None:
             actions["fill"] = plan.fill_every, self.waves.something
+        if self.halving is not None:
+            is_amiss = self.trouble.amiss.__contains__
+            actions["halve"] = plan.halve_every, functools.partial(self.halving.something, is_amiss)
         for _ in range(self.crowd.kinds):
             self._try("create", self.crowd.create)
         last = dict.fromkeys(actions, begun)
@@ -198,8 +211,6 @@ class Soak:
             self._try("undo", self.trouble.end_what_is_due)
             self._try("create", self.crowd.create)
             self._meanwhile()
-            if self.scaling is not None:
-                self._try("scale down", self.scaling.end_what_is_due)
             if self.broken is not None:
                 self.broken.look()
             self.ledger.look_at_held()
@@ -211,10 +222,16 @@ class Soak:
         """What goes on until the last gang has ended."""
         if self.volumes is not None:
             self._try("volumes", self.volumes.end_what_is_due)
+        if self.scaling is not None:
+            self._try("scale down", self.scaling.end_what_is_due)
         self.crowd.end_staged()
         self.ledger.look_at_halves()
         for fault in self.faults.look():
             say(f"  FAULT: {fault}")
+
+    def _make_room(self) -> None:
+        self.done["room made at the end"] += 1
+        self._try("make room", self.tenant.make_room)
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
         """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""

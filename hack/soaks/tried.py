@@ -18,8 +18,8 @@ _TROUBLES: Final = (
     "leaders killed",
 )
 _OF_FEATURES: Final = {
-    "scale-up": ("scaled", "autoscaler moods", "nodes scaled down"),
-    "preemption": ("long", "preempting", "foreign preempting"),
+    "scale-up": ("scaled", "autoscaler moods", "nodes scaled down", "nodes scaled down under a plan"),
+    "preemption": ("long", "preempting", "foreign preempting", "to be halved", "halving"),
 }
 
 
@@ -75,5 +75,6 @@ def tried(soak: "Soak") -> list[str]:
         f"The order of {ledger.unjudged} cards was not judged, seen in a list after a restart.",
         f"The hostile tenant did {dict(sorted(soak.tenant.done.items()))}; "
         f"refused: {dict(soak.tenant.refused)}.",
-        f"Refused by the API server beside that: {refused}; buried: {done['buried']}.",
+        f"Refused by the API server beside that: {refused}; buried: {done['buried']}; "
+        f"the tenant's pods ended at the end: {'yes' if done['room made at the end'] else 'no'}.",
     ]

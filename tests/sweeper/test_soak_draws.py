@@ -1,0 +1,164 @@
+"""What a soak draws of its own comes when it is to: a place is taken once a gang runs, and not before."""
+
+import random
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from hack.soaks import scaling
+from hack.soaks.crowd import Crowd
+from hack.soaks.ending import unfinished
+from hack.soaks.halving import ABOVE, Halving
+from hack.soaks.reader import PLACEMENTS, PODS
+from hack.soaks.scaling import POOL_NODES, Scaling
+from webhook.kube.client import Api
+
+Json = dict[str, Any]
+
+
+class Scripted:
+    """Answers as it is told, and remembers what was written; of what nobody told there is none."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, list[Json]] = {}
+        self.failed = 0
+        self.written: list[tuple[str, str, Json]] = []
+
+    def json(self, _method: str, path: str, **_: Any) -> Json:
+        if "/jobs/" in path:
+            return {"status": {"failed": self.failed}}
+        return {"items": self.items.get(path, [])}
+
+    def request(self, method: str, path: str, body: Json | None = None, **_: Any) -> None:
+        self.written.append((method, path, body or {}))
+
+    @property
+    def deleted(self) -> list[str]:
+        return [path.rpartition("/")[2] for method, path, _ in self.written if method == "DELETE"]
+
+
+def pod(uid: str, node: str = "", phase: str = "Pending") -> Json:
+    metadata = {"uid": uid, "name": uid, "namespace": "soak"}
+    return {"metadata": metadata, "spec": {"nodeName": node} if node else {}, "status": {"phase": phase}}
+
+
+# --- halves ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def halving(api: Scripted) -> Halving:
+    """One that has made its first gang, of pods that may run on as many nodes."""
+    done: Counter[str] = Counter()
+    crowd = Crowd(cast(Api, api), 80, random.Random(1), done)
+    made = Halving(cast(Api, api), crowd, ["a", "b", "c", "d"], 600, random.Random(1), done)
+    made.something(lambda _: False)
+    return made
+
+
+def places(api: Scripted) -> list[str]:
+    """Where the pods of the first gang may run."""
+    (job,) = (body for _, path, body in api.written if path.endswith("/jobs"))
+    terms = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert len(term["matchExpressions"][0]["values"]) == job["spec"]["completions"]
+    return list(term["matchExpressions"][0]["values"])
+
+
+def sent(api: Scripted) -> list[Json]:
+    """Those who were sent to take a place."""
+    pods = [body for _, path, body in api.written if path.endswith("/pods")]
+    return [body for body in pods if body["spec"].get("priorityClassName") == ABOVE]
+
+
+def stand(api: Scripted, nodes: list[str]) -> None:
+    """Let a pod of the gang run on each of these."""
+    api.items["/api/v1/namespaces/soak/pods"] = [pod(f"on-{node}", node, "Running") for node in nodes]
+
+
+def test_one_place_of_a_gang_is_taken_once_all_of_it_runs(api: Scripted, halving: Halving) -> None:
+    own = places(api)
+    stand(api, own[1:])
+    halving.something(lambda _: False)
+    assert not sent(api)
+    stand(api, own)
+    halving.something(lambda _: False)
+    halving.something(lambda _: False)
+    (one,) = sent(api)
+    assert one["spec"]["nodeSelector"]["kubernetes.io/hostname"] in own
+
+
+def test_a_gang_whose_pods_would_come_again_late_is_left_alone(api: Scripted, halving: Halving) -> None:
+    stand(api, places(api))
+    api.failed = 2
+    halving.something(lambda _: False)
+    assert not sent(api)
+
+
+# --- nodes that an autoscaler removes -------------------------------------------------------------
+
+
+@pytest.fixture
+def lurking(api: Scripted, monkeypatch: pytest.MonkeyPatch) -> Scaling:
+    """Nodes that stand empty and are to be removed as soon as a plan names them."""
+    monkeypatch.setattr(scaling, "_IDLE_SECONDS", -1.0)
+    choices = random.Random(1)
+    monkeypatch.setattr(choices, "random", lambda: 0.0)
+    done: Counter[str] = Counter()
+    made = Scaling(cast(Api, api), Crowd(cast(Api, api), 80, random.Random(1), done), choices, done)
+    made.standin.pool.clear()
+    api.items["/api/v1/nodes"] = [{"metadata": {"name": node.name}} for node in made.nodes]
+    return made
+
+
+def plan(api: Scripted, uid: str, node: str) -> None:
+    api.items[PLACEMENTS] = [{"spec": {"pods": [{"uid": uid, "node": node}]}}]
+
+
+def test_a_node_is_removed_when_a_plan_names_it_for_a_pod_that_is_not_there_yet(
+    api: Scripted, lurking: Scaling
+) -> None:
+    api.items[PODS] = [pod("waits")]
+    lurking.end_what_is_due()
+    assert not api.deleted, "no plan names any"
+    plan(api, "waits", "pool-2")
+    lurking.end_what_is_due()
+    assert api.deleted == ["pool-2"]
+    assert [node.name for node in lurking.standin.pool] == ["pool-2"], "it may come again"
+
+
+def test_a_node_with_a_pod_is_not_removed(api: Scripted, lurking: Scaling) -> None:
+    api.items[PODS] = [pod("there", "pool-2")]
+    plan(api, "there", "pool-2")
+    for _ in range(3):
+        lurking.end_what_is_due()
+    assert not api.deleted
+
+
+def test_in_the_end_nodes_that_stand_empty_go_without_a_plan(
+    api: Scripted, lurking: Scaling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lurking.make_good()
+    monkeypatch.setattr(scaling, "_IDLE_SECONDS", -2.0)
+    lurking.end_what_is_due()
+    assert len(api.deleted) == POOL_NODES
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_what_others_run_for_ever_ends_before_a_gang_is_said_not_to_have_ended(api: Scripted) -> None:
+    ended: list[str] = []
+
+    def make_room() -> None:
+        ended.append("others")
+        api.items[PODS] = []
+
+    api.items[PODS] = [pod("waits")]
+    assert unfinished(cast(Api, api), 1.0, lambda: None, Counter(), make_room) == []
+    assert ended == ["others"]
