@@ -116,7 +116,10 @@ class Holdings:
         )
 
 
-def bounds(settings: Mapping[str, Any], nodes: int) -> Holdings:
-    """What the sweeper's settings allow in a cluster of so many nodes."""
+def bounds(settings: Mapping[str, Any], nodes: int, made: int = 0) -> Holdings:
+    """What the sweeper's settings allow in a cluster of so many nodes.
+
+    made: how many an autoscaler may make beside them, which are all for who asked for them.
+    """
     share, seconds = float(settings["reserve_share"]), float(settings["reserve_hold_seconds"])
-    return Holdings(max(1, int(nodes * share)), seconds)
+    return Holdings(max(1, int((nodes + made) * share)) + made, seconds)

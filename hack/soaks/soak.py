@@ -67,7 +67,7 @@ class Soak:
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
         made = POOL_NODES if scales else 0
-        self.held = bounds(SETTINGS, len(self.grid) + made + 1)
+        self.held = bounds(SETTINGS, len(self.grid) + 1, made)
         names = frozenset({OURS, FOREIGN, HOSTILE})
         self.ledger = Ledger(
             names, hostile=frozenset({HOSTILE}), held=self.held, spreads=Spreads(SHAPE.blocks)

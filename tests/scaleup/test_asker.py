@@ -1,6 +1,7 @@
 """Which gangs ask: those without room, bounded by namespace; in memory, without an API server."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,11 +9,12 @@ import pytest
 
 from hack.local.autoscaler import BEST_EFFORT
 from labeler.contract import keys
-from tests.scaleup.test_steps import BEGAN, request
+from tests.scaleup.test_steps import BEGAN, CLASS, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.objects import Node, OwnerReference, Pod
 from webhook.kube.placements import Placement
+from webhook.kube.provisioning import CHECK_CAPACITY
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
@@ -194,15 +196,31 @@ def test_new_nodes_are_for_gangs_whose_requests_an_autoscaler_works_on(
 ) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     (gang,) = scene.gangs
+    hear(scene, conditions)
+    found = scene.asker.bookings()
+    assert [each.is_served for each in found] == booked
+    assert all((each.placement, each.pods) == (gang.key.placement_key, 1) for each in found)
+
+
+@pytest.mark.parametrize(("name", "is_made"), [(CHECK_CAPACITY, False), (CLASS, True)])
+def test_only_classes_that_make_nodes_have_made_any(name: str, is_made: bool) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    hear(scene, {"Provisioned": "True"}, name)
+    assert [each.is_made for each in scene.asker.bookings()] == [is_made]
+
+
+def hear(scene: Scene, conditions: dict[str, str], class_name: str = CLASS) -> None:
+    """Let the gang's request be there, with what an autoscaler says of it."""
+    (gang,) = scene.gangs
     owner = scene.cluster.placements[gang.key.placement_key]
     made = request(want_of(gang, gang.gated, owner), conditions=conditions)
     reference = OwnerReference(kind="Placement", uid=owner.metadata.uid, name=owner.metadata.name)
     metadata = msgspec.structs.replace(made.metadata, owner_references=[reference])
-    scene.asker._writer.requests = Copy(msgspec.structs.replace(made, metadata=metadata))  # type: ignore[assignment]
+    spec = msgspec.structs.replace(made.spec, provisioning_class_name=class_name)
+    known = msgspec.structs.replace(made, metadata=metadata, spec=spec)
+    scene.asker._choices = replace(scene.asker._choices, provisioning_class=class_name)
+    scene.asker._writer.requests = Copy(known)  # type: ignore[assignment]
     scene.step()
-    found = scene.asker.bookings()
-    assert [each.is_served for each in found] == booked
-    assert all((each.placement, each.pods) == (gang.key.placement_key, 1) for each in found)
 
 
 def test_nothing_is_read_or_written_where_no_class_is_chosen() -> None:

@@ -59,9 +59,11 @@ class Scene:
         if books:
             self.book("g", 3)
 
-    def book(self, name: str, pods: int, *, is_served: bool = True, created: str = ASKED) -> None:
+    def book(
+        self, name: str, pods: int, *, is_served: bool = True, created: str = ASKED, is_made: bool = False
+    ) -> None:
         (key,) = [each.key for each in self.placing.gangs() if each.key.name == name]
-        booking = Booking(key.placement_key, f"request-{name}", created, pods, is_served)
+        booking = Booking(key.placement_key, f"request-{name}", created, pods, is_served, is_made)
         self.placing.bookings.append(booking)
 
     def come(self, count: int) -> Orders:
@@ -127,6 +129,32 @@ def test_no_more_than_a_share_of_all_nodes_is_held(share: float, held: int) -> N
     scene = Scene(settings=settings)
     scene.come(2)
     assert len(scene.held()) == held
+
+
+@pytest.mark.parametrize(
+    ("share", "is_served", "held"),
+    [(0.5, True, 3), (0.5, False, 2), (0.0, True, 0)],
+    ids=["made for it", "not yet made", "nothing may be held"],
+)
+def test_nodes_that_were_made_for_a_gang_are_all_its_own_whatever_the_share(
+    share: float, is_served: bool, held: int
+) -> None:
+    settings = Settings(settle_seconds=0, reserve_share=share, reserve_seconds=1e12)
+    scene = Scene(*gang("g", 4), *gang("h", 4), old("p"), settings=settings, books=False)
+    scene.book("g", 3, is_served=is_served, is_made=True)
+    scene.come(4)
+    assert len(scene.held()) == held
+
+
+def test_what_was_made_for_one_gang_leaves_nothing_of_the_share_to_others() -> None:
+    settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
+    scene = Scene(*gang("g", 5), *gang("h", 4), settings=settings, books=False)
+    scene.book("g", 4, is_made=True)
+    scene.book("h", 4)
+    scene.come(4)
+    (holder,) = scene.placing.placer.held
+    assert "-g-" in holder
+    assert len(scene.held()) == 4
 
 
 def test_what_is_held_in_vain_is_let_go_in_time_and_rests() -> None:
@@ -257,21 +285,32 @@ def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_came_since(data: Any) -> None:
+    """Nodes that were made for a gang are beyond the share."""
     count, share = data.draw(st.integers(1, 9)), data.draw(st.sampled_from((0.0, 0.3, 0.5, 1.0)))
     names = [f"g{number}" for number in range(data.draw(st.integers(1, 3)))]
     sizes = {name: data.draw(st.integers(1, 12)) for name in names}
     pods = [pod for name in names for pod in gang(name, sizes[name])]
     scene = Scene(*pods, settings=replace(SETTINGS, reserve_share=share), books=False)
     asked = {name: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for name in names}
+    makes = data.draw(st.booleans())
     for name in names:
-        scene.book(name, sizes[name], is_served=data.draw(st.booleans()), created=asked[name])
+        is_served = data.draw(st.booleans())
+        scene.book(name, sizes[name], is_served=is_served, is_made=makes, created=asked[name])
     came = {node: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for node in scene.all}
     scene.all = {name: made_at(node, came[name]) for name, node in scene.all.items()}
     orders = scene.come(count)
     held = scene.placing.placer.held
     nodes = [name for each in held.values() for name in each.nodes]
-    assert len(nodes) == len(set(nodes)) <= (max(1, int(count * share)) if share else 0)
     by_placement = {booking.placement: booking for booking in scene.placing.bookings}
+    bounded = [
+        name
+        for placement, each in held.items()
+        for name in each.nodes
+        if not (makes and by_placement[placement].is_served)
+    ]
+    assert len(nodes) == len(set(nodes))
+    assert len(bounded) <= (max(1, int(count * share)) if share else 0)
+    assert share or not nodes
     for placement, each in held.items():
         assert all(came[node] >= by_placement[placement].created for node in each.nodes)
         assert len(each.nodes) <= by_placement[placement].pods

@@ -14,6 +14,8 @@ from webhook.kube.struct import Struct
 GROUP_VERSION: Final = "autoscaling.x-k8s.io/v1"
 REQUESTS: Final = f"/apis/{GROUP_VERSION}/provisioningrequests"
 TEMPLATES: Final = "/api/v1/podtemplates"
+CHECK_CAPACITY: Final = "check-capacity.autoscaling.x-k8s.io"
+"""The class whose requests are told whether there is room, and make no nodes."""
 
 
 class RequestCondition(Struct, frozen=True):

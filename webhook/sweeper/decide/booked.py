@@ -4,7 +4,9 @@ Nobody tells which node was made for which request. So a gang's own are those th
 and take pods of it: first come those that their autoscaler says it has served, then those that asked first.
 
 They are bounded as reservations are, together with these: in number, and in time; what stood empty in vain is
-held by nobody for as long afterwards. A gang that is more urgent, or must end before, may use them.
+held by nobody for as long afterwards. A gang that is more urgent, or must end before, may use them. Nodes
+that an autoscaler has made for a request are not bounded by the share: they are there for its gang alone, and
+bounded by what may be asked for. Else in a cluster that had no nodes half of a gang's would be anybody's.
 """
 
 import logging
@@ -42,7 +44,8 @@ class Booking:
     """A request for nodes that an autoscaler has heard. placement: its gang's, as "namespace/name".
 
     request: its uid. created: when the API server took it (RFC 3339), as it says of nodes. pods: how many.
-    is_served: whether the autoscaler says that there are, or come, nodes for it.
+    is_served: whether the autoscaler says that there are, or come, nodes for it; is_made: whether it makes
+    nodes for requests of its class, where others are only told whether there is room.
     """
 
     placement: str
@@ -50,6 +53,7 @@ class Booking:
     created: str
     pods: int
     is_served: bool = False
+    is_made: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,8 @@ class BookedNodes:
         snapshot: Snapshot,
         taken: Set[str],
     ) -> None:
-        left = most_nodes(view, self._settings) - len(taken)
+        most = most_nodes(view, self._settings)
+        left = most - len(taken)
         closed = set(taken)
         first = min(each.created for each in bookings)
         came = ((_created(name, view), name) for name in snapshot.nodes)
@@ -132,13 +137,14 @@ class BookedNodes:
             gang = gangs.get(booking.placement)
             began = self._began.get(booking.request, (self._clock(), self._now()))
             until = began[0] + self._settings.reserve_hold_seconds
-            if gang is None or left <= 0 or self._clock() >= until:
+            room = None if most and booking.is_served and booking.is_made else max(0, left)
+            if gang is None or room == 0 or self._clock() >= until:
                 continue
             since = islice(new, bisect_left(new, (booking.created, "")), None)
             # A node that was not ready for a moment rests, but not from whom it is booked for.
             off = closed | self._rest.nodes(but=booking.request)
             there = (snapshot.nodes[name] for _, name in since if name not in off)
-            nodes = self._suited(gang, booking.pods, there, view, looks)[:left]
+            nodes = self._suited(gang, booking.pods, there, view, looks)[:room]
             if nodes:
                 self._began[booking.request] = began
                 left -= len(nodes)

@@ -9,7 +9,7 @@ from typing import Final
 from webhook.kube import placements
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.kube.provisioning import ProvisioningRequest
+from webhook.kube.provisioning import CHECK_CAPACITY, ProvisioningRequest
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.orders import Cause
@@ -134,6 +134,7 @@ class Asker:
                 each.metadata.creation_timestamp or "",
                 each.pods,
                 standing.state is Progress.PROVIDED,
+                each.spec.provisioning_class_name != CHECK_CAPACITY,
             )
             for each in self._writer.live()
             if (standing := standing_of(each)).state in _COMING and standing.is_heard
