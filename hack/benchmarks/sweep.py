@@ -124,6 +124,9 @@ class Bench(Loaded):
                 "kube-scheduler alone, no gates": _spread([run.seconds for run in alone], 1),
                 "topogate and kube-scheduler": _spread([run.seconds for run in both], 1),
                 "with / without": _spread([c.seconds / a.seconds for a, _, c in pairs], 2),
+                "with topogate, to the last release": _spread(
+                    [run.seconds for run in found["with: released"]], 1
+                ),
             },
             "CPU, milliseconds a pod (counts no other work on this machine)": {
                 f"{name}: {program}": _spread([run.cpu[program] for run in runs], 2)

@@ -160,8 +160,14 @@ class Loaded:
                 self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=120)
             if time.monotonic() > deadline:
                 raise TimeoutError("pods do not go away")
-        placements = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
-        self.cluster.wait_for(
-            "the plans to be gone", lambda: not self.api.json("GET", placements)["items"], 120
-        )
+        self.cluster.wait_for("the plans to be gone", self._has_no_plan, 120)
         time.sleep(2)
+
+    def _has_no_plan(self) -> bool:
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
+        try:
+            return not self.api.json("GET", path)["items"]
+        except ApiError as error:
+            if error.is_transient:  # its storage of a custom resource begins anew now and then
+                return False
+            raise
