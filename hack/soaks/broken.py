@@ -18,7 +18,7 @@ import msgspec
 
 from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper.apply.failure_log import PATH, avoided
+from webhook.sweeper.apply.failure_log import EVERYBODY, PATH, avoided
 from webhook.workloads import marks
 
 RULES: Final[dict[str, Any]] = {
@@ -132,8 +132,8 @@ class BrokenGpus:
             now = avoided(data)
             self._avoided |= {each.node for each in now}
             for by in {each.by for each in now}:
-                names = {each.node for each in now if each.by in (by, "all")}
-                self._judge(by, names)
+                names = {each.node for each in now if each.by in (by, EVERYBODY)}
+                self._judge("all" if by == EVERYBODY else f"namespace {by}", names)
         for name in sorted(self.names - self._avoided - self._missed):
             self._judge_missed(name)
 

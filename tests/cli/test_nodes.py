@@ -42,7 +42,7 @@ class Away:
         raise ApiError(self.status, "No", "no answer")
 
 
-def avoided(node: str, by: str = "all", until: int = NOW + 60) -> str:
+def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
     return (
         f'{{"node": "{node}", "by": "{by}", "model": "H100", "gangs": 3, "cause": "exit status 1", '
         f'"last": {NOW}, "until": {until}}}'
@@ -57,7 +57,7 @@ def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
     data = {"avoided": f"[{avoided('n1')}]", "failures": kept("n0", "n1")}
     found = bad_nodes.rows(data, NOW)
     assert [(row.node, row.by, row.gangs, row.failures) for row in found] == [
-        ("n1", "all", 3, 1),
+        ("n1", "*", 3, 1),
         ("n0", "", 1, 1),
     ]
 
@@ -74,6 +74,13 @@ def test_what_all_avoid_or_the_own_namespace_is_told_with_its_reason_and_nothing
     assert set(bad_nodes.avoided(cluster, NOW)) == {"n1"}
     told = "pods of 3 gangs failed there and ran elsewhere, last at 2023-11-14 22:13:20Z by exit status 1"
     assert found["n1"] == told
+
+
+def test_what_the_namespace_called_all_avoids_is_told_to_nobody_else() -> None:
+    cluster: Any = Cluster({"avoided": f"[{avoided('n1', by='all')}]"})
+    assert bad_nodes.avoided(cluster, NOW, "a") == {}
+    assert bad_nodes.avoided(cluster, NOW) == {}
+    assert set(bad_nodes.avoided(cluster, NOW, "all")) == {"n1"}
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

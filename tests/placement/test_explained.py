@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.small import node
-from webhook.placement import Gang, Member, NodeInfo, NoFit, PodClass, Snapshot, place, vector
+from webhook.placement import Gang, Member, NodeInfo, NoFit, PodClass, Slice, Snapshot, place, vector
 
 
 def some_nodes(dice: random.Random) -> list[NodeInfo]:
@@ -38,3 +38,14 @@ def test_nodes_are_counted_by_the_causes_that_they_have_alone(seed: int) -> None
         return Counter(found.causes)
 
     assert causes(nodes) == sum((causes([each]) for each in nodes), Counter())
+
+
+def test_workers_that_are_short_are_not_called_by_their_leader_s_name_though_it_asks_the_same() -> None:
+    nodes = [node("n0", ("b", "r", "n0"), 3), node("n1", ("b", "r", "n1"), 1)]
+    kind = PodClass(vector({"cpu": 1000, "pods": 1}))
+    workers = tuple(Member(f"worker-{rank}", rank, kind) for rank in range(8))
+    gang = Gang("g", (Member("leader", -1, kind), *workers), slices=(Slice("host", 2),))
+    found = place(gang, Snapshot.build(nodes, []))
+    assert isinstance(found, NoFit)
+    assert "for 8 as worker-0 alone there is room for 4" in found.sentence
+    assert "as leader alone" not in found.sentence

@@ -92,6 +92,14 @@ def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
     assert places(scene.come(3)) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
 
 
+def test_no_new_node_is_held_for_a_gang_that_is_not_to_go_there() -> None:
+    scene = Scene()
+    (key,) = [each.key for each in scene.placing.gangs() if each.key.name == "g"]
+    scene.placing.avoided.add(key, "n0")
+    assert places(scene.come(1)) == {"p": "n0"}
+    assert scene.held() == []
+
+
 def test_without_a_request_the_older_one_takes_the_first_node() -> None:
     scene = Scene()
     scene.placing.bookings.clear()

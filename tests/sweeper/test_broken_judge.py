@@ -22,7 +22,7 @@ class Avoided:
     def json(self, _: str, path: str) -> dict[str, Any]:
         if path != PATH:
             raise ApiError(404, "NotFound", "nobody leads")
-        said = {"by": "all", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
+        said = {"by": "*", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
         return {"data": {"avoided": json.dumps([{"node": name, **said} for name in self.nodes])}}
 
 

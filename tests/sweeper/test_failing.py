@@ -231,7 +231,7 @@ def test_people_read_which_nodes_are_avoided_by_whom_and_why() -> None:
     api = OneConfigMap({"failures": encoded(TWO)})
     Life(api, Nodes(2)).step()
     (told,) = json.loads(api.data["avoided"])
-    assert (told["node"], told["by"]) == ("n0", "all")
+    assert (told["node"], told["by"]) == ("n0", "*")
     assert told["gangs"] == 2
     assert failure_log.avoided(api.data)[0].cause == "exit status 1"
 

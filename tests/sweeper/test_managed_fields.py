@@ -120,7 +120,20 @@ def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: in
     assert not server.pod["spec"]["schedulingGates"]
 
 
-def test_a_cluster_that_has_refused_it_is_not_asked_again() -> None:
+def test_a_policy_of_one_namespace_ends_it_for_no_other() -> None:
+    server = Server(written(UPDATED), refuse_forgetting(403))
+    releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
+    planned = PlannedPod(name="p", uid="uid-p", node="n1")
+    releaser.release([(decode(written(UPDATED)), planned)])
+    server.pod = written(UPDATED)
+    server.pod["metadata"]["namespace"] = "another"
+    server._refuse = lambda _: None
+    releaser.release([(decode(server.pod), planned)])
+    releaser.close()
+    assert server.pod["metadata"]["managedFields"] == [{}]
+
+
+def test_a_namespace_that_has_refused_it_is_not_asked_again() -> None:
     server = Server(written(UPDATED), refuse_forgetting(403))
     releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
     planned = PlannedPod(name="p", uid="uid-p", node="n1")

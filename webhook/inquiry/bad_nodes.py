@@ -26,7 +26,8 @@ AGAIN_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node with failures. by: who avoids it, "" if nobody; until, last: seconds since 1970, 0 for none.
+    """A node with failures. by: who avoids it, a namespace or "*" for all, "" if nobody; until, last: seconds
+    since 1970, 0 for none.
 
     gangs: how many have failed there and proven it; failures: how many failures are kept.
     """
@@ -81,7 +82,7 @@ def avoided(api: Api, now: float, namespace: str = "") -> dict[str, str]:
     return {
         each.node: why_bad(each.gangs, each.last, each.cause)
         for each in found
-        if each.by in ("all", namespace)
+        if each.by in (failure_log.EVERYBODY, namespace)
     }
 
 
@@ -129,7 +130,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
             "Delete its data; the sweeper begins anew.",
         )
         return
-    names = sorted({each.node for each in bad if each.by == "all"})
+    names = sorted({each.node for each in bad if each.by == failure_log.EVERYBODY})
     partly = sorted({each.node for each in bad} - set(names))
     if names:
         nodes = "1 node is" if len(names) == 1 else f"{len(names)} nodes are"

@@ -25,11 +25,14 @@ EVERY_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 60.0
 """Where it is not there, it is looked for again after this long."""
 
+EVERYBODY: Final = "*"
+"""Stands for all namespaces, as no namespace is called so."""
+
 logger = logging.getLogger(__name__)
 
 
 class AvoidedNode(Struct, frozen=True):
-    """A node that is avoided, for people. by: "all", or the namespace whose pods avoid it."""
+    """A node that is avoided, for people. by: EVERYBODY, or the namespace whose pods avoid it."""
 
     node: str
     by: str
@@ -123,7 +126,7 @@ def avoided(data: Mapping[str, Any]) -> list[AvoidedNode]:
 
 
 def _told(verdicts: Verdicts) -> str:
-    found = [_avoided(each, "all") for each in verdicts.for_all.values()]
+    found = [_avoided(each, EVERYBODY) for each in verdicts.for_all.values()]
     for namespace, those in sorted(verdicts.for_namespaces.items()):
         found += [_avoided(each, namespace) for name, each in those.items() if name not in verdicts.for_all]
     return msgspec.json.encode(sorted(found, key=lambda each: (each.node, each.by))).decode()

@@ -73,6 +73,8 @@ class Releaser:
         forgets_managers: whether releases empty managedFields; see patches.forgetting_patch.
         """
         self._forgets_managers = forgets_managers
+        self._keeping: set[str] = set()
+        """Namespaces in which something refuses releases that empty managedFields."""
         self._api = api
         self._stopping = stopping
         self._may_act = may_act
@@ -122,12 +124,12 @@ class Releaser:
             if time.monotonic() > deadline:
                 return Release(planned, Outcome.FAILED, detail or "no time left in this pass")
             # Tried once: no release is to fail for it, whatever else guards the cluster.
-            forgets = patches.forgetting_patch(pod) if self._forgets_managers and not attempt else []
+            forgets = patches.forgetting_patch(pod) if self._forgets(pod) and not attempt else []
             try:
                 patch = patches.release_patch(pod, planned.node, {**cards, **also}, self._prefix)
                 self._send(path, [*patch, *forgets])
                 if objection:
-                    self._keep_managers(objection)
+                    self._keep_managers(pod.metadata.namespace, objection)
                 return Release(planned, Outcome.RELEASED)
             except patches.UnpinnableError as error:
                 return Release(planned, Outcome.REFUSED, str(error))
@@ -162,11 +164,17 @@ class Releaser:
                     self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
         return Release(planned, Outcome.FAILED, detail)
 
-    def _keep_managers(self, objection: str) -> None:
-        """Ask no more for what this cluster refuses: what was refused with it has gone through without."""
-        if self._forgets_managers:
-            self._forgets_managers = False
-            logger.warning("managed_fields_kept reason=%r", objection)
+    def _forgets(self, pod: Pod) -> bool:
+        return self._forgets_managers and pod.metadata.namespace not in self._keeping
+
+    def _keep_managers(self, namespace: str, objection: str) -> None:
+        """Ask no more for what is refused in a namespace: what was refused with it has gone through without.
+
+        Others may have no such policy, or tenants guards of their own: each namespace is asked for itself.
+        """
+        if namespace not in self._keeping:
+            self._keeping.add(namespace)
+            logger.warning("managed_fields_kept namespace=%s reason=%r", namespace, objection)
 
     def _send(self, path: str, patch: list[patches.Operation]) -> None:
         """Patch a pod, as cheaply for the API server as can be asked. Raises ApiError."""

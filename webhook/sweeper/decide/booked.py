@@ -73,13 +73,18 @@ class BookedNodes:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         rest: Rest | None = None,
         bookings: Callable[[], Iterable[Booking]] = lambda: (),
+        avoided: Callable[[PodGang], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
-        """now: the time of day, for sentences. rest: shared with Reservations. bookings: as they are now."""
+        """now: the time of day, for sentences. rest: shared with Reservations. bookings: as they are now.
+
+        avoided: where a gang is not to go, so that no node there is held for it.
+        """
         self._settings = settings
         self._clock = clock
         self._now = now
         self._rest = rest or Rest(clock)
         self._bookings = bookings
+        self._avoided = avoided
         self._began: dict[str, tuple[float, datetime]] = {}
         self._booked: dict[str, _Booked] = {}
 
@@ -142,7 +147,7 @@ class BookedNodes:
                 continue
             since = islice(new, bisect_left(new, (booking.created, "")), None)
             # A node that was not ready for a moment rests, but not from whom it is booked for.
-            off = closed | self._rest.nodes(but=booking.request)
+            off = closed | self._rest.nodes(but=booking.request) | self._avoided(gang)
             there = (snapshot.nodes[name] for _, name in since if name not in off)
             nodes = self._suited(gang, booking.pods, there, view, looks)[:room]
             if nodes:

@@ -23,12 +23,13 @@ class Holders:
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
         bookings: Callable[[], Iterable[Booking]] = lambda: (),
+        avoided: Callable[[PodGang], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
-        """bookings: requests for nodes, as they are now."""
+        """bookings: requests for nodes, as they are now. avoided: where a gang is not to go."""
         rest = Rest(clock)
         self.reservations = Reservations(settings, clock, rest=rest)
         self.kept = KeptNodes(settings, clock, rest=rest)
-        self.booked = BookedNodes(settings, clock, rest=rest, bookings=bookings)
+        self.booked = BookedNodes(settings, clock, rest=rest, bookings=bookings, avoided=avoided)
         self.replacing = Replacing()
 
     def saw(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None) -> None:

@@ -80,7 +80,7 @@ class Placer:
         self._clock = clock
         self._beat = beat
         self._completion = Completion(settings, clock)
-        self._holders = Holders(settings, clock, bookings)
+        self._holders = Holders(settings, clock, bookings, self._closed_to)
         self.reservations, self.kept_nodes = self._holders.reservations, self._holders.kept
         self._now_ns = now_ns
         self._drafts = Drafts(settings, avoided, self._holders, now_ns)
@@ -89,6 +89,10 @@ class Placer:
         self._in_time = InTime(clock)
         self._sparing = Sparing(settings, avoided, self._holders, self._health, self._memories)
         self._last: Round | None = None
+
+    def _closed_to(self, gang: PodGang) -> frozenset[str]:
+        """Where a gang is not to go, as a pod of it was refused there or nodes are bad."""
+        return self._avoided.of(gang.key, gang.maker) | self._health.of(gang).hard
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
