@@ -139,7 +139,6 @@ def _short_classes(
     short = [number for number, count in enumerate(question.counts) if sums[number] < count]
     told = ""
     for number in (short or range(len(sums)))[:MOST_CLASSES]:
-        pod_class = question.classes[number]
         causes = Counter(
             _class_cause(question, number, state, budget)
             for state in snapshot.nodes.values()
