@@ -144,20 +144,10 @@ def _short_classes(
             for state in snapshot.nodes.values()
             if is_usable(question, state) and not (state.name in rooms and rooms[state.name][number])
         )
-        like = _one_of(gang, question, number)
+        like = one_of(gang, question, number)
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
         told += f"; for {question.counts[number]} as {like} alone there is room for {sums[number]} ({why})"
     return told
-
-
-def _one_of(gang: Gang, question: Question, number: int) -> str:
-    """The name of a pod of a class; beside slices leaders are a class of their own, whatever they ask for."""
-    alike = [member for member in gang.members if member.pod_class == question.classes[number]]
-    if question.unbound_slices:
-        leads = question.unbound_slices[number] == len(question.slices)
-        mine = [each for each in alike if (each.rank is not None and each.rank < 0) == leads]
-        alike = mine or alike
-    return alike[0].name
 
 
 MOST_CLASSES = 3

@@ -254,8 +254,8 @@ class Objective:
 class Assignment:
     """A place for every member.
 
-    proven: nothing better exists by the objective, but for leftover and headroom left to others; see ahead. Of
-    a gang that rules share among domains which are no level: nothing uses fewer domains.
+    proven: nothing better exists by the objective, but for leftover and headroom left to others; see ahead.
+    Of a gang that rules share among domains which are no level: nothing uses fewer domains.
     """
 
     placed: tuple[Placed, ...]
