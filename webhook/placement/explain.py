@@ -8,7 +8,7 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.question import Counts, Question, is_in, is_usable
+from webhook.placement.question import Counts, Question, is_in, is_usable, one_of
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
