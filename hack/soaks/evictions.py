@@ -41,7 +41,11 @@ class Evictions:
     _pods: dict[str, _SeenPod] = field(default_factory=dict)
     _named: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     _lost: dict[Gang, dict[str, str]] = field(default_factory=dict)
-    _highest: dict[str, int] = field(default_factory=dict)
+    _there: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By node, the priorities of the pods that are there, by uid."""
+    _highest_since: dict[str, int] = field(default_factory=dict)
+    """By the uid of a pod that was lost, the highest priority of those on its node since then."""
+    _lost_on: dict[str, list[str]] = field(default_factory=dict)
     _wanted_by: dict[str, set[str]] = field(default_factory=dict)
 
     def plan(self, placement: Json) -> None:
@@ -60,13 +64,26 @@ class Evictions:
             # In a set of pods a name comes again.
             self._named.setdefault((metadata["namespace"], metadata["name"]), []).append(uid)
         seen = self._pods[uid] = _SeenPod(gang, spec.get("priority", 0))
-        if node:
-            self._highest[node] = max(seen.priority, self._highest.get(node, seen.priority))
+        self._stand(kind, uid, node, seen.priority)
         phase = pod.get("status", {}).get("phase")
         if preempted(pod):
             self._lost.setdefault(gang, {})[uid] = _PREEMPTED
         elif node and phase != "Succeeded" and (kind == "DELETED" or "deletionTimestamp" in metadata):
-            self._lost.setdefault(gang, {}).setdefault(uid, node)
+            lost = self._lost.setdefault(gang, {})
+            if uid not in lost:
+                lost[uid] = node
+                self._lost_on.setdefault(node, []).append(uid)
+                self._highest_since[uid] = max(self._there.get(node, {}).values(), default=seen.priority)
+
+    def _stand(self, kind: str, uid: str, node: str, priority: int) -> None:
+        """The pod is on the node, or no longer."""
+        there = self._there.setdefault(node, {}) if node else {}
+        if kind == "DELETED":
+            there.pop(uid, None)
+        elif node and uid not in there:
+            there[uid] = priority
+            for lost in self._lost_on.get(node, ()):
+                self._highest_since[lost] = max(priority, self._highest_since[lost])
 
     def faults(self, audit: Iterable[str]) -> list[str]:
         """What the sweeper evicted for no such reason; audit: the lines of the API server's log."""
@@ -94,9 +111,10 @@ class Evictions:
 
     def _is_left_over(self, uid: str) -> bool:
         seen = self._pods[uid]
-        lost = [where for other, where in self._lost.get(seen.gang, {}).items() if other != uid]
+        lost = [each for each in self._lost.get(seen.gang, {}).items() if each[0] != uid]
         return any(
-            where == _PREEMPTED or self._highest.get(where, seen.priority) > seen.priority for where in lost
+            where == _PREEMPTED or self._highest_since.get(other, seen.priority) > seen.priority
+            for other, where in lost
         )
 
 

@@ -77,6 +77,16 @@ def test_what_is_left_where_a_more_important_pod_took_a_place_may_go(highest: in
     assert bool(judge.faults([eviction("v")])) is is_fault
 
 
+def test_a_more_important_pod_that_was_gone_before_took_no_place() -> None:
+    judge = Evictions()
+    judge.pod("ADDED", pod("v", 1))
+    for kind in ("MODIFIED", "DELETED"):
+        judge.pod(kind, pod("other", 9, owner="other", node="n"))
+    for kind in ("MODIFIED", "DELETED"):
+        judge.pod(kind, pod("mate", 1, node="n"))
+    assert judge.faults([eviction("v")])
+
+
 def test_of_pods_of_one_name_the_one_that_was_evicted_may_be_any() -> None:
     judge = Evictions()
     judge.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": ["old"]}]}})
