@@ -107,12 +107,20 @@ def _control_plane(folder: Path) -> Iterator[Cluster]:
         cluster.down()
 
 
+@pytest.fixture(scope="module")
+def _left_clean(control_plane: Cluster) -> Iterator[None]:
+    yield
+    clean(control_plane)
+
+
 @pytest.fixture
-def cluster(control_plane: Cluster) -> Iterator[Cluster]:
-    """The control plane without nodes, namespaces, webhooks or policies of other tests."""
+def cluster(control_plane: Cluster, _left_clean: None) -> Cluster:
+    """The control plane without nodes, namespaces, webhooks or policies of other tests.
+
+    It is cleaned before each test, and once more after the last of a module.
+    """
     clean(control_plane)
-    yield control_plane
-    clean(control_plane)
+    return control_plane
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,16 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import yaml
+
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.node import REAL_LABEL
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import APPLY_PATCH, Api, ApiError
 
 SYSTEM_NAMESPACES: Final = {"default", "kube-system", "kube-public", "kube-node-lease"}
 _numbers = itertools.count()
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 # What a test may leave behind at cluster scope, and which of it is not the control plane's own.
 _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
@@ -78,7 +81,7 @@ def clean(cluster: Cluster) -> None:
     """Remove what tests have left: policies and webhooks first, since they may refuse the rest."""
     api = cluster.api()
     for path, is_ours in _OURS:
-        for item in api.json("GET", path)["items"] if exists(api, path) else ():
+        for item in _listed(api, path):
             if is_ours(item):
                 delete(api, f"{path}/{item['metadata']['name']}")
     # Those of Jobs stay until the Job controller has counted them, which on a busy machine takes its time.
@@ -91,8 +94,16 @@ def clean(cluster: Cluster) -> None:
 
 def install_definitions(cluster: Cluster) -> None:
     """Make the API server serve Placements, as the manifests have them."""
-    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "placements.yaml"))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/placements.topogate.io", "--timeout=30s")
+    definition = yaml.safe_load((ROOT / "manifests" / "base" / "placements.yaml").read_text())
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
+    api, query = cluster.api(), {"fieldManager": "kubectl", "force": "true"}
+    if not _is_established(api.json("PATCH", path, body=definition, query=query, content_type=APPLY_PATCH)):
+        cluster.wait_for("Placements to be served", lambda: _is_established(api.json("GET", path)))
+
+
+def _is_established(definition: dict[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or ()  # null where it is new
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def delete_namespace(cluster: Cluster, name: str) -> None:
@@ -106,9 +117,19 @@ def delete_namespace(cluster: Cluster, name: str) -> None:
     cluster.wait_for(f"the pods of {name} to be gone", lambda: not api.json("GET", pods)["items"])
 
 
+def _listed(api: Api, path: str) -> list[dict[str, Any]]:
+    """The metadata of all objects of a kind, of which there are none where the server does not know it."""
+    try:
+        return list(api.json("GET", path, accept=_METADATA_ONLY)["items"] or ())  # null where there are none
+    except ApiError as error:
+        if error.status == 404:
+            return []
+        raise
+
+
 def _delete_pods(api: Api) -> bool:
     """Delete all pods; returns whether there were none. Controllers may make some for a moment more."""
-    pods = api.json("GET", "/api/v1/pods")["items"]
+    pods = _listed(api, "/api/v1/pods")
     for item in pods:
         metadata = item["metadata"]
         delete(api, f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
@@ -124,7 +145,7 @@ def wait_for_pods(
     namespace: str,
     condition: Callable[[list[dict[str, Any]]], bool],
     what: str,
-    seconds: float = 60,
+    seconds: float = 120,
 ) -> list[dict[str, Any]]:
     """Wait until the pods of a namespace satisfy a condition; returns them as they are then."""
     api = cluster.api()

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,8 @@ from hack.local.build import Programs
 from hack.local.controlplane import Ports
 from webhook.kube.client import Api
 
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 120.0
+"""The longest that one waits for what is usually there in a moment: it bounds failing alone."""
 
 
 class ClusterError(Exception):
@@ -27,6 +28,7 @@ class ClusterFolder:
     folder: Path
     ports: Ports
     programs: Programs
+    _clients: dict[str, Api] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property
     def kubeconfig(self) -> Path:
@@ -58,8 +60,12 @@ class ClusterFolder:
         return self.folder / "logs" / f"{name}.log"
 
     def api(self, user_agent: str = "topogate-local") -> Api:
-        """A client with the administrator's rights."""
-        return Api.connect(self.kubeconfig, user_agent=user_agent)
+        """The client with the administrator's rights, one for all who ask: a connection costs more than most
+        calls.
+        """
+        if user_agent not in self._clients:
+            self._clients[user_agent] = Api.connect(self.kubeconfig, user_agent=user_agent)
+        return self._clients[user_agent]
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True

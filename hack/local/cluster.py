@@ -110,6 +110,8 @@ class Cluster(ClusterFolder):
         The API server goes before etcd: without etcd it hangs in its shutdown hooks. With a real node
         there is nothing to do in order: all of it ends at once with its namespaces.
         """
+        while self._clients:
+            self._clients.popitem()[1].close()
         if self.real is not None:
             self._end_namespaces(self.real)
         others = [name for name in self.running if name not in controlplane.START_ORDER]

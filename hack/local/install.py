@@ -30,6 +30,7 @@ SYSTEM: Final = "topogate-system"
 LABELER: Final = "topogate-labeler"
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 _PARALLEL_LABELERS: Final = 4
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass
@@ -60,9 +61,10 @@ class Installation:
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(self._overlay(folder, facts or {})))
         rendered = self.cluster.kubectl("kustomize", str(folder)).stdout
         # Definitions and namespaces first: the rest refers to them.
-        crds = [each for each in yaml.safe_load_all(rendered) if each["kind"] == "CustomResourceDefinition"]
+        documents = yaml.load_all(rendered, _Loader)
+        crds = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds))
-        self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
 
     def start(self, names: Sequence[str] = ("certs", "webhook", "sweeper", "tasks")) -> None:

@@ -1,6 +1,5 @@
 """What the API server itself refuses: one test for each forbidden act, and for what must stay allowed."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,7 @@ from tests.admission.harness import (
 )
 from tests.admission.shapes import owned
 from tests.support import create_namespace, delete
-from webhook.kube.client import ApiError
+from webhook.kube.client import JSON_PATCH, STRATEGIC_MERGE_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.sweeper.apply.patches import release_patch
@@ -56,9 +55,24 @@ def apply(cluster: Cluster, path: Path) -> None:
 
 
 def patch(cluster: Cluster, namespace: str, name: str, change: Any, *, user: str | None = None) -> None:
-    """Change a pod as an administrator, or as somebody else. Raises ClusterError with the refusal."""
-    words = ["-n", namespace, "patch", "pod", name, "--type=strategic", "-p", json.dumps(change)]
-    cluster.kubectl(*(["--as", user] if user else []), *words)
+    """Change a pod as an administrator, or as somebody else; a list is a JSON patch. Raises ClusterError with
+    the refusal.
+    """
+    form = JSON_PATCH if isinstance(change, list) else STRATEGIC_MERGE_PATCH
+    _ask(cluster, user, "PATCH", namespace, name, body=change, content_type=form)
+
+
+def remove(cluster: Cluster, namespace: str, name: str, *, user: str | None = None) -> None:
+    """Delete a pod as an administrator, or as somebody else. Raises ClusterError with the refusal."""
+    _ask(cluster, user, "DELETE", namespace, name)
+
+
+def _ask(cluster: Cluster, user: str | None, method: str, namespace: str, name: str, **options: Any) -> None:
+    api = cluster.api().acting_as(user) if user else cluster.api()
+    try:
+        api.request(method, f"/api/v1/namespaces/{namespace}/pods/{name}", timeout_seconds=60, **options)
+    except ApiError as error:
+        raise ClusterError(error.message) from error
 
 
 def without(*gates: str) -> dict[str, Any]:
@@ -93,7 +107,7 @@ def guarded(module_cluster: Cluster) -> Cluster:
             return True
         return False
 
-    module_cluster.wait_for("the guards to be enforced", is_enforced, 30)
+    module_cluster.wait_for("the guards to be enforced", is_enforced)
     return module_cluster
 
 
@@ -167,7 +181,7 @@ def test_nobody_else_changes_the_cards_of_a_pod_not_even_of_one_that_ends(
     stolen = {"metadata": {"annotations": {key: value}}}
     with pytest.raises(ClusterError, match="only the topogate sweeper writes gas-ts"):
         patch(guarded, namespace, "p", stolen)
-    guarded.kubectl("-n", namespace, "delete", "pod", "p", "--wait=false")
+    remove(guarded, namespace, "p")
     with pytest.raises(ClusterError, match="only the topogate sweeper writes gas-ts"):
         patch(guarded, namespace, "p", stolen)
     patch(guarded, namespace, "p", {"metadata": {"finalizers": None}})
@@ -199,8 +213,7 @@ def test_a_pod_with_as_many_gates_of_ours_as_are_allowed_is_guarded_released_and
     with pytest.raises(ClusterError, match="only the topogate sweeper removes"):
         patch(guarded, namespace, "many", without(keys.GATE_PREFIX + "7"))
     change = release_patch(msgspec.convert(stored, Pod), "n", {keys.GAS_TIMESTAMP_ANNOTATION: "1"})
-    words = ["-n", namespace, "patch", "pod", "many", "--type=json", "-p", json.dumps(change)]
-    guarded.kubectl("--as", SWEEPER, *words)
+    patch(guarded, namespace, "many", change, user=SWEEPER)
     assert gates_of(guarded, (namespace, "many")) == []
     patch(guarded, namespace, "many", {"metadata": {"finalizers": None}})
 
@@ -212,7 +225,7 @@ def test_thousands_of_gates_of_others_are_none_of_our_business(
     create(guarded.api(), namespace, many_gates(count, "a.io/"))
     patch(guarded, namespace, "many", {"metadata": {"labels": {"a": "b"}}})
     patch(guarded, namespace, "many", without("a.io/7"))
-    guarded.kubectl("-n", namespace, "delete", "pod", "many", "--wait=false")
+    remove(guarded, namespace, "many")
     patch(guarded, namespace, "many", {"metadata": {"finalizers": None}})
 
 
@@ -222,15 +235,14 @@ def test_a_pod_of_ten_thousand_annotations_is_changed_and_released(guarded: Clus
     stored = create(guarded.api(), namespace, body)
     patch(guarded, namespace, "wide", {"metadata": {"labels": {"a": "b"}}})
     change = release_patch(msgspec.convert(stored, Pod), "n", {keys.GAS_TIMESTAMP_ANNOTATION: "1"})
-    words = ["-n", namespace, "patch", "pod", "wide", "--type=json", "-p", json.dumps(change)]
-    guarded.kubectl("--as", SWEEPER, *words)
+    patch(guarded, namespace, "wide", change, user=SWEEPER)
 
 
 def test_the_gates_of_a_pod_that_is_being_deleted_go_with_whoever_wants_them_gone(
     guarded: Cluster, namespace: str
 ) -> None:
     create(guarded.api(), namespace, {**gated("p"), "metadata": {"name": "p", "finalizers": ["a.io/hold"]}})
-    guarded.kubectl("-n", namespace, "delete", "pod", "p", "--wait=false")
+    remove(guarded, namespace, "p")
     patch(guarded, namespace, "p", without(keys.GATE))
     patch(guarded, namespace, "p", {"metadata": {"finalizers": None}})
 
@@ -251,9 +263,8 @@ PIN: Final = {
 def test_the_sweeper_deletes_a_pod_that_it_has_released(guarded: Cluster, namespace: str) -> None:
     stored = create(guarded.api(), namespace, gated("p"))
     change = release_patch(msgspec.convert(stored, Pod), "n", {})
-    words = ["-n", namespace, "patch", "pod", "p", "--type=json", "-p", json.dumps(change)]
-    guarded.kubectl("--as", SWEEPER, *words)
-    guarded.kubectl("--as", SWEEPER, "-n", namespace, "delete", "pod", "p", "--wait=false")
+    patch(guarded, namespace, "p", change, user=SWEEPER)
+    remove(guarded, namespace, "p", user=SWEEPER)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +286,8 @@ def test_the_sweeper_deletes_no_pod_that_it_has_not_released(
     with guarded.paused("kube-controller-manager"):  # the DaemonSet is not there
         create(guarded.api(), namespace, body)
         with pytest.raises(ClusterError, match="may delete pods that it has released, and no others"):
-            guarded.kubectl("--as", SWEEPER, "-n", namespace, "delete", "pod", "p", "--wait=false")
-        guarded.kubectl("-n", namespace, "delete", "pod", "p", "--wait=false")
+            remove(guarded, namespace, "p", user=SWEEPER)
+        remove(guarded, namespace, "p")
 
 
 def test_the_sweeper_adds_to_the_node_selector_of_a_pod_that_it_holds(
@@ -292,7 +303,7 @@ def test_others_remove_their_own_gates_from_our_pods(guarded: Cluster, pod: tupl
 
 def test_a_gated_pod_may_be_labelled_and_deleted_by_anybody(guarded: Cluster, pod: tuple[str, str]) -> None:
     patch(guarded, *pod, {"metadata": {"labels": {"a": "b"}}})
-    guarded.kubectl("-n", pod[0], "delete", "pod", pod[1])
+    remove(guarded, *pod)
 
 
 def test_the_sweeper_may_not_remove_somebody_elses_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
@@ -363,7 +374,7 @@ def strict(guarded: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             return True
         return False
 
-    guarded.wait_for("the overlay to be enforced", is_enforced, 30)
+    guarded.wait_for("the overlay to be enforced", is_enforced)
     with running(tmp_path_factory.mktemp("webhook"), guarded) as webhook:
         yield guarded, webhook
 
@@ -494,7 +505,7 @@ def test_a_webhook_pod_of_the_shipped_deployment_is_admitted_in_its_restricted_n
         query = {"labelSelector": "app.kubernetes.io/component=webhook"}
         return len(api.json("GET", path, query=query)["items"]) == 2
 
-    module_cluster.wait_for("the Deployment's pods to be admitted", has_pods, 20)
+    module_cluster.wait_for("the Deployment's pods to be admitted", has_pods)
 
 
 def test_the_overlay_strict_builds_and_denies(module_cluster: Cluster) -> None:

@@ -277,7 +277,7 @@ def test_the_clients_key_stays_on_no_disk(
         load(context, certificate, key)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
-    cluster.api()
+    Api.connect(cluster.kubeconfig, user_agent="test")
     assert seen == [0o600, 0o600]
     assert list(tmp_path.iterdir()) == []
 
