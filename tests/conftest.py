@@ -4,6 +4,7 @@ Tests that ask for one of its fixtures carry the marker `cluster`; --no-cluster 
 the summary says so. Those of the real node (tests/node) carry `node` as well.
 """
 
+import logging
 import os
 import threading
 import time
@@ -17,11 +18,11 @@ from hypothesis import settings
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
-from tests.workers import FilesInTurn, heaviest_first
+from tests.workers import FilesInTurn, as_many_as_fit, heaviest_first
 
 NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NODE = ("real_control_plane", "real_cluster")
-THREAD_ENDS_SECONDS = 10.0
+THREAD_ENDS_SECONDS = 60.0
 
 # The control planes of tests collect garbage less often: a quarter less CPU for a third of a GB more memory.
 os.environ.setdefault("GOGC", "400")
@@ -63,6 +64,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return as_many_as_fit()
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInTurn:
     return FilesInTurn(config, log)
 
@@ -83,6 +89,18 @@ def _lives(thread: threading.Thread, deadline: float) -> bool:
         return False
     thread.join(max(0.0, deadline - time.monotonic()))
     return thread.is_alive()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[Any]:
+    """Programs that a test runs in its own process set up logging: to a stream that ends with the test."""
+    log = logging.getLogger()
+    handlers, level = log.handlers[:], log.level
+    try:
+        return (yield)
+    finally:
+        log.handlers[:] = handlers
+        log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

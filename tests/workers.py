@@ -4,6 +4,7 @@ Each worker has a control plane of its own. A file stays with one worker, since 
 install; so do the folders of the real node, whose images and kubelet are made once.
 """
 
+import os
 from typing import Final
 
 import pytest
@@ -11,6 +12,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final = {"tests/node": 0, "tests/images": 0}
 """Folders that one worker runs as a whole, and the number of their scope."""
+
+
+WORKER_BYTES: Final = 3 * 2**30
+"""What a worker takes: itself, its control plane, and what its tests start."""
+
+
+def as_many_as_fit() -> int:
+    """Two workers a core, since tests of a cluster wait half of their time; fewer where memory is short."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(2 * (os.cpu_count() or 1), memory // WORKER_BYTES))
 
 
 class FilesInTurn(LoadScopeScheduling):  # type: ignore[misc]

@@ -1,0 +1,45 @@
+"""The tests' own housekeeping: how many workers share them out, and what a test may leave to the next."""
+
+import logging
+import os
+import sys
+
+import pytest
+
+from tests.workers import WORKER_BYTES, as_many_as_fit
+from webhook import logs
+
+PAGE = 4096
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers_of_memory", "expected"),
+    [(2, 100, 4), (2, 3, 3), (8, 100, 16), (1, 0, 1), (None, 9, 2)],
+)
+def test_two_workers_a_core_share_the_tests_where_memory_suffices(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, workers_of_memory: int, expected: int
+) -> None:
+    sizes = {"SC_PAGE_SIZE": PAGE, "SC_PHYS_PAGES": workers_of_memory * WORKER_BYTES // PAGE}
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    assert as_many_as_fit() == expected
+
+
+_left: list[logging.Handler] = []
+
+
+def test_a_program_in_this_process_sets_up_logging_to_the_stream_of_its_test(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("debug")
+    _left.extend(each for each in logging.getLogger().handlers if getattr(each, "stream", None) is sys.stderr)
+    assert _left
+    logging.getLogger("program").debug("begins")
+    assert "begins" in capsys.readouterr().err
+
+
+def test_which_the_next_test_does_not_write_to() -> None:
+    if not _left:
+        pytest.skip("the test before this one was not run")
+    assert not set(_left) & set(logging.getLogger().handlers)
+    assert logging.getLogger().level != logging.DEBUG
