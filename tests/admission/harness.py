@@ -112,7 +112,7 @@ class Webhook:
             self.process.wait(30)
             self.process = None
 
-    def wait(self, condition: Any, what: str, seconds: float = 20) -> None:
+    def wait(self, condition: Any, what: str, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError):
@@ -204,7 +204,7 @@ def wait_called(cluster: Cluster) -> None:
         except Exception:  # noqa: BLE001 - the ServiceAccount may not be there yet
             return False
 
-    cluster.wait_for("the API server to call the webhook", is_called, 20)
+    cluster.wait_for("the API server to call the webhook", is_called)
     api.request("DELETE", f"/api/v1/namespaces/{name}")
 
 

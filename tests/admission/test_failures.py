@@ -118,7 +118,7 @@ def test_pods_are_created_as_written_when_the_webhook_is(
     api = module_cluster.api()
     assert is_gated(api, opted_in)
     trouble(restored)
-    module_cluster.wait_for("the API server to do without", lambda: not is_gated(api, opted_in), 15)
+    module_cluster.wait_for("the API server to do without", lambda: not is_gated(api, opted_in))
     started = time.monotonic()
     for number in range(5):
         assert not create(api, opted_in, gpu_pod(f"p{number}"))["spec"].get("schedulingGates")
@@ -141,7 +141,7 @@ def test_a_webhook_that_hangs_delays_a_pod_by_its_timeout_and_no_longer(
             os.kill(worker, signal.SIGCONT)
     assert "schedulingGates" not in stored["spec"]
     assert took < TIMEOUT_SECONDS + 2
-    module_cluster.wait_for("gates again", lambda: is_gated(api, opted_in), 15)
+    module_cluster.wait_for("gates again", lambda: is_gated(api, opted_in))
 
 
 GARBAGE = {
@@ -167,7 +167,7 @@ def test_an_answer_that_is_garbage_is_ignored(
     api = module_cluster.api()
     liar.raw, liar.status = GARBAGE[garbage], 200
     point_at(api, restored, liar)
-    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
+    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in))
     assert liar.calls > 0
     stored = create(api, opted_in, gpu_pod("p", annotations={keys.PRIORITY_ANNOTATION: "high"}))
     assert stored["spec"]["priority"] == 0
@@ -180,7 +180,7 @@ def test_an_http_error_is_ignored(
     api = module_cluster.api()
     liar.raw, liar.status = b"{}", status
     point_at(api, restored, liar)
-    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
+    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in))
 
 
 def point_at(api: Api, webhook: Webhook, other: Neighbour) -> None:
@@ -212,7 +212,7 @@ def test_the_api_server_does_not_even_call_for_a_pod_that_is(
     api = module_cluster.api()
     liar.raw, liar.status = b"{}", 200
     point_at(api, restored, liar)
-    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in), 15)
+    module_cluster.wait_for("the liar to be asked", lambda: not is_gated(api, opted_in))
     before = liar.calls
     with contextlib.suppress(ApiError):  # a mirror pod of nobody is refused, but only afterwards
         create(api, opted_in, NOT_CALLED[case])
@@ -236,7 +236,7 @@ def test_under_failure_policy_fail_no_pod_comes_past_a_webhook_that_is_down(
             return "failed calling webhook" in error.message
         return False
 
-    module_cluster.wait_for("the API server to know the new failurePolicy", is_refused, 15)
+    module_cluster.wait_for("the API server to know the new failurePolicy", is_refused)
 
 
 def test_a_webhook_that_is_stopped_answers_what_is_under_way_and_loses_no_pod(

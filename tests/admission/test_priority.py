@@ -196,7 +196,7 @@ def test_a_class_made_anew_with_another_value_is_injected_with_that_value(
                     raise
                 return False
 
-        module_cluster.wait_for("the new value", is_new, 10)
+        module_cluster.wait_for("the new value", is_new)
     finally:
         called_webhook.write_policy(before)
         called_webhook.wait(

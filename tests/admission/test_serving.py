@@ -401,7 +401,7 @@ def start_and_fail(webhook: Webhook) -> str:
     webhook.write_pair(webhook.pair)
     webhook.start(ready=False)
     assert webhook.process is not None
-    assert webhook.process.wait(20) == 2
+    assert webhook.process.wait(90) == 2
     return webhook.log
 
 

@@ -89,7 +89,7 @@ class Kubelet:
     def wait_for_devices(self, count: int) -> dict[str, str]:
         """Until so many lists of devices have come in all; returns the last, id -> health."""
         with self.heard:
-            assert self.heard.wait_for(lambda: len(self.lists) >= count, 10), f"{self.lists}"
+            assert self.heard.wait_for(lambda: len(self.lists) >= count, 90), f"{self.lists}"
             return self.lists[-1]
 
     def call(self, method: str, request: Any, answer: Any) -> Any:
@@ -99,7 +99,7 @@ class Kubelet:
                 f"/v1beta1.DevicePlugin/{method}",
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=answer.FromString,
-            )(request, timeout=10)
+            )(request, timeout=60)
 
     def _register(self, request: plugin_wire.RegisterRequest, context: Any) -> plugin_wire.Empty:
         if self.refuses:

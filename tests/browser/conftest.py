@@ -59,7 +59,7 @@ def address(eight_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(90)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def guarded(cluster: Cluster) -> Cluster:
             return True
         return False
 
-    cluster.wait_for("the guards to be enforced", is_enforced, 30)
+    cluster.wait_for("the guards to be enforced", is_enforced)
     for name in gated(cluster.api(), namespace):
         delete(cluster.api(), f"/api/v1/namespaces/{namespace}/pods/{name}")
     return cluster

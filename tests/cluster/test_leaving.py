@@ -133,12 +133,12 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     assert "40 pods released, 0 still wait." in said.out
     assert f"Job {namespace}/task has the gate in its template" in said.err
     cluster.kubectl("delete", "gputasks", "--all", "--all-namespaces", "--cascade=orphan")
-    cluster.kubectl("delete", "-k", str(installation.folder), "--ignore-not-found", "--timeout=90s")
+    cluster.kubectl("delete", "-k", str(installation.folder), "--ignore-not-found", "--timeout=120s")
 
     def what_is_left() -> list[str]:
         return [each for each in all_objects(cluster) if "topogate" in each]
 
-    cluster.wait_for("nothing of topogate to be left", lambda: not what_is_left(), 60)
+    cluster.wait_for("nothing of topogate to be left", lambda: not what_is_left())
     assert gates(api.json("GET", "/api/v1/pods")["items"]) == []
     running = [
         pod

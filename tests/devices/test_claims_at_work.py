@@ -345,7 +345,7 @@ def test_gangs_with_claims_run_at_the_optimum(with_devices: Cluster, namespace: 
                 one_pass()
                 return holds()
 
-            with_devices.wait_for(what, swept, 60)
+            with_devices.wait_for(what, swept)
 
         def pods_of(name: str) -> Pods:
             path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=job-name%3D{name}"

@@ -97,14 +97,14 @@ def sizes(copy: Informer[ConfigMap]) -> dict[str, str]:
 
 def break_watch(cluster: Cluster, api: Observed, copy: Informer[ConfigMap]) -> None:
     """Cut the connection of its watch, and wait until it has asked for another."""
-    cluster.wait_for("a watch", lambda: api.watches > 0, 10)
+    cluster.wait_for("a watch", lambda: api.watches > 0)
     before = api.watches
 
     def is_broken() -> bool:
         copy._collection.cut()
         return api.watches > before
 
-    cluster.wait_for("the next watch", is_broken, 10)
+    cluster.wait_for("the next watch", is_broken)
 
 
 def connect(folder: Path, address: str) -> Api:

@@ -61,7 +61,7 @@ def events(cluster: Cluster, namespace: str, count: int) -> list[dict[str, Any]]
         found[:] = [item for item in items if item["reportingController"] == "topogate.io/sweeper"]
         return len(found) >= count
 
-    cluster.wait_for(f"{count} events", there, seconds=10)
+    cluster.wait_for(f"{count} events", there)
     return found
 
 
@@ -106,7 +106,7 @@ def test_the_same_is_written_once_and_counted_ten_minutes_later(cluster: Cluster
         (event,) = events(cluster, namespace, 1)
         assert "series" not in event
         clock.now += REPEAT_SECONDS
-        cluster.wait_for("the series", lambda: _again(recorder, about, cluster, namespace), seconds=10)
+        cluster.wait_for("the series", lambda: _again(recorder, about, cluster, namespace))
         (event,) = events(cluster, namespace, 1)
     assert event["series"]["count"] >= 6
     assert event["series"]["lastObservedTime"] > event["eventTime"]
@@ -145,7 +145,7 @@ def test_an_object_without_a_namespace_has_its_events_in_default(cluster: Cluste
     with recording(cluster.api()) as recorder:
         recorder.event(Reference("v1", "Node", "", "gpu-7", "uid-node"), "CardsGone", "Place", "no cards")
         # Other tests' sweepers may have told something of a node here: Events stay for an hour.
-        cluster.wait_for("its Event", lambda: bool(events_about(cluster, "gpu-7")), seconds=10)
+        cluster.wait_for("its Event", lambda: bool(events_about(cluster, "gpu-7")))
         (event,) = events_about(cluster, "gpu-7")
     path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
     cluster.api().request("DELETE", path)
@@ -177,7 +177,7 @@ def test_the_caller_does_not_wait_for_an_api_server_that_does_not_answer(
                 recorder.event(uid, "GangWaits", "Place", "no room")
             assert time.monotonic() - began < 2, "1000 calls waited for requests that take 5 s each"
             assert recorder.dropped > 500
-        cluster.wait_for("later events to be written", lambda: _is_said(recorder, about, cluster), seconds=20)
+        cluster.wait_for("later events to be written", lambda: _is_said(recorder, about, cluster))
 
 
 def _is_said(recorder: Recorder, about: Reference, cluster: Cluster) -> bool:

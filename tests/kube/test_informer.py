@@ -62,7 +62,7 @@ def test_changes_arrive_as_before_and_after(
         create(cluster.api(), path, "one")
         resize(cluster.api(), path, "one", "2")
         cluster.api().request("DELETE", f"{path}/one")
-        cluster.wait_for("three events", lambda: len(seen) == 3, seconds=10)
+        cluster.wait_for("three events", lambda: len(seen) == 3)
         assert sizes(copy) == {}
     assert seen == [("", "1"), ("1", "2"), ("2", "")]
 
@@ -73,7 +73,7 @@ def test_a_handler_that_fails_ends_nothing(cluster: Cluster, api: Observed, path
 
     with copy_of(api, path, on_event=fail) as copy:
         create(cluster.api(), path, "one")
-        cluster.wait_for("the object", lambda: "one" in sizes(copy), seconds=10)
+        cluster.wait_for("the object", lambda: "one" in sizes(copy))
 
 
 def test_selectors_leave_the_rest_out(cluster: Cluster, api: Observed, path: str) -> None:
@@ -87,10 +87,10 @@ def test_a_broken_watch_goes_on_from_where_it_was_without_a_new_list(
 ) -> None:
     with copy_of(api, path) as copy:
         create(cluster.api(), path, "one")
-        cluster.wait_for("the object", lambda: "one" in sizes(copy), seconds=10)
+        cluster.wait_for("the object", lambda: "one" in sizes(copy))
         break_watch(cluster, api, copy)
         create(cluster.api(), path, "two")
-        cluster.wait_for("the next", lambda: "two" in sizes(copy), seconds=10)
+        cluster.wait_for("the next", lambda: "two" in sizes(copy))
     assert api.lists == 1
 
 
@@ -104,10 +104,10 @@ def test_a_broken_watch_shows_nobody_the_past_once_more(cluster: Cluster, api: O
     with copy_of(api, path, on_event=note) as copy:
         create(cluster.api(), path, "one")
         resize(cluster.api(), path, "one", "2")
-        cluster.wait_for("both versions", lambda: seen == ["1", "2"], seconds=10)
+        cluster.wait_for("both versions", lambda: seen == ["1", "2"])
         break_watch(cluster, api, copy)
         resize(cluster.api(), path, "one", "3")
-        cluster.wait_for("the next", lambda: "3" in seen, seconds=10)
+        cluster.wait_for("the next", lambda: "3" in seen)
     assert seen == ["1", "2", "3"]
 
 
@@ -178,7 +178,7 @@ def test_a_version_that_the_server_has_never_heard_of_leads_to_a_new_list(
     api.change = future
     with copy_of(api, path) as copy:
         create(cluster.api(), path, "one")
-        cluster.wait_for("the object", lambda: "one" in sizes(copy), seconds=10)
+        cluster.wait_for("the object", lambda: "one" in sizes(copy))
     assert api.lists == 2
 
 
@@ -223,7 +223,7 @@ def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
         (said,) = [line for line in caplog.messages if line.startswith("unreadable ")]
         assert f"object={namespace}/b" in said
         resize(cluster.api(), path, "b", "2")
-        cluster.wait_for("the object", lambda: sizes(copy).get("b") == "2", seconds=10)
+        cluster.wait_for("the object", lambda: sizes(copy).get("b") == "2")
         assert copy.undecodable == {}
 
 
@@ -233,10 +233,10 @@ def test_an_object_that_becomes_unreadable_keeps_its_last_readable_version_until
     create(cluster.api(), path, "one", size="2")
     with copy_of(api, path) as copy:
         resize(cluster.api(), path, "one", "banana")
-        cluster.wait_for("the note", lambda: f"{namespace}/one" in copy.undecodable, seconds=10)
+        cluster.wait_for("the note", lambda: f"{namespace}/one" in copy.undecodable)
         assert sizes(copy) == {"one": "2"}
         cluster.api().request("DELETE", f"{path}/one")
-        cluster.wait_for("its end", lambda: sizes(copy) == {}, seconds=10)
+        cluster.wait_for("its end", lambda: sizes(copy) == {})
         assert copy.undecodable == {}
 
 

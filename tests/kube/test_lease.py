@@ -382,7 +382,7 @@ def test_when_the_leader_dies_silently_the_other_leads_after_the_lease(
         leader, other = one_of(cluster, electors)
         leader.stop()  # as by SIGKILL: nothing is written
         died = time.monotonic()
-        cluster.wait_for("the other to lead", lambda: other.is_leader, seconds=10)
+        cluster.wait_for("the other to lead", lambda: other.is_leader)
         assert time.monotonic() - died > TIMES["lease_seconds"] - 2 * TIMES["retry_seconds"]
         assert cluster.api().json("GET", PATH.format(namespace))["spec"]["leaseTransitions"] == 1
 
@@ -397,7 +397,7 @@ def test_after_a_release_the_other_leads_before_the_lease_is_over(cluster: Clust
     try:
         cluster.wait_for("the second to look", lambda: second.holder == "a")
         first.release()
-        cluster.wait_for("the second to lead", lambda: second.is_leader, seconds=10)
+        cluster.wait_for("the second to lead", lambda: second.is_leader)
     finally:
         first.stop()
         second.stop()
@@ -424,7 +424,7 @@ def test_a_leader_that_cannot_reach_the_api_server_ends_before_its_lease_and_say
             assert time.monotonic() - paused < TIMES["lease_seconds"]
             cluster.wait_for("the callback", lambda: told[-1][0] is False, seconds=5)
             assert told[-1][1] - paused < TIMES["lease_seconds"]
-        cluster.wait_for("it to lead again", lambda: one.is_leader, seconds=15)
+        cluster.wait_for("it to lead again", lambda: one.is_leader)
     finally:
         one.stop()
 

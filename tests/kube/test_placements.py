@@ -44,10 +44,10 @@ def test_a_plan_of_a_later_controller_does_not_go_with_the_earlier_one(
         items = api.json("GET", placements.path(namespace))["items"]
         return [item["metadata"]["name"] for item in items]
 
-    cluster.wait_for("the garbage collector", lambda: "other" not in names(), 30)
+    cluster.wait_for("the garbage collector", lambda: "other" not in names())
     assert names() == ["p"]
     api.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/new")
-    cluster.wait_for("the plan to go with its own controller", lambda: not names(), 30)
+    cluster.wait_for("the plan to go with its own controller", lambda: not names())
 
 
 def test_a_plan_of_several_controllers_has_no_owner_any_more(cluster: Cluster, namespace: str) -> None:

@@ -65,7 +65,7 @@ def restarted(module_cluster: Cluster) -> Iterator[dict[str, Watched]]:
         watched["cut-off"].api.change = lambda _: None
         resize(module_cluster.api(), path, "changes", "3")
         for name, each in watched.items():
-            module_cluster.wait_for(f"{name} to be right", partial(is_right, each.copy), 30)
+            module_cluster.wait_for(f"{name} to be right", partial(is_right, each.copy))
         yield watched
 
 

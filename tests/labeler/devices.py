@@ -126,7 +126,7 @@ class Machine:
         if self._process.stdin.closed:
             return
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(90)
         for reader in self._readers:
             reader.join(10)
         for stream in (self._process.stdout, self._process.stderr):

@@ -98,7 +98,7 @@ def running(agent: Agent, beat: Callable[[str], None] = lambda _: None) -> threa
     return thread
 
 
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
+def until(condition: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -111,7 +111,7 @@ class Recorder:
     def close(self) -> None:
         pass
 
-    def wait_for(self, labels: dict[str, str], seconds: float = 10) -> None:
+    def wait_for(self, labels: dict[str, str], seconds: float = 90) -> None:
         with self._news:
             came = self._news.wait_for(
                 lambda: any(dict(want.labels) == labels for want in self.published), seconds

@@ -57,7 +57,7 @@ class Fleet:
         """End a labeler without warning."""
         process = self.running.pop(node)
         process.kill()
-        process.wait(10)
+        process.wait(90)
 
     def say(self, entries: dict[str, Any]) -> None:
         """Replace the facts at once, as a mounted ConfigMap is."""
@@ -65,7 +65,7 @@ class Fleet:
         partial.write_text(json.dumps(entries))
         partial.replace(self.facts)
 
-    def wait_until_right(self, node: str, entry: dict[str, Any], seconds: float = 60) -> None:
+    def wait_until_right(self, node: str, entry: dict[str, Any], seconds: float = 120) -> None:
         """Wait until a node's labels read back as these facts."""
         self.installed.cluster.wait_for(
             f"right labels on {node}", lambda: self._is_right(node, entry), seconds
@@ -101,7 +101,7 @@ def all_running(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
     finally:
         for process in fleet.running.values():
             process.send_signal(signal.SIGTERM)
-        ended = [process.wait(10) for process in fleet.running.values()]
+        ended = [process.wait(90) for process in fleet.running.values()]
     assert ended == [0] * len(NODES)
 
 

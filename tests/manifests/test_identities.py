@@ -346,7 +346,7 @@ def tenant(module_cluster: Cluster) -> Iterator[str]:
             return True
         return False
 
-    module_cluster.wait_for("the guards to be enforced", is_guarded, 30)
+    module_cluster.wait_for("the guards to be enforced", is_guarded)
     yield name
     api.request("DELETE", "/api/v1/namespaces/kube-system/pods/system", query={"gracePeriodSeconds": "0"})
 

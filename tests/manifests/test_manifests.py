@@ -46,7 +46,7 @@ def served(module_cluster: Cluster) -> Iterator[Cluster]:
         if each["kind"] in ("Namespace", "CustomResourceDefinition")
     ]
     module_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(first))
-    module_cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    module_cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     yield module_cluster
     clean(module_cluster)
 

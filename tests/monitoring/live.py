@@ -35,7 +35,7 @@ def program(name: str, kubeconfig: Path, *arguments: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}/metrics"
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(90)
 
 
 def scraped(cluster: Cluster, address: str, until: str) -> tuple[Series, ...]:

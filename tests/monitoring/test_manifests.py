@@ -50,7 +50,7 @@ def operator(cluster: Cluster, defined: list[str]) -> Cluster:
     for each in yaml.safe_load_all(text):
         defined.append(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{each['metadata']['name']}")
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     return cluster
 
 

@@ -50,7 +50,7 @@ class Site:
         """Until the kubelet has all of the cards' devices for kube-scheduler, from this allocator."""
         allocated = len(CARDS) * self.shares
         self.cluster.wait_for("the cards' devices", lambda: self.allocatable(keys.I915) == allocated)
-        self.cluster.kubectl("rollout", "status", "daemonset/allocator", "-n", ALLOCATOR, "--timeout=60s")
+        self.cluster.kubectl("rollout", "status", "daemonset/allocator", "-n", ALLOCATOR, "--timeout=120s")
 
     def share(self, shares: int) -> None:
         """Let so many containers share a card from now on."""

@@ -70,7 +70,7 @@ class Person:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
         self._cluster.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(job))
         self._cluster.kubectl(
-            "wait", "-n", self.namespace, "--for=jsonpath={.status.ready}=2", "job/train", "--timeout=60s"
+            "wait", "-n", self.namespace, "--for=jsonpath={.status.ready}=2", "job/train", "--timeout=120s"
         )
 
 

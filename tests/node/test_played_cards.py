@@ -137,7 +137,7 @@ def start_pod(site: Site, namespace: str, name: str) -> None:
     spec = job(name, [{keys.I915: 1}], 100_000)["spec"]["template"]["spec"]
     body = {"metadata": {"name": name}, "spec": spec}
     site.cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
-    site.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=60s")
+    site.cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=120s")
 
 
 def start_job(site: Site, namespace: str, name: str) -> str:
@@ -149,7 +149,7 @@ def start_job(site: Site, namespace: str, name: str) -> str:
 def cards_of(site: Site, namespace: str, jobs: list[str]) -> set[str]:
     """The cards that the one pod of each Job sees; none of them was refused before."""
     site.cluster.kubectl(
-        "wait", "--for=jsonpath={.status.ready}=1", "jobs", "--all", "-n", namespace, "--timeout=60s"
+        "wait", "--for=jsonpath={.status.ready}=1", "jobs", "--all", "-n", namespace, "--timeout=120s"
     )
     pods = pods_of(site.cluster, namespace)
     assert [pod["metadata"]["labels"]["job-name"] for pod in pods] == jobs, [why(pod) for pod in pods]

@@ -16,7 +16,7 @@ from tests.support import create_namespace
 def start(cluster: Cluster, namespace: str, *pods: str) -> None:
     for each in pods:
         cluster.kubectl("apply", "--namespace", namespace, "-f", "-", stdin=each)
-    cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod", "--all", "--timeout=60s")
+    cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod", "--all", "--timeout=120s")
 
 
 def inside(cluster: Cluster, namespace: str, name: str, *command: str) -> str:
@@ -57,7 +57,7 @@ def test_pods_reach_each_other_through_a_service_and_the_api_server_through_its_
         )
         return got.stdout == "hello\n"
 
-    real_cluster.wait_for("an answer through the Service", answers, 20)
+    real_cluster.wait_for("an answer through the Service", answers)
     # Spoken to without TLS, the API server says so itself: the address leads to it.
     refused = real_cluster.kubectl(
         "exec", "-n", namespace, "client", "--", "sh", "-c",
@@ -134,7 +134,7 @@ def test_nothing_is_left_of_a_cluster_that_was_killed_and_another_stands_beside_
         assert not containers(real_cluster)
         within = Path(f"/proc/{other.namespaces.holder}/ns/net").readlink()
         other.running["namespaces"].send(9)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 90
         while any(other.alive.values()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert [name for name, alive in other.alive.items() if alive] == []

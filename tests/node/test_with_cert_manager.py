@@ -39,7 +39,7 @@ def issued(real_control_plane: Cluster) -> Iterator[Cluster]:
     clean_real(cluster)
     definitions = str(CONTROLLERS / certmanager.CRDS)
     cluster.kubectl("apply", "--server-side", "-f", definitions)
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     command = [certmanager.program(CONTROLLERS), f"--kubeconfig={cluster.kubeconfig}"]
     program = processes.start(command, cluster.log("certmanager"), tied=True)
     try:
@@ -67,7 +67,7 @@ def bundle_of(cluster: Cluster) -> str:
 
 
 def test_the_certificates_are_issued_by_its_controllers(issued: Cluster) -> None:
-    issued.kubectl("wait", "-n", SYSTEM, "--for=condition=Ready", "certificate", "--all", "--timeout=30s")
+    issued.kubectl("wait", "-n", SYSTEM, "--for=condition=Ready", "certificate", "--all", "--timeout=120s")
     names = x509.load_pem_x509_certificate(secret(issued, SERVING)["tls.crt"]).extensions
     served = names.get_extension_for_class(x509.SubjectAlternativeName).value
     assert f"webhook.{SYSTEM}.svc" in served.get_values_for_type(x509.DNSName)

@@ -49,7 +49,7 @@ def one_pass(empty: Cluster) -> Iterator[Any]:
         yield each
 
 
-def until(cluster: Cluster, one_pass: Any, what: str, holds: Any, seconds: float = 30) -> None:
+def until(cluster: Cluster, one_pass: Any, what: str, holds: Any, seconds: float = 120) -> None:
     def done() -> bool:
         one_pass()
         return bool(holds())

@@ -55,7 +55,7 @@ def guarded(served: Cluster) -> tuple[Cluster, str]:
             return "only the topogate sweeper" in str(error)
         return False
 
-    served.wait_for("the policy to be enforced", is_guarded, 30)
+    served.wait_for("the policy to be enforced", is_guarded)
     return served, name
 
 

@@ -66,7 +66,7 @@ def sweep(
     settings: Settings,
     until: Callable[[Pods], bool],
     what: str,
-    seconds: float = 40,
+    seconds: float = 120,
     policy: Policy | None = None,
 ) -> Pods:
     """Let a sweeper work until the pods of the namespace are as wanted."""

@@ -117,7 +117,7 @@ def living(api: MortalApi, settings: Settings, policy: Policy | None = None) -> 
     sweeper = Sweeper(Pass(api, cache, settings, stopping=stopping, policy=lambda: policy))
     cache.start()
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not cache.synced:
             assert time.monotonic() < deadline, "the caches are not complete"
             time.sleep(0.01)

@@ -26,7 +26,7 @@ from webhook.sweeper.settings import Settings
 GPUS: Final = "nvidia.com/gpu"
 CASE_LABEL: Final = "test.topogate.io/case"
 PARALLEL: Final = 4
-CASE_SECONDS: Final = 60.0
+CASE_SECONDS: Final = 120.0
 GANGS: Final = {"train": (3, {GPUS: 4}), "share": (2, {keys.I915: 1, keys.MILLICORES: 600})}
 
 

@@ -51,7 +51,7 @@ def test_30_requests_that_fail_end_nothing(misnamed_nodes: Cluster, namespace: s
             one_pass()
             return run_all(pods_of(misnamed_nodes.api(), namespace), "train", 2)
 
-        misnamed_nodes.wait_for("the gang to run", runs, 60)
+        misnamed_nodes.wait_for("the gang to run", runs)
     assert api._seen["any"] > 15, "not every way of failing has had its turn"
 
 

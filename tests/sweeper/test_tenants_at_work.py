@@ -113,7 +113,7 @@ def test_who_is_kept_off_held_nodes_is_told_by_whom_and_gets_them_in_time(
 ) -> None:
     api = two_nodes.api()
     create_large_behind_blocker(two_nodes, namespace)
-    settings = Settings(reserve_seconds=0, reserve_hold_seconds=4, reserve_share=0.5)
+    settings = Settings(reserve_seconds=0, reserve_hold_seconds=8, reserve_share=0.5)
 
     def is_held(_: Pods) -> bool:
         return any(each.get("held") for each in placements(api, namespace).values())
@@ -163,7 +163,7 @@ def test_a_sweeper_whose_token_is_refused_is_not_ready_and_says_nothing_of_what_
         return said[-1][0] == 503 and "401" in said[-1][1]
 
     try:
-        cluster.wait_for("the sweeper to say that it is not ready, and why", is_told, 30)
+        cluster.wait_for("the sweeper to say that it is not ready, and why", is_told)
         status, metrics = answer(f"http://127.0.0.1:{port}/metrics")
     finally:
         program.terminate()

@@ -33,7 +33,7 @@ def install(cluster: Cluster) -> None:
     """What the controller reads, and nothing else of topogate."""
     for name in DEFINITIONS:
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / name))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
 
 
 class MortalController(MortalApi):

@@ -46,7 +46,9 @@ class Tasks:
 def tasks(module_cluster: Cluster) -> Iterator[Tasks]:
     file = ROOT / "manifests" / "base" / "gputasks.yaml"
     module_cluster.kubectl("apply", "--server-side", "-f", str(file))
-    module_cluster.kubectl("wait", "--for=condition=Established", "crd/gputasks.falldio.com", "--timeout=30s")
+    module_cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/gputasks.falldio.com", "--timeout=120s"
+    )
     yield Tasks(module_cluster.api(), create_namespace(module_cluster))
     clean(module_cluster)
 

@@ -77,7 +77,7 @@ def installed(module_cluster: Cluster) -> Iterator[Cluster]:
     ]
     crds = [each for each in kept if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     module_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds))
-    module_cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    module_cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     module_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(kept))
     yield module_cluster
     clean(module_cluster)
@@ -96,7 +96,7 @@ def team(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
             return "jobs.batch" in str(error)
         return False
 
-    installed.wait_for("the policies to be in force", in_force, 30)
+    installed.wait_for("the policies to be in force", in_force)
     return namespace
 
 
@@ -200,7 +200,7 @@ def test_garbage_collection_goes_on_with_the_owners_of_tasks(
     def is_gone() -> bool:
         return name not in [each["metadata"]["name"] for each in api.json("GET", objects.path(team))["items"]]
 
-    installed.wait_for("the task to be collected", is_gone, 60)
+    installed.wait_for("the task to be collected", is_gone)
 
 
 @pytest.mark.parametrize("spec", [{"suspend": False}, {"attempt": 1}, {"priority": "high"}], ids=str)

@@ -88,7 +88,7 @@ class Team:
         return dict(self.api.json("GET", objects.path(self.namespace, name)).get("status") or {})
 
     def wait_for(self, name: str, phase: str) -> None:
-        self.cluster.wait_for(f"{name} to be {phase}", lambda: self.status(name).get("phase") == phase, 90)
+        self.cluster.wait_for(f"{name} to be {phase}", lambda: self.status(name).get("phase") == phase)
 
     def pods(self) -> list[dict[str, Any]]:
         return list(self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"])
@@ -107,7 +107,7 @@ def test_a_task_runs_on_a_node_of_its_model_and_deleting_it_stops_it(team: Team)
     assert pod["spec"]["nodeName"] == "right" == team.status("train")["node"]
     assert (pod["spec"]["priorityClassName"], pod["spec"]["priority"]) == ("gpu-low-priority", 1)
     team.cluster.kubectl("delete", "gputask", "train", "-n", team.namespace)
-    team.cluster.wait_for("its pod to be gone", lambda: not team.pods(), 60)
+    team.cluster.wait_for("its pod to be gone", lambda: not team.pods())
 
 
 def test_a_higher_priority_preempts_a_lower_one_where_there_is_no_room_for_both(team: Team) -> None:

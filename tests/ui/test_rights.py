@@ -249,7 +249,7 @@ class Counted:
 
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)

@@ -66,7 +66,7 @@ def test_built_in_owners_are_known_and_their_changes_told(
     uid = job(cluster, namespace, 4)
     assert not owners.synced
     owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    cluster.wait_for("the owners", lambda: owners.synced)
     assert owners.served == ("jobs.batch/v1", "statefulsets.apps/v1")
     assert owners.size("Job", namespace, "train", uid) == 4
     assert owners.size("Job", namespace, "train") == 4
@@ -88,7 +88,7 @@ def test_a_change_that_does_not_concern_the_size_is_not_told(
 ) -> None:
     job(cluster, namespace, 4)
     owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    cluster.wait_for("the owners", lambda: owners.synced)
     changed.clear()
     cluster.kubectl("label", "job", "train", "-n", namespace, "a=b")
     assert not changed.wait(0.5)
@@ -98,17 +98,17 @@ def test_definitions_that_are_installed_later_are_found_and_removed_ones_forgott
     cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
 ) -> None:
     owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    cluster.wait_for("the owners", lambda: owners.synced)
     assert owners.size("LeaderWorkerSet", namespace, "train") is None
     path = define(cluster, definitions, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
     spec = {"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"}
     make(cluster, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
-    cluster.wait_for("the size", lambda: owners.size("LeaderWorkerSet", namespace, "train") == 4, 20)
+    cluster.wait_for("the size", lambda: owners.size("LeaderWorkerSet", namespace, "train") == 4)
     assert owners.size("LeaderWorkerSet", namespace, "train", "a hash of the group, no uid") == 4
     assert owners.is_staged("LeaderWorkerSet", namespace, "train")
     assert not owners.is_staged("Job", namespace, "train")
     cluster.api().request("DELETE", path)
-    cluster.wait_for("its end", lambda: len(owners.served) == 2, 20)
+    cluster.wait_for("its end", lambda: len(owners.served) == 2)
     assert owners.size("LeaderWorkerSet", namespace, "train") is None
 
 
@@ -131,7 +131,7 @@ def test_all_kinds_that_can_be_served_are_read(
     for kind, version, spec, _, _ in cases:
         make(cluster, namespace, version, kind, spec)
     owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    cluster.wait_for("the owners", lambda: owners.synced)
     assert {key: owners.size(key[0], namespace, "train") for key in expected} == expected
 
 
@@ -144,7 +144,7 @@ def test_two_owners_of_one_name_that_disagree_tell_nothing(
     for kind, field, replicas in cases:
         make(cluster, namespace, "kubeflow.org/v1", kind, {field: {"Worker": {"replicas": replicas}}})
     owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    cluster.wait_for("the owners", lambda: owners.synced)
     assert len(owners.served) == 4
     assert owners.size("TrainingJob", namespace, "train") is None
 
@@ -156,7 +156,7 @@ def test_an_owner_that_makes_no_sense_leaves_its_own_size_unknown_and_no_other(
     make(cluster, namespace, "ray.io/v1", "RayCluster", {"workerGroupSpecs": "many"})
     uid = job(cluster, namespace, 4)
     owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced, 20)
+    cluster.wait_for("the owners", lambda: owners.synced)
     assert owners.size("RayCluster", namespace, "train") is None
     assert owners.size("Job", namespace, "train", uid) == 4
     assert {name: count for name, count in owners.undecodable.items() if count} == {"rayclusters.ray.io": 1}
@@ -180,7 +180,7 @@ def test_owners_that_may_not_be_read_are_named_and_hold_up_nothing(
     try:
         uid = job(cluster, namespace, 4)
         owners.start()
-        cluster.wait_for("the owners", lambda: owners.synced, 20)
+        cluster.wait_for("the owners", lambda: owners.synced)
         assert owners.size("Job", namespace, "train", uid) == 4
         assert list(owners.refused) == ["statefulsets.apps"]
         assert "cannot list resource" in owners.refused["statefulsets.apps"]
@@ -195,7 +195,7 @@ def test_owners_wait_for_an_api_server_that_is_not_there_yet(cluster: Cluster, n
         owners.start()
         assert not owners.synced
     try:
-        cluster.wait_for("the owners", lambda: owners.synced, 30)
+        cluster.wait_for("the owners", lambda: owners.synced)
     finally:
         owners.stop()
 
@@ -213,7 +213,7 @@ def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
     try:
         uid = job(cluster, namespace, 4)
         owners.start()
-        cluster.wait_for("the owners", lambda: owners.synced, 20)
+        cluster.wait_for("the owners", lambda: owners.synced)
         assert owners.size("Job", namespace, "train", uid) == 4
         assert list(owners.refused) == ["statefulsets.apps"]
     finally:
