@@ -36,7 +36,7 @@ class Plan:
     crowd: the most unfinished pods, beside the hostile tenant's, before new gangs wait.
     end_seconds: more than the five minutes for which a controller awaits pods that it believes to have made
     (ExpectationsTimeout in pkg/controller), which it may after a restart of the API server.
-    lead_seconds: for so long each leader lives.
+    lead_seconds: for so long the first leader lives, and others as long or some times that.
     without: of the FEATURES.
     """
 

@@ -28,6 +28,8 @@ CHOICES: Final = {
 }
 _LEAVING: Final = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
 _TAINTS: Final = [{"key": POOL, "effect": "NoSchedule"}]
+PRIORITY: Final = "soak-scaled"
+"""Class of the pool's gangs, above all tiers: who waits for nodes that are held for others asks for none."""
 POOL_NODES: Final = 4
 """Nodes that the autoscaler can make."""
 _IDLE_SECONDS: Final = 4.0
@@ -75,6 +77,11 @@ class Scaling:
         self._looked = 0.0
         self._ends = False
 
+    def define(self) -> None:
+        """Make the class. Raises ApiError."""
+        body = {"metadata": {"name": PRIORITY}, "value": 400}
+        self._api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body=body)
+
     def something(self) -> None:
         """A gang for the pool, or another mood of the autoscaler. Raises ApiError."""
         if self.standin.refuses or self._random.random() < 0.3:
@@ -93,7 +100,7 @@ class Scaling:
         self._number += 1
         self._done["scaled"] += 1
         tolerations = {"tolerations": [{"key": POOL, "operator": "Exists"}]}
-        only = {"nodeSelector": {POOL: "yes"}, **tolerations}
+        only = {"nodeSelector": {POOL: "yes"}, "priorityClassName": PRIORITY, **tolerations}
         self._crowd.post_job(f"scaled-{self._number}", size, {GPUS: 8}, spec=only)
 
     def make_good(self) -> None:

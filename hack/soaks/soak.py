@@ -98,6 +98,7 @@ class Soak:
         choices = plan.choices("hostile")
         drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
         self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
+        self._leads, self._lead_seconds = plan.choices("leaders"), plan.lead_seconds
         self.faults = self._judges()
 
     def _judges(self) -> Faults:
@@ -162,6 +163,7 @@ class Soak:
             settings |= {"bad_nodes": RULES}
         self.installation.apply()
         if self.scaling is not None:
+            self.scaling.define()
             self.scaling.standin.start()
         self.sweepers += start_sweepers(self.installation, settings, 2, self.plan.fair_order)
         nodes.register(self.api, self.grid.values())
@@ -248,7 +250,9 @@ class Soak:
         self.ledger.look_at_held(anew=True)
 
     def _kill(self) -> None:
-        if self.trouble.kill_leader(self.plan.lead_seconds):
+        if self.trouble.kill_leader(self._lead_seconds):
+            # Some live so long that what takes patience comes to its end.
+            self._lead_seconds = self.plan.lead_seconds * self._leads.choice((1, 1, 3, 5))
             self.ledger.look_at_held(anew=True)
 
     def _say(self) -> None:
