@@ -14,6 +14,7 @@ from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.decide.rounds import Ground
@@ -309,3 +310,30 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
             order, Ground(view, case.snapshotter.snapshot(view), turns, frozenset(), case.version)
         )
     assert set(asked.names) == {f"p{number}" for number in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("wish", "cause"),
+    [
+        ({}, Cause.HELD),
+        ({"nodeSelector": {"pool": "another"}}, Cause.NO_ROOM),
+    ],
+    ids=["would run there", "may not run there"],
+)
+def test_only_nodes_that_would_take_a_pod_are_why_it_waits_for_those_who_hold_them(
+    wish: dict[str, Any], cause: Cause
+) -> None:
+    """Who waits for room may ask an autoscaler for nodes; who waits for others may not."""
+    wishes = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "3"}
+    large = [
+        gpu_pod(f"large-{number}", metadata={**OLD["metadata"], "annotations": wishes, "uid": f"l{number}"})
+        for number in range(3)
+    ]
+    runs = gpu_pod("runs", nodeName="n0", schedulingGates=[])
+    later = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:09Z"}, **wish)
+    case = Placing(Nodes(3, *large, runs, later), Settings(reserve_seconds=0, reserve_share=1.0))
+    case.one()
+    orders = case.one()
+    assert case.placer.held, "the large one holds nodes"
+    (told_of,) = [each for each in orders.verdicts if each.gang.key.name == "p"]
+    assert told_of.cause is cause

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot
+from webhook.placement import Budget, Snapshot
+from webhook.placement.capacity import rooms
 from webhook.sweeper.decide.booked import BookedNodes, Booking
 from webhook.sweeper.decide.kept import KeptNodes
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.replacing import Replacing
 from webhook.sweeper.decide.reservations import Held, Reservations
 from webhook.sweeper.decide.rest import Rest
@@ -70,6 +72,16 @@ def together(*found: Mapping[str, Held]) -> dict[str, Held]:
     for holder, held in (each for some in found for each in some.items()):
         all_[holder] = held.beside(all_[holder]) if holder in all_ else held
     return all_
+
+
+def have_room(
+    holding: Mapping[str, Held], asked: GangQuestion, snapshot: Snapshot, budget: Budget | None
+) -> bool:
+    """Whether nodes that are held for others would take a pod of the gang, but for new ones."""
+    names = held_off({holder: held for holder, held in holding.items() if not held.is_new})
+    some = [snapshot.nodes[name] for name in sorted(names & snapshot.nodes.keys())]
+    kinds = dict.fromkeys(member.pod_class for member in asked.gang.members)
+    return bool(some) and any(any(rooms(kind, some, budget).counts) for kind in kinds)
 
 
 def held_off(found: Mapping[str, Held]) -> frozenset[str]:

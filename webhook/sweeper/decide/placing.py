@@ -22,7 +22,7 @@ from webhook.sweeper.decide.due import Due
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.holders import Holders, held_off
+from webhook.sweeper.decide.holders import Holders, have_room, held_off
 from webhook.sweeper.decide.in_time import InTime
 from webhook.sweeper.decide.kept import later_told
 from webhook.sweeper.decide.memories import Memories
@@ -268,7 +268,7 @@ class Placer:
             cause = Cause.UNDECIDED
         else:
             # New nodes are somebody else's: a gang that they are held against may ask for its own.
-            is_held = any(not held.is_new for held in holding.values())
+            is_held = have_room(holding, asked, now.snapshot, now.budget)
             cause = Cause.HELD if is_held else Cause.NO_ROOM
         now.waits(gang, joined(sentence, kept_out), cause)
         now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
