@@ -188,7 +188,8 @@ def _alike(dice: random.Random) -> Instance:
         )
     if dice.random() < 0.3:
         names = [dice.choice(made).name for _ in range(dice.choice((1, 30, 1000)))]
-        anchors = tuple(Anchor(name, count + 10 + n) for n, name in enumerate(names))
+        ranks = [None if gang.slices else count + 10 + n for n in range(len(names))]
+        anchors = tuple(map(Anchor, names, ranks))  # with ranks they would break slices
         gang = replace(gang, anchors=anchors, required_level=None)
     return gang, Snapshot.build(made, []), Options(mode=dice.choice((Mode.BEST_FIT, Mode.BEST_FIT, *Mode)))
 

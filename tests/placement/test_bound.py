@@ -2,11 +2,15 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hack.comparing.hostile import FAMILIES, hostile_cluster, hostile_gang
+from hack.comparing.hostile_large import WORKER, large_cluster
+from tests.placement.small import gang_of
 from webhook.placement import (
+    Anchor,
     Assignment,
     Budget,
     Gang,
@@ -15,13 +19,16 @@ from webhook.placement import (
     Options,
     PlacementError,
     PodClass,
+    Slice,
     Snapshot,
+    Spread,
     Usage,
     check,
     place,
     victims,
 )
 from webhook.placement.least import least_domains
+from webhook.placement.place import RULE
 
 BOUND = 100_000
 
@@ -44,6 +51,37 @@ def test_an_answer_takes_at_most_twice_its_bound_and_says_what_it_does_not_prove
         assert check(found, asked, snapshot) == []
     elif not found.proven:
         assert "search steps" in found.sentence or "within the bound" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"spread": Spread("subblock", 40)},
+        {"spread": Spread("subblock")},
+        {"slices": (Slice("subblock", 2),)},
+    ],
+    ids=str,
+)
+def test_identical_pods_that_the_bound_is_too_short_for_are_placed_and_said_not_to_be_proven(
+    rules: dict[str, Any],
+) -> None:
+    dice = random.Random(5)
+    snapshot = large_cluster(dice, 600)
+    names = sorted(snapshot.nodes)
+    anchors = tuple(Anchor(dice.choice(names)) for _ in range(100)) if not rules else ()
+    asked = replace(gang_of(240, WORKER), anchors=anchors, **rules)
+    budget = Budget(10**9)
+    found = place(asked, snapshot, Options(bound=SHORT), budget)
+    assert isinstance(found, Assignment)
+    assert not found.proven
+    assert check(found, asked, snapshot) == []
+    assert budget.spent <= 2 * SHORT + RULE * len(names)
+    assert place(asked, snapshot, Options()).proven
+
+
+SHORT = 2000
+"""Steps to look at the nodes, and few more."""
 
 
 LAST_LOOK = 1_000_000

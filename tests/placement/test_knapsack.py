@@ -49,7 +49,7 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
         question, _ = ask(asked, snapshot, Options())
         root = build(question, snapshot, Budget(10**9)).root
         slow = FrontierSearch(question, Budget(10**9)).frontier(root).get(question.counts)
-        fast = Knapsack(question).solve(root)
+        fast = Knapsack(question, Budget(10**9)).solve(root)
         if slow is None or fast is None:
             assert slow is None
             assert fast is None
@@ -82,7 +82,7 @@ def test_balanced_has_the_objective_of_the_general_search_in_every_field(seed: i
         question, _ = ask(asked, snapshot, Options(mode=Mode.BALANCED))
         root = build(question, snapshot, Budget(10**9)).root
         slow = FrontierSearch(question, Budget(10**9)).frontier(root).get(question.counts)
-        fast = Knapsack(question).solve(root)
+        fast = Knapsack(question, Budget(10**9)).solve(root)
         assert (slow is None) == (fast is None)
         if slow is not None and fast is not None:
             costs = Costs(question.levels)
@@ -100,10 +100,10 @@ def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
     snapshot = cluster(dice, 60, 8, shared_hosts=True)
     asked = gang_of(dice.randint(20, 80))
     question, _ = ask(asked, snapshot, Options())
-    expected = Knapsack(question).solve(build(question, snapshot, Budget(10**9)).root)
+    expected = Knapsack(question, Budget(10**9)).solve(build(question, snapshot, Budget(10**9)).root)
     monkeypatch.setattr(packed_cost, "WORD", 4)
     again = Snapshot.build([state.node for state in snapshot.nodes.values()], usage_of(snapshot))
-    found = Knapsack(question).solve(build(question, again, Budget(10**9)).root)
+    found = Knapsack(question, Budget(10**9)).solve(build(question, again, Budget(10**9)).root)
     assert expected is not None
     assert found is not None
     assert (found.cost, names(found)) == (expected.cost, names(expected))

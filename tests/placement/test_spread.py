@@ -313,7 +313,7 @@ def test_every_amount_on_the_nodes_of_a_rack_costs_what_the_knapsack_of_identica
     assert rack.leaves is not None
     every = NodesUpTo(rack.leaves, rack.room, Budget(10**9))
     for amount in range(1, rack.room + 1):
-        cover = Knapsack(replace(question, counts=(amount,))).solve(rack)
+        cover = Knapsack(replace(question, counts=(amount,)), Budget(10**9)).solve(rack)
         assert cover is not None
         assert rack.own + every.cost(amount) == cover.cost
         chosen = every.nodes(amount)

@@ -11,6 +11,7 @@ from typing import Final
 
 from webhook.placement import mixed
 from webhook.placement.alike import knapsack, least_free, most_headroom
+from webhook.placement.alike.rooms import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
@@ -45,7 +46,10 @@ STEERING: Final = 20_000
 """Search steps for one attempt at steering."""
 
 RESERVE: Final = 8
-"""The part of the steps that the rule for workers in slices, or with odd pods, has at least, beside them."""
+"""The part of the steps that the rule for workers has at least, beside them."""
+
+RULE: Final = 8
+"""Steps for each node that it has at least."""
 
 
 def place(
@@ -142,13 +146,13 @@ def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
     if not alike or question.machine is not None:
         found = _unlike(question, tree.root, budget)
     elif question.spread is not None:
-        found = spread.solve(question, tree.root, budget.part(budget.left // 2))
+        found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
     elif question.options.mode is Mode.LEAST_FREE:
         found = least_free.solve(question, tree.root)
     elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them
         found = most_headroom.solve(question, tree.root)
     else:
-        found = knapsack.solve(question, tree.root)
+        found = _identical(question, tree.root, budget)
     return replace(found, proven=found.proven and tree.exact)
 
 
@@ -159,11 +163,25 @@ def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
     reserve = budget.left // RESERVE
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
-            return mixed.solve(question, root, budget.part(budget.left // 2))
+            return mixed.solve(question, root, budget.part(budget.left * 3 // 4))
     found = unlike.solve(question, root, budget)
     if found.counts is not None or found.proven:
         return found
-    rule = Budget(max(reserve, budget.left))  # beyond the bound, so that no proof is lost for it
+    return _by_rule(question, root, max(reserve, budget.left), budget)
+
+
+def _identical(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """Identical pods: the knapsack, or a simple rule where that takes too long."""
+    reserve = budget.left // RESERVE
+    try:
+        return knapsack.solve(question, root, budget.part(budget.left))
+    except OutOfSteps:
+        return _by_rule(question, root, reserve, budget)
+
+
+def _by_rule(question: Question, root: Vertex, steps: int, budget: Budget) -> Solution:
+    """By a simple rule, with steps beyond the bound, so that no proof is lost for it."""
+    rule = Budget(max(steps, RULE * census(root)[-1][0]) if root.parts else steps)
     found = mixed.by_rule(question, root, rule)
     budget.take(rule.spent)
     return found

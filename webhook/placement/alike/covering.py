@@ -19,6 +19,7 @@ from webhook.placement.alike.rooms import (
     shape,
 )
 from webhook.placement.bounds import rooms_at
+from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
@@ -31,9 +32,10 @@ SCREENED = 100_000
 class CoveringDomain:
     """One domain, which is paid for already, and the gang in it."""
 
-    def __init__(self, question: Question, costs: Costs, vertex: Vertex) -> None:
-        """vertex: a domain with room for the gang."""
+    def __init__(self, question: Question, costs: Costs, vertex: Vertex, budget: Budget) -> None:
+        """vertex: a domain with room for the gang. Raises OutOfSteps."""
         self.costs = costs
+        self.budget = budget
         self.vertex = vertex
         self.anchored = bool(question.anchored)
         self.balanced = question.options.mode is Mode.BALANCED
@@ -49,7 +51,16 @@ class CoveringDomain:
         self.slack = self._slack()
         counts = self._count_fields()
         self.terms = Terms(
-            costs, self.balanced, self.unit, self.wanted, self.slack, self.lowest, self.whole, counts, counts
+            costs,
+            self.balanced,
+            self.unit,
+            self.wanted,
+            self.slack,
+            self.lowest,
+            self.whole,
+            counts,
+            counts,
+            budget,
         )
         self.top = Inside(self.terms, vertex, numbers, ranges)
         self.fewest = counts.unpack(int(self.top.layers.counts[self.wanted]))
@@ -115,10 +126,10 @@ class CoveringDomain:
         pool = sorted((room for n in largest[:fewest] for room in rooms[n]), reverse=True)
         enough = bisect_left(list(accumulate(pool)), self.pods) + 1
         heads = [list(accumulate(sorted(at_part, reverse=True))) for at_part in rooms]
-        ranges, enough = priced(heads, self.pods, fewest, enough)
+        ranges, enough = priced(heads, self.pods, fewest, enough, self.budget)
         left = [n for n, at_part in enumerate(ranges) if at_part]
         if len(left) * (fewest + 1) * (enough + 1) < SCREENED:
-            exact = screen([heads[n] for n in left], self.pods, fewest, enough)
+            exact = screen([heads[n] for n in left], self.pods, fewest, enough, self.budget)
             for number, at_part in zip(left, exact, strict=True):
                 ranges[number] = at_part
         return {numbers[n]: ranges[n] for n in left if ranges[n]}
@@ -148,7 +159,10 @@ class CoveringDomain:
         return self.fewest >> self.costs.domains[level] & (1 << COUNT_BITS) - 1
 
     def solve(self) -> tuple[int, list[Pick]]:
-        """The least cost without that of using the domain itself, and the nodes in topology order."""
+        """The least cost without that of using the domain itself, and the nodes in topology order.
+
+        Raises OutOfSteps.
+        """
         values, after = self._value_fields()
         self.terms.values = values
         targets = range(self.wanted, min(self.wanted + self.slack, self.top.layers.reach[-1]) + 1)

@@ -14,7 +14,8 @@ from webhook.placement.alike.layers import (
     sorted_nodes,
 )
 from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.alike.rooms import Pick, node
+from webhook.placement.alike.rooms import Pick, child_rooms, node
+from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS, Costs
 from webhook.placement.tree import Leaves, Vertex
 
@@ -38,7 +39,10 @@ class Terms:
     whole: bool
     counts: PackedCost
     values: PackedCost
+    budget: Budget
     insides: dict[int, "Inside"] = field(default_factory=dict)
+    paid: set[tuple[int, object]] = field(default_factory=set)
+    """Curves for which the steps were taken."""
 
     def below_first(self, level: int) -> int:
         """Bits of the fields that compare after the leftover of a level, if that compares first of all."""
@@ -63,8 +67,13 @@ class Terms:
         most = min(room, self.wanted)
         key = ("curve", tuple(self.counts.parts), most, self.unit, self.lowest, self.whole)
         if key not in vertex.notes:
-            vertex.notes[key] = self._curve(vertex, most)
-        found: Array = vertex.notes[key]
+            before = self.budget.spent
+            made = self._curve(vertex, most)
+            vertex.notes[key] = made, self.budget.spent - before
+        elif (id(vertex), key) not in self.paid:
+            self.budget.spend(vertex.notes[key][1])
+        self.paid.add((id(vertex), key))
+        found: Array = vertex.notes[key][0]
         return found
 
     def _curve(self, vertex: Vertex, most: int) -> Array:
@@ -88,11 +97,12 @@ class Inside:
         ranges: Mapping[int, Ranges] | None = None,
     ) -> None:
         """numbers: of the children that matter; None for all. ranges: of these, where known, the amounts in
-        pods that a domain can hold in an optimal solution.
+        pods that a domain can hold in an optimal solution. Raises OutOfSteps.
         """
+        terms.budget.spend(len(child_rooms(vertex) if numbers is None else numbers))
         self.items = _items(terms, vertex, numbers, ranges or {})
         parts = [item.part() for item in self.items]
-        self.layers = Layers(parts, terms.wanted, terms.slack, terms.counts.fits)
+        self.layers = Layers(parts, terms.wanted, terms.slack, terms.counts.fits, terms.budget)
 
     def picks(self, target: int) -> tuple[int, list[Pick]]:
         """The best solution of an amount that was solved for: the cost of the domains, and the nodes."""

@@ -1,4 +1,4 @@
-"""The optimum for identical pods at any size: a covering knapsack over the tree, solved exactly and always.
+"""The optimum for identical pods at any size: a covering knapsack over the tree, solved exactly.
 
 Theory. All pods are alike, so a node is a number, its room, and a solution is a set of nodes whose rooms add
 up to at least the demand k; its cost is the sum of the costs of the nodes and domains used (see costs.Costs).
@@ -24,9 +24,9 @@ In mode balanced each node takes any number of pods up to its room, and values b
 that are alike share evenly, which is best by convexity.
 
 With K = k + 1 and o_d offers of domain d (amounts up to its room, at most k) the work on numbers of domains
-is O(K * sum of o_d) vector elements. All is polynomial in k and the number of nodes, so there is no budget,
-and the answer is always the optimum in every field of the objective. Sources: the tree knapsack for "at least
-k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
+is O(K * sum of o_d) vector elements. All is polynomial in k and the number of nodes, and the answer is the
+optimum in every field of the objective if the steps of the budget suffice for it. Sources: the tree knapsack
+for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004).
 """
 
 from collections.abc import Iterator
@@ -36,6 +36,7 @@ from typing import Any
 
 from webhook.placement.alike.rooms import Pick, anchored_children, child_rooms, node
 from webhook.placement.bounds import least_cost
+from webhook.placement.budget import Budget
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
@@ -53,14 +54,15 @@ class Cover:
 class Knapsack:
     """One question of identical pods without slices."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, budget: Budget) -> None:
         """question: one class, no slices; mode best-fit or balanced."""
         self.question = question
+        self.budget = budget
         self.costs = question.costs()
         self.wanted = question.counts[0]
 
     def solve(self, root: Vertex) -> Cover | None:
-        """The nodes that hold the gang at least cost, or None when it does not fit."""
+        """The nodes that hold the gang at least cost, or None when it does not fit. Raises OutOfSteps."""
         domains = [
             covering
             for base, vertex in self.roots(root, 0)
@@ -84,7 +86,7 @@ class Knapsack:
                 # Numpy takes a tenth of a second to load: not before a gang needs more than one node.
                 from webhook.placement.alike.covering import CoveringDomain
 
-                inside = CoveringDomain(self.question, self.costs, known)
+                inside = CoveringDomain(self.question, self.costs, known, self.budget)
                 heappush(heap, (base + inside.bound(), _COUNTED, number, base, inside))
             else:
                 cost, picks = known.solve()
@@ -142,9 +144,9 @@ _SOLVED, _COUNTED, _BOUNDED = range(3)
 """What is known of a domain on the heap; of equal bounds the one that is known best comes first."""
 
 
-def solve(question: Question, root: Vertex) -> Solution:
-    """The optimum for identical pods without slices, in mode best-fit or balanced."""
-    cover = Knapsack(question).solve(root)
+def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """The optimum for identical pods without slices, in mode best-fit or balanced. Raises OutOfSteps."""
+    cover = Knapsack(question, budget).solve(root)
     if cover is None:
         return Solution(None, True)
     counts: dict[str, Counts] = {}

@@ -26,6 +26,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.placement.alike.prices import PART, SHIFTED, added, followed, searched
+from webhook.placement.budget import Budget
+
 Array = NDArray[Any]
 """Of int64, or of Python integers where costs need more than a machine word."""
 
@@ -107,12 +110,15 @@ class _Steps:
 class Layers:
     """Parts in a row."""
 
-    def __init__(self, parts: Sequence[KnapsackPart], wanted: int, slack: int, narrow: bool) -> None:
+    def __init__(
+        self, parts: Sequence[KnapsackPart], wanted: int, slack: int, narrow: bool, budget: Budget
+    ) -> None:
         """wanted: no more than this need be held, though up to `slack` more may turn out to be.
 
-        narrow: whether count costs fit a machine word.
+        narrow: whether count costs fit a machine word. Raises OutOfSteps.
         """
         self.parts = parts
+        self.budget = budget
         self.wanted = wanted
         self.most = wanted + slack
         self._kind(narrow)
@@ -128,6 +134,7 @@ class Layers:
         self.values: list[dict[int, int]] = []
 
     def _kind(self, narrow: bool) -> None:
+        self.narrow = narrow
         self.dtype: Any = np.int64 if narrow else object
         self.never: int = 1 << 62 if narrow else 1 << 4096
 
@@ -138,6 +145,7 @@ class Layers:
         merged[: len(row)] = row
         amounts, counts = part.amounts, part.counts
         ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
+        self.budget.spend(PART + SHIFTED * len(ends) + added(size * (1 + len(ends)), self.narrow))
         for amount, count in zip(amounts[ends].tolist(), counts[ends].tolist(), strict=True):
             if amount >= size:
                 merged[-1] = min(merged[-1], row[max(0, size - 1 - amount)] + count)
@@ -161,7 +169,7 @@ class Layers:
     def solve(self, targets: Sequence[int], narrow: bool) -> list[int | None]:
         """The least value of holding just each of these amounts at its least count cost, None for never.
 
-        narrow: whether values fit a machine word.
+        narrow: whether values fit a machine word. Raises OutOfSteps.
         """
         self._kind(narrow)
         self.solved = frozenset(targets)
@@ -191,7 +199,9 @@ class Layers:
         steps: list[_Steps] = []
         for number in range(len(self.parts), 0, -1):
             before, after = self._row(number - 1), self._row(number)
-            found = _steps_into(np.flatnonzero(wanted), before, after, self.parts[number - 1])
+            targets, part = np.flatnonzero(wanted), self.parts[number - 1]
+            self.budget.spend(PART + searched(len(targets) * len(part.amounts), self.narrow))
+            found = _steps_into(targets, before, after, part)
             steps.append(found)
             wanted = np.zeros(len(before), dtype=np.bool_)
             wanted[found.before] = True
@@ -202,6 +212,7 @@ class Layers:
         """The least value of each amount after each part; values: of the steps."""
         best = [np.zeros(1, dtype=self.dtype)]
         for reach, each, value in zip(self.reach[1:], steps, values, strict=True):
+            self.budget.spend(PART + added(reach, True) + followed(len(each.after)))
             row = np.full(reach + 1, self.never, dtype=self.dtype)
             if len(each.after) == 1:
                 row[each.after] = np.minimum(best[-1][each.before] + value, self.never)
@@ -217,6 +228,7 @@ class Layers:
         kept: list[_Steps] = []
         for number in range(len(steps) - 1, -1, -1):
             each = steps[number]
+            self.budget.spend(PART + added(self.reach[number], True) + followed(len(each.after)))
             cost = best[number][each.before] + firsts[number]
             keep = (cost == best[number + 1][each.after]) & (cost < self.never) & wanted[each.after]
             kept.append(each.only(keep))
@@ -230,6 +242,7 @@ class Layers:
         possible = True
         for part, each, known in zip(self.parts, self.steps, self.values, strict=True):
             missing = sorted(set(each.taken.tolist()) - known.keys())
+            self.budget.spend(1 + followed(len(each.taken) + len(missing)))
             for x, value in zip(missing, part.source.values(missing) if missing else (), strict=True):
                 known[x] = self.never if value is None else value
                 possible = possible and value is not None
@@ -240,6 +253,7 @@ class Layers:
         amounts: list[int] = []
         for number in range(len(self.parts) - 1, -1, -1):
             each, known = self.steps[number], self.values[number]
+            self.budget.spend(PART // 2 + added(len(each.after), True))
             for at in np.flatnonzero(each.after == target).tolist():
                 before, taken = int(each.before[at]), int(each.taken[at])
                 if self.best[number][before] + known[taken] == self.best[number + 1][target]:

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from webhook.placement.alike.layers import Array, Ranges
+from webhook.placement.alike.prices import PART, SHIFTED, added, searched
+from webhook.placement.budget import Budget
 
 
 def priced(
-    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int, improve: bool = True
+    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int, budget: Budget, improve: bool = True
 ) -> tuple[list[Ranges], int]:
     """What each domain holds at best in the solutions that use just `fewest` domains and the fewest parts.
 
     heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. most: number of parts that
     suffice with so many domains, which is bettered if `improve`. Returns ranges of amounts for each domain,
-    and `most`.
+    and `most`. Raises OutOfSteps.
 
     By pricing (Lagrangian relaxation): at a price of p pods for each part, domains are worth what they hold
     beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
@@ -30,6 +32,8 @@ def priced(
     others = np.full(held.shape, -_NONE, dtype=np.int64)
     prices = rooms[rooms > 0]
     tables = []
+    tries = min(len(prices), 2 * PRICES)
+    budget.spend(held.size // 8 + tries * (6 * PART + added(12 * held.size, True)))
     for price in prices[:: max(1, len(prices) // PRICES)].tolist():
         worth = (held - price * parts).max(axis=1)
         order = np.argsort(-worth, kind="stable")
@@ -58,12 +62,17 @@ def _ranges(heads: Sequence[Sequence[int]], least: Array, most: int) -> list[Ran
     return found
 
 
-def screen(heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int) -> list[Ranges]:
-    """The same as `priced`, exactly, in more time.
+def screen(
+    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int, budget: Budget
+) -> list[Ranges]:
+    """The same as `priced`, exactly, in more time. Raises OutOfSteps.
 
     By a table of the most that can be held with b domains and s parts, over the domains before each one and
     over those after it: both together tell what the others can hold at most beside a domain with r parts.
     """
+    width, table = max(map(len, heads)), (fewest + 1) * (most + 2)
+    budget.spend(len(heads) * (4 * PART + 2 * width * SHIFTED + added(4 * width * table, True)))
+    budget.spend(searched(len(heads) * min(width, most) * table, True))
     before = [_start(fewest, most)]
     for head in heads:
         before.append(_extended(before[-1], head))

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from webhook.placement.alike.prices import PART
+from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.mixed.filled import Filled
-from webhook.placement.mixed.lattice import OPERATION, Lattice
+from webhook.placement.mixed.lattice import Lattice
 from webhook.placement.mixed.nodes import CostTerms, MixedNodesItem
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
@@ -71,13 +73,14 @@ class MixedInside:
             rooms = vertex.leaves.every[0]
             each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
             vertex.notes[key] = counts_of_equals(rooms, self.unit, each, self.wanted, terms.counts.fits)
-        terms.budget.spend(OPERATION)
+        terms.budget.spend(PART + self.wanted // 100)
         known: Array = vertex.notes[key]
         return known
 
     @cached_property
     def items(self) -> list["MixedNodesItem | MixedDomainItem"]:
         """The children that can hold something."""
+        self.terms.budget.spend(2 * len(child_rooms(self.vertex)))
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
@@ -97,7 +100,7 @@ class MixedInside:
         """One whose nodes are the same but for their names; itself if it is the first."""
         nodes = [item for item in self.items if isinstance(item, MixedNodesItem)]
         kinds = [(i.rooms, i.cost, tuple(sorted(i.penalty(number) for number, _ in i.nodes))) for i in nodes]
-        self.terms.budget.spend(1 + sum(len(item.nodes) for item in nodes) // 8)
+        self.terms.budget.spend(1 + sum(len(item.nodes) for item in nodes) // 3)
         return self.terms.alike.setdefault((self.wanted, self.unit, tuple(kinds)), self)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
@@ -161,6 +164,7 @@ class MixedDomainItem:
         """For each state the ones inside that are just this state outside, at the same count cost."""
         inside = self.inside
         found = []
+        self.around.terms.budget.spend(4 * len(states) * (1 + self.ratio // 4))
         for odd, units in states:
             row, loss = self._row(inside, odd)
             first = units * self.ratio + loss

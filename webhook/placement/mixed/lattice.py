@@ -21,21 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from webhook.placement.alike.prices import PART, added, followed, searched
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
-
-ELEMENTS = 2_000
-"""Elements of a vector operation that a step of the budget stands for."""
 
 CHUNK = 1 << 20
 """Elements that are compared at once."""
 
 TIGHT = 3
 """Rounds of questions to items in which only ways that may be least are asked about; then all are."""
-
-OPERATION = 12
-"""Steps that a vector operation takes however short it is."""
 
 SORTED = 8
 """Steps of items that are told apart in one step of the budget: they are sorted for it."""
@@ -56,6 +51,7 @@ class Lattice:
         self.odd = odd
         self.wanted = wanted
         self.width = wanted + 1
+        self.narrow = narrow
         self.budget = budget
         self.unreachable: int = never(narrow)
         """As a count cost."""
@@ -83,7 +79,7 @@ class Lattice:
             pairs = np.array(self.odd.sums[odd])
             before, after = pairs[:, 0], pairs[:, 1]
             ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
-            self.budget.spend(OPERATION + len(ends) * (1 + len(pairs) * self.width // ELEMENTS))
+            self.budget.spend(4 * PART + added(5 * len(ends) * len(pairs) * self.width, self.narrow))
             held, costs = np.minimum(rooms[ends], self.wanted), counts[ends]
             most = int(held[-1])
             start = row[before]
@@ -113,6 +109,7 @@ class Lattice:
         narrow: whether values fit a machine word. Raises OutOfSteps.
         """
         self.dtype: Any = np.int64 if narrow else object
+        self.is_narrow = narrow
         self.never = never(narrow)
         self.solved = frozenset(targets)
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
@@ -154,7 +151,7 @@ class Lattice:
                 chunk = max(1, CHUNK // len(rooms))
                 for first in range(0, len(every), chunk):
                     targets = every[first : first + chunk]
-                    self.budget.spend(OPERATION + len(targets) * len(rooms) // ELEMENTS)
+                    self.budget.spend(2 * PART + searched(len(targets) * len(rooms), self.narrow))
                     found += self._steps_of(number, odd, one, other, targets)
         ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
         self.budget.spend(len(rooms) // SORTED)
@@ -184,6 +181,7 @@ class Lattice:
     def _beyond(self, row: Array, one: int, other: int, odd: int, start: Array, rooms: Array) -> list[_Found]:
         """Steps to the full room from states that hold more than they would need to, at the same cost."""
         found = []
+        self.budget.spend(PART * len(start) // 2)
         for first, room in zip(start.tolist(), rooms.tolist(), strict=True):
             last = int(np.searchsorted(row, row[first], side="right"))
             if last > first + 1:
@@ -205,6 +203,8 @@ class Lattice:
             each.each(offer.source.firsts(each.states), self.dtype)
             for offer, each in zip(self.offers, steps, strict=True)
         ]
+        for each in steps:
+            self.budget.spend(PART + len(each.states) // 2 + followed(2 * len(each.after)))
         best = self._forward(steps, firsts)
         kept: list[StateSteps] = []
         wanted = wanted.ravel()
@@ -236,7 +236,7 @@ class Lattice:
         row[0] = 0
         best = [row]
         for each, value in zip(steps, values, strict=True):
-            self.budget.spend(OPERATION + (row.size + 20 * len(each.after)) // ELEMENTS)
+            self.budget.spend(PART + added(row.size, self.is_narrow) + followed(2 * len(each.after)))
             row = np.full(row.size, self.never, dtype=self.dtype)
             if len(each.after):
                 np.minimum.at(row, each.after, np.minimum(best[-1][each.before] + value, self.never))
@@ -249,6 +249,7 @@ class Lattice:
         taken: list[State] = []
         for number in range(len(self.offers) - 1, -1, -1):
             steps, known = self.steps[number], self.known[number]
+            self.budget.spend(PART // 2 + added(len(steps.after), True))
             for choice in np.flatnonzero(steps.after == at).tolist():
                 held = steps.states[int(steps.which[choice])]
                 before = int(steps.before[choice])

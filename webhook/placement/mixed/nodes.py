@@ -78,7 +78,7 @@ class MixedNodesItem:
 
     def _fill(self, number: int) -> None:
         odd = self.odd
-        self.terms.budget.spend(1 + number * sum(map(len, odd.sums)) // 4)
+        self.terms.budget.spend(1 + number * (len(odd.states) + sum(map(len, odd.sums))) // 4)
         states = range(len(odd.states))
         self.most = [[0, *(-1 for _ in states[1:])]]
         for count in range(1, number + 1):

@@ -122,6 +122,7 @@ class Odd:
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
         """What the rooms of each node follow from, of which all rooms are known then."""
+        self.budget.spend(len(nodes))
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
         cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
         keys: list[tuple[object, ...]] = list(zip(alone, cards, *free, strict=True))

@@ -243,6 +243,6 @@ class MixedSearch:
         heads = [
             [head // unit for head in accumulate(sorted(rooms[number], reverse=True))] for number in numbers
         ]
-        ranges, _ = priced(heads, wanted, fewest, most, improve=False)
+        ranges, _ = priced(heads, wanted, fewest, most, self.budget, improve=False)
         least = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
         return least, fewest, most

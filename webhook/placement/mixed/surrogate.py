@@ -51,10 +51,13 @@ def _nodes(vertex: Vertex) -> Iterator[tuple[list[NodeState], list[Counts]]]:
 
 
 def solve(question: Question, root: Vertex, odd: Odd, workers: int) -> dict[str, Counts] | None:
-    """The optimum, if the nodes that `workers` alone would use have places for the odd pods; else None."""
+    """The optimum, if the nodes that `workers` alone would use have places for the odd pods; else None.
+
+    Raises OutOfSteps.
+    """
     alone = replace(question, classes=question.classes[:1], counts=(workers,))
     inside = _for_workers(root)
-    cover = Knapsack(alone).solve(inside) if inside is not None else None
+    cover = Knapsack(alone, odd.budget).solve(inside) if inside is not None else None
     if cover is None:
         return None
     return shared(question, odd, profiles(odd, root, [state for state, _, _ in cover.picks]))

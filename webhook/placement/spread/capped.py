@@ -30,7 +30,7 @@ def solve(question: Question, root: Vertex, domains: Sequence[SpreadDomain], bud
     tree = _capped(root, wish.level, most)
     assert tree is not None
     if _fewest(tree, question) <= _fewest(root, question):
-        free = knapsack.solve(replace(question, spread=None), root)
+        free = knapsack.solve(replace(question, spread=None), root, budget)
         if free.counts is not None and _keeps(wish, root, free.counts, most):
             return free
     # Numpy takes a tenth of a second to load: not before a gang needs it.

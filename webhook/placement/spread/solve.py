@@ -10,6 +10,7 @@ single nodes; it is counted in steps. Beyond them the roomiest domains are fille
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -24,16 +25,13 @@ from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
 from webhook.placement.spread.shares import SpreadDomain, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, JoinedParts
-from webhook.placement.tree import Vertex
+from webhook.placement.tree import Vertex, nodes_of
 
 KNAPSACK_STEPS: Final = 30
-"""Steps for so many pods on one node of a domain, beside one for each of its children."""
+"""Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
 
 FEW: Final = 64
 """Pods up to which all amounts on the nodes of one domain are worked out together."""
-
-COVERING_STEPS: Final = 5000
-"""Steps for pods that share several nodes, beside a hundred for each child."""
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -41,8 +39,9 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     if question.options.mode not in (Mode.BEST_FIT, Mode.BALANCED):
         question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
     regions = []
-    for base, vertex in Knapsack(question).roots(root, 0):
+    for base, vertex in Knapsack(question, budget).roots(root, 0):
         found = shares(question, vertex)
+        budget.take(2 * len(found[1]) if found is not None else 1)
         if found is not None:
             regions.append((found[0], base, vertex, found[1]))
     if not regions:
@@ -65,6 +64,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
             proven, cost, taken = False, UNKNOWN, spread.simple()
         if best is None or base + cost < best[0]:
             best = base + cost, spread.counts(taken)
+            proven = proven and spread.proven
     return Solution(None if best is None else best[1], proven)
 
 
@@ -81,6 +81,8 @@ class SpreadSearch:
         self.given = sum(domain.least for domain in domains)
         self.left = question.counts[0] - self.given
         self.budget = budget
+        self.proven = True
+        """Whether the best was found for whatever a domain takes."""
         self.on_nodes: dict[int, NodesUpTo] = {}
         self.covers: dict[tuple[int, int], Cover] = {}
         """For a domain and a number of pods what was found for them."""
@@ -116,17 +118,27 @@ class SpreadSearch:
     def _nodes(self, key: int, amount: int) -> Iterator[tuple[NodeState, int]]:
         """The nodes for so many pods in a domain, in topology order, and their rooms."""
         vertex = self.domains[key].vertex
+        if vertex.state is not None:
+            yield vertex.state, vertex.room
+            return
         if vertex.leaves is not None and key in self.on_nodes:
             leaves = vertex.leaves
             yield from ((leaves.states[n], leaves.rooms[n]) for n in self.on_nodes[key].nodes(amount))
             return
-        yield from ((state, free) for state, free, _ in self._cover(vertex, amount).picks)
+        if not self.budget.exhausted or (key, amount) in self.covers:
+            with suppress(OutOfSteps):
+                cover = self._cover(vertex, amount)
+                yield from ((state, free) for state, free, _ in cover.picks)
+                return
+        self.proven = False
+        roomiest = sorted(nodes_of(vertex), key=lambda node: -node.room)
+        yield from ((node.state, node.room) for node in roomiest if node.state is not None)
 
     def _cover(self, vertex: Vertex, amount: int) -> Cover:
-        """The best for so many pods in a domain."""
+        """The best for so many pods in a domain. Raises OutOfSteps."""
         if (id(vertex), amount) not in self.covers:
             alone = replace(self.question, counts=(amount,), required=None, spread=None)
-            cover = Knapsack(alone).solve(vertex)
+            cover = Knapsack(alone, self.budget).solve(vertex)
             assert cover is not None
             self.covers[id(vertex), amount] = cover
         return self.covers[id(vertex), amount]
@@ -139,9 +151,7 @@ class SpreadSearch:
             vertex = domain.vertex
             if self._is_few(domain):
                 return vertex.own + self._on_nodes(domain).cost(amount)
-            rooms = child_rooms(vertex) if vertex.state is None else [vertex.room]
-            several = vertex.state is None and amount > max(rooms)
-            self.budget.spend(KNAPSACK_STEPS + len(rooms) + several * (COVERING_STEPS + 100 * len(rooms)))
+            self.budget.spend(KNAPSACK_STEPS + (len(child_rooms(vertex)) if vertex.state is None else 0))
             domain.known[amount] = self._cover(vertex, amount).cost
         return domain.known[amount]
 
@@ -186,6 +196,7 @@ class SpreadSearch:
                 alike.setdefault(len(part.curve) - 1, []).append(part)
             else:
                 parts.append(part)
+        self.budget.spend(2 * len(found))
         parts += [CheapestParts(height, of_height, self.left) for height, of_height in alike.items()]
         return JoinedParts(parts, vertex.own, self.left, self.budget)
 

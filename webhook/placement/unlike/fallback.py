@@ -19,6 +19,9 @@ from webhook.placement.unlike.filling import Filling
 _ROOMS = 16
 """Rooms of nodes that are added up, or found to be none, in one step."""
 
+_NODE = 16
+"""A node that is gone through once more takes as long as so many rooms."""
+
 
 def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
     """A feasible distribution, which is not proven to be the best, or none, and whether that is certain."""
@@ -42,8 +45,8 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solution:
     """The same on some nodes, by the complete search."""
-    search = Filling(question, nodes, budget)
     try:
+        search = Filling(question, nodes, budget)
         found = search.solve()
     except OutOfSteps:
         return Solution(None, False)
@@ -52,17 +55,16 @@ def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solu
 
 def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:
     """Whether the nodes have room for each class alone."""
-    if not nodes:
-        return False
-    rooms = zip(*(node.rooms for node in nodes), strict=True)
-    return all(sum(of_class) >= count for of_class, count in zip(rooms, question.counts, strict=True))
+    return bool(nodes) and all(
+        sum(node.rooms[number] for node in nodes) >= count for number, count in enumerate(question.counts)
+    )
 
 
 def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Counts] | None:
     """The first distribution that one of the rules finds. Raises OutOfSteps."""
     for domain in sorted(domains_from(root, question.required), key=lambda vertex: -vertex.bottom):
         nodes = list(nodes_of(domain))
-        budget.spend(1 + len(nodes) * len(question.counts) // _ROOMS)
+        budget.spend(1 + len(nodes) * (_NODE + len(question.counts)) // _ROOMS)
         if _enough(question, nodes):
             for order in _orders(question):
                 for roomiest_first in (True, False):

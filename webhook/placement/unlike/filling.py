@@ -24,6 +24,9 @@ _LOOK = 4
 _ROOMS = 16
 """Rooms of nodes, or kinds of a set, that are looked at in one step."""
 
+_NODE = 48
+"""A node is looked at for as long as so many rooms."""
+
 _CLASSES = 400
 """Classes beyond which nothing is tried: each is one call inside the other."""
 
@@ -50,12 +53,12 @@ class Filling:
     """
 
     def __init__(self, question: Question, nodes: Sequence[Vertex], budget: Budget) -> None:
-        """nodes: vertices of single nodes. budget: of the steps that may be taken."""
+        """nodes: vertices of single nodes. budget: of the steps that may be taken. Raises OutOfSteps."""
         self.classes = question.classes
         self.counts = question.counts
         self.budget = budget
         self.exact = True
-        budget.take(len(nodes) * len(question.counts) // _ROOMS)
+        budget.spend(len(nodes) * (_NODE + 2 * len(question.counts)) // _ROOMS)
         resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         requests = [dict(pod.requests) for pod in question.classes]
         self.needs: list[Counts] = [tuple(each.get(r, 0) for r in resources) for each in requests]
