@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from webhook.placement import mixed
+from webhook.placement import mixed, only_way
 from webhook.placement.alike import knapsack, least_free, most_headroom
 from webhook.placement.alike.rooms import census
 from webhook.placement.budget import Budget, OutOfSteps
@@ -99,12 +99,19 @@ def place(
 def _looks(question: Question, snapshot: Snapshot) -> int:
     """Steps to work out what room each node has: for each kind of pods about half a microsecond a node.
 
-    Pods that must stay in one domain look at the nodes of its block alone.
+    Pods that must stay in one domain look at the nodes of its block alone, pods whose rules name nodes at
+    these.
     """
-    confined = [domain for domain in question.confined if domain is not None]
-    everywhere = 1 + len(question.classes) - len(confined)
-    inside = sum(len(snapshot.blocks[domain[:2]].states) for domain in confined)
-    return (len(snapshot.nodes) * everywhere + inside) // 2
+    looked = len(snapshot.nodes)
+    for number in range(len(question.classes)):
+        domain, names = question.confinement(number), question.named[number]
+        if names is not None:
+            looked += 1 + len(names)
+        elif domain is not None:
+            looked += len(snapshot.blocks[domain[:2]].states)
+        else:
+            looked += len(snapshot.nodes)
+    return looked // 2
 
 
 def _near_neighbours(
@@ -161,6 +168,8 @@ def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
     solves them, else unlike, and by a simple rule where neither decides.
     """
     reserve = budget.left // RESERVE
+    if (only := only_way.solve(question, root, budget)) is not None:
+        return only
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
             return mixed.solve(question, root, budget.part(budget.left * 3 // 4))

@@ -1,12 +1,13 @@
 """A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
 from webhook.placement.costs import MOST_UNLIKED, Costs
 from webhook.placement.model import Gang, Member, Mode, Options, PodClass
+from webhook.placement.named import Named, by_block, named_nodes
 from webhook.placement.names import natural
 from webhook.placement.preferences import Ranking, ranking
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
@@ -42,6 +43,10 @@ class Question:
     spread: Spreading | None = None
     machine: int | None = None
     """In mode keep-whole the level from which on domains are machines, else None; see costs.Costs."""
+    named: Named = ()
+    """For each class the nodes that its rules name."""
+    named_in: Mapping[Path, Mapping[int, Sequence[str]]] = field(default_factory=dict)
+    """The same for each block: of the classes that name nodes of it, these."""
     ranking: Ranking | None = None
     """What the pods of the most frequent class would rather have; None where all nodes are alike to them."""
 
@@ -119,8 +124,10 @@ def ask(
         unbound = tuple(_unbound(key, free, slices) for key in keys)
         _check_sliced_classes(gang, free, [len(groups[key]) for key in keys], unbound, slices)
         slices = slices if min(unbound, default=0) < len(slices) else ()
+    classes = tuple(key[0] for key in keys)
+    named = named_nodes(classes, snapshot)
     question = Question(
-        classes=tuple(key[0] for key in keys),
+        classes=classes,
         counts=tuple(len(groups[key]) for key in keys),
         levels=levels,
         options=options,
@@ -134,6 +141,8 @@ def ask(
         unbound_slices=unbound,
         spread=spreading(gang, snapshot, required, len(keys)),
         machine=topology.machine if options.mode is Mode.KEEP_WHOLE and gang.spread is None else None,
+        named=named,
+        named_in=by_block(named, snapshot),
         ranking=ranking(keys[0][0], snapshot) if keys else None,
     )
     return question, [groups[key] for key in keys]

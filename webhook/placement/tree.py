@@ -7,7 +7,8 @@ for those who ask. Costs are those of costs.Costs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
@@ -16,6 +17,9 @@ from webhook.placement.headroom import Score
 from webhook.placement.names import natural
 from webhook.placement.question import Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
+
+MOST_KINDS: Final = 64
+"""Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +152,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
         return None, True
     plain = (
         not question.confined
+        and len(question.classes) <= MOST_KINDS
         and block.key not in question.anchored
         and question.inside is None
         and not (question.excluded and any(state.name in question.excluded for state in block.states))
@@ -185,7 +190,11 @@ class _Builder:
         self.budget = budget
         self.exact = True
         self.columns = capacity.Columns(block.states)
+        self.nothing = [0] * len(block.states)
         self.rooms = [self._rooms(number) for number in range(len(question.classes))]
+        some = [rooms for rooms in self.rooms if rooms is not self.nothing]
+        self.used = some[0] if len(some) == 1 else list(map(any, zip(*some, strict=True))) or self.nothing
+        """Whether any class has room on a node."""
         self.reference = self.rooms[question.reference]
         if question.confined:
             self.reference = capacity.rooms(question.classes[question.reference], self.columns, budget).counts
@@ -195,8 +204,13 @@ class _Builder:
         question = self.question
         domain = question.confinement(number)
         if domain is not None and not _overlaps(domain, self.block.key):
-            return [0] * len(self.states)
-        rooms, undecided = capacity.rooms(question.classes[number], self.columns, self.budget)
+            return self.nothing
+        if question.named and question.named[number] is not None:
+            rooms, undecided = self._named_rooms(number)
+        else:
+            rooms, undecided = capacity.rooms(question.classes[number], self.columns, self.budget)
+        if rooms is self.nothing:
+            return rooms
         if question.excluded or question.inside is not None or domain is not None:
 
             def mine(state: NodeState) -> bool:
@@ -208,6 +222,24 @@ class _Builder:
             undecided = frozenset(number for number in undecided if mine(self.states[number]))
         self.exact = self.exact and not undecided
         return rooms
+
+    def _named_rooms(self, number: int) -> capacity.Rooms:
+        """The same of a class whose rules name nodes: of these alone."""
+        names = self.question.named_in.get(self.block.key, {}).get(number)
+        if names is None:
+            return capacity.Rooms(self.nothing)
+        at = [self.numbers[name] for name in names]
+        of_pods = self.question.classes[number]
+        found, undecided = capacity.rooms(of_pods, [self.states[n] for n in at], self.budget)
+        rooms = list(self.nothing)
+        for position, room in zip(at, found, strict=True):
+            rooms[position] = room
+        return capacity.Rooms(rooms, frozenset(at[n] for n in undecided))
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Where each node stands in the block."""
+        return {state.name: number for number, state in enumerate(self.states)}
 
     def tree(self) -> _BlockTree:
         """The whole block."""
@@ -237,11 +269,7 @@ class _Builder:
 
     def _flat(self, domain: Domain, level: int) -> Vertex | None:
         """A domain in which every child holds a single node."""
-        if len(self.rooms) == 1:
-            rooms = self.rooms[0]
-            used = [n for n in domain.flat if rooms[n]]
-        else:
-            used = [n for n in domain.flat if any(rooms[n] for rooms in self.rooms)]
+        used = [n for n in domain.flat if self.used[n]]
         if not used:
             return None
         if len(used) == 1:
@@ -274,9 +302,9 @@ class _Builder:
 
     def _leaf(self, domain: Domain) -> Vertex | None:
         state = self.states[domain.index]
-        rooms = tuple([of_class[domain.index] for of_class in self.rooms])
-        if not any(rooms):
+        if not self.used[domain.index]:
             return None
+        rooms = tuple([of_class[domain.index] for of_class in self.rooms])
         level, room = self.question.levels, self.reference[domain.index]
         own = self._own(domain.key, level, room) + self.score.penalty(state)
         return Vertex(level, level, domain.key, room, own, (), None, state, rooms, (room, level))
