@@ -13,13 +13,23 @@ from webhook.placement.tree import Vertex, score_of
 
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:
     """Cost of using these nodes, by their paths with their names; without unevenness."""
-    used = {place[:length] for place in places for length in range(2, len(place) + 1)}
+    used = set(places)
+    blocks, names = {place[:2] for place in used}, {place[-1] for place in used}
 
-    def below(vertex: Vertex) -> int:
-        inside = [child for child in vertex.children if child.key in used]
-        return vertex.own + sum(map(below, inside))
+    def below(vertex: Vertex) -> int | None:
+        """None for a domain none of which is used."""
+        if vertex.state is not None:
+            return vertex.own if vertex.state.node.name in names else None
+        leaves = vertex.leaves
+        if leaves is not None:
+            chosen = [n for n, state in enumerate(leaves.states) if state.node.name in names]
+            inside = [leaves.own(number) for number in chosen]
+        else:
+            parts = [part for part in vertex.parts if part.key[:2] in blocks]
+            inside = [cost for part in parts if (cost := below(part)) is not None]
+        return vertex.own + sum(inside) if inside else None
 
-    return below(root)
+    return below(root) or 0
 
 
 def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], costs: Costs) -> Objective:

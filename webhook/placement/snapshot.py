@@ -95,7 +95,7 @@ class Block:
         """The largest allocatable amount of a resource on any of the nodes."""
         amount: int = self.worked_out(
             ("largest", resource),
-            lambda: max(state.node.allocatable.get(resource, 0) for state in self.states),
+            lambda: max([state.node.allocatable.get(resource, 0) for state in self.states]),
         )
         return amount
 

@@ -5,7 +5,7 @@ a domain is a single node, the nodes are kept as lists of rooms (Leaves), and ve
 for those who ask. Costs are those of costs.Costs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,7 @@ from webhook.placement.costs import Costs
 from webhook.placement.headroom import Score
 from webhook.placement.names import natural
 from webhook.placement.question import Question, is_in, is_usable
-from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
+from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, block_key, key_of
 
 MOST_KINDS: Final = 64
 """Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
@@ -311,6 +311,20 @@ class _Builder:
 
     def _own(self, key: Path, level: int, room: int) -> int:
         return 0 if key in self.question.anchored else self.costs.of_domain(level, room)
+
+
+def around(root: Vertex, nodes: Iterable[NodeState]) -> Iterator[Vertex]:
+    """Of the blocks of these nodes the domains of leaves and the single nodes, in topology order."""
+    blocks = {block_key(state) for state in nodes}
+
+    def below(vertex: Vertex) -> Iterator[Vertex]:
+        if not vertex.parts:
+            yield vertex
+        for part in vertex.parts:
+            if part.key[:2] in blocks:
+                yield from below(part)
+
+    return below(root)
 
 
 def nodes_of(vertex: Vertex) -> Iterator[Vertex]:

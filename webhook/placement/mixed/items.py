@@ -14,12 +14,15 @@ from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.lattice import Lattice
-from webhook.placement.mixed.nodes import CostTerms, MixedNodesItem
+from webhook.placement.mixed.nodes import CostTerms, EqualNodes, MixedNodesItem
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Vertex
+
+_Penalty = Callable[[int], int]
+"""Of a node, by its number among the children."""
 
 Slices = tuple[tuple[int, int], ...]
 """(level, size), coarsest first."""
@@ -61,8 +64,10 @@ class MixedInside:
         self.odd = terms.odd.below(self.unit)
         self.wanted = wanted
         self.least = least
-        alone = vertex.leaves is not None and len(self.odd.states) == 1 and terms.costs.machine is None
-        self.counts: Array = self._of_sorted_nodes() if alone else self.lattice.counts
+        leaves, machine = vertex.leaves, terms.costs.machine
+        self.is_plain = leaves is not None and len(self.odd.states) == 1 and machine is None
+        """Whether it is of workers on single nodes that differ in their rooms alone."""
+        self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
 
     def _of_sorted_nodes(self) -> Array:
         """The counts where each node costs the same: those of the roomiest nodes first."""
@@ -84,14 +89,22 @@ class MixedInside:
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
-    def lattice(self) -> Lattice:
+    def lattice(self) -> Lattice | EqualNodes:
         """What they hold together."""
+        only = self.items[0] if self.is_plain and len(self.items) == 1 else None
+        if isinstance(only, MixedNodesItem):
+            return EqualNodes(only)
+        return self.searched
+
+    @cached_property
+    def searched(self) -> Lattice:
+        """The same by a search."""
         like = self._like() if self.vertex.leaves is not None else self
         if like is not self:
             for mine, known in zip(self.items, like.items, strict=True):
                 if isinstance(mine, MixedNodesItem) and isinstance(known, MixedNodesItem):
                     mine.most, mine.ways, mine.used = known.most, known.ways, known.used
-            return like.lattice
+            return like.searched
         terms = self.terms
         offers = [item.offer() for item in self.items]
         return Lattice(offers, self.odd, self.wanted, terms.counts.fits, terms.budget)
@@ -109,10 +122,9 @@ class MixedInside:
 
     def filled(self, state: State) -> tuple[Filled, ...]:
         """The best solution of a state, in topology order."""
-        if state not in self.lattice.solved:
-            self.lattice.solve([state], self.terms.values.fits)
         found: list[Filled] = []
-        for item, held in zip(self.items, self.lattice.taken(state), strict=True):
+        best = self.lattice.best_for(state, self.terms.values.fits)
+        for item, held in zip(self.items, best, strict=True):
             if held != (0, 0):
                 found += item.filled(held)
         return tuple(sorted(found, key=lambda each: each.number))
@@ -202,7 +214,7 @@ def _items(
     terms, alike = around.terms, dict[object, MixedNodesItem]()
     items: list[MixedNodesItem | MixedDomainItem] = []
 
-    def add(number: int, state: NodeState, cost: int, rooms: Counts, penalty: Callable[[int], int]) -> None:
+    def add(nodes: list[tuple[int, NodeState]], cost: int, rooms: Counts, penalty: _Penalty) -> None:
         if around.unit > 1:
             rooms = tuple(room // around.unit if room >= 0 else -1 for room in rooms)
         if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
@@ -213,25 +225,27 @@ def _items(
             )
             alike[rooms, cost] = known
             items.append(alike[rooms, cost])
-        alike[rooms, cost].nodes.append((number, state))
+        alike[rooms, cost].nodes += nodes
 
     leaves = vertex.leaves
     if leaves is not None:
         every = around.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
-        for number, (state, rooms) in enumerate(zip(leaves.states, every, strict=True)):
-            cost = leaves.cost_without_penalty(leaves.rooms[number])
-            add(number, state, cost, rooms, lambda number: leaves.penalties[number])
+        groups: dict[tuple[Counts, int], list[tuple[int, NodeState]]] = {}
+        for number, key in enumerate(zip(every, leaves.rooms, strict=True)):
+            groups.setdefault(key, []).append((number, leaves.states[number]))
+        for (rooms, room), nodes in groups.items():
+            add(nodes, leaves.cost_without_penalty(room), rooms, leaves.penalties.__getitem__)
         return sorted(alike.values(), key=lambda item: (item.rooms, item.cost))
     for number, part in enumerate(vertex.parts):
         if least is not None and number not in least:
             continue
         if part.state is not None:
             (rooms,) = around.odd.rooms([part.state], [part.rooms])
-            add(number, part.state, part.own >> SCORE_BITS << SCORE_BITS, rooms, _penalty_of(vertex))
+            add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, rooms, _penalty_of(vertex))
         else:
             items.append(MixedDomainItem(around, number, part, least[number] if least else 0))
     return items
 
 
-def _penalty_of(vertex: Vertex) -> Callable[[int], int]:
+def _penalty_of(vertex: Vertex) -> _Penalty:
     return lambda number: vertex.parts[number].own & (1 << SCORE_BITS) - 1

@@ -19,7 +19,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from webhook.placement.alike.prices import PART, added, followed, searched
 from webhook.placement.budget import Budget
@@ -59,8 +58,14 @@ class Lattice:
         first = np.full((len(odd.states), self.width), self.unreachable, dtype=dtype)
         first[0, 0] = 0
         self.rows = [first]
+        self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held}
+        """For each state that an item may hold those before, and those after."""
+        reach = 0
         for offer in offers:
-            self.rows.append(self._merged(self.rows[-1], offer))
+            reach = min(wanted, reach + max((int(rooms[-1]) for rooms, _ in offer.held.values()), default=0))
+            self.rows.append(self._merged(self.rows[-1], offer, reach))
+        self.origins = {each: self._origins(each) for each in self.pairs}
+        """For each state that an item may hold: of each state after it the one before, -1 for none."""
         self.steps: list[StateSteps] = []
         self.best: list[Array] = []
         self.known: list[dict[State, int]] = []
@@ -72,27 +77,31 @@ class Lattice:
         """Least count cost of each state of odd pods, with room for at least 0, 1, 2, ... workers."""
         return self.rows[-1]
 
-    def _merged(self, row: Array, offer: Offer) -> Array:
-        """The row once the item may hold something too: all its amounts at once, each a shifted row."""
+    def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
+        """The row once the item may hold something too: each amount shifts it. reach: room for so many then
+        at most.
+        """
         merged = row.copy()
+        end = reach + 1
         for odd, (rooms, counts) in offer.held.items():
-            pairs = np.array(self.odd.sums[odd])
-            before, after = pairs[:, 0], pairs[:, 1]
-            ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
-            self.budget.spend(4 * PART + added(5 * len(ends) * len(pairs) * self.width, self.narrow))
-            held, costs = np.minimum(rooms[ends], self.wanted), counts[ends]
-            most = int(held[-1])
-            start = row[before]
-            padded = np.concatenate([np.repeat(start[:, :1], most, axis=1), start], axis=1)
-            by_row, by_room = padded.strides
-            shape = len(pairs), most + 1, self.width
-            shifted = as_strided(padded, shape, (by_row, by_room, by_room), writeable=False)
-            chunk = max(1, CHUNK // (len(pairs) * self.width))
-            for first in range(0, len(held), chunk):
-                part = slice(first, first + chunk)
-                reached = shifted[:, most - held[part]] + costs[part][:, None]
-                merged[after] = np.minimum(merged[after], reached.min(axis=1))
+            before, after = self.pairs[odd]
+            ends = [*np.flatnonzero(counts[1:] != counts[:-1]).tolist(), len(counts) - 1]
+            self.budget.spend(4 * PART + added(5 * len(ends) * len(before) * end, self.narrow))
+            start, found = row[before], merged[after]
+            for room, cost in zip(rooms[ends].tolist(), counts[ends].tolist(), strict=True):
+                held = min(room, reach)  # what is wanted stands for all beyond
+                window = found[:, held:end]
+                np.minimum(window, start[:, : end - held] + cost, out=window)
+            merged[after] = found
+        inside = merged[:, :end]
+        merged[:, :end] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
         return np.minimum(merged, self.unreachable)
+
+    def _origins(self, odd: int) -> Array:
+        before, after = self.pairs[odd]
+        found = np.full(len(self.odd.states), -1)
+        found[after] = before
+        return found
 
     # --- values -----------------------------------------------------------------------------------
 
@@ -145,14 +154,15 @@ class Lattice:
         before, after = self.rows[number - 1], self.rows[number]
         same = np.flatnonzero(wanted & (before == after))
         found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
+        targets = np.flatnonzero(wanted)
+        ends = targets // self.width
         for odd, (rooms, _) in self.offers[number - 1].held.items():
-            for one, other in self.odd.sums[odd]:
-                every = np.flatnonzero(wanted[other])
-                chunk = max(1, CHUNK // len(rooms))
-                for first in range(0, len(every), chunk):
-                    targets = every[first : first + chunk]
-                    self.budget.spend(2 * PART + searched(len(targets) * len(rooms), self.narrow))
-                    found += self._steps_of(number, odd, one, other, targets)
+            every = targets[self.origins[odd][ends] >= 0]
+            chunk = max(1, CHUNK // len(rooms))
+            for first in range(0, len(every), chunk):
+                part = every[first : first + chunk]
+                self.budget.spend(2 * PART + searched(len(part) * len(rooms), self.narrow))
+                found += self._steps_of(number, odd, part)
         ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
         self.budget.spend(len(rooms) // SORTED)
         width = int(rooms.max(initial=0)) + 1
@@ -162,37 +172,37 @@ class Lattice:
         states = [divmod(each, width) for each in held.tolist()]
         return StateSteps(ways_before, ways_after, held.searchsorted(codes), states)
 
-    def _steps_of(self, number: int, odd: int, one: int, other: int, targets: Array) -> list[_Found]:
-        """The steps into these rooms of one state of odd pods from another."""
-        before, after = self.rows[number - 1][one], self.rows[number][other]
+    def _steps_of(self, number: int, odd: int, targets: Array) -> list[_Found]:
+        """The steps into these states on which the item holds such odd pods; each has a state before."""
+        before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
         rooms, counts = self.offers[number - 1].held[odd]
-        come = targets[:, None] - rooms
-        equal = before[np.maximum(come, 0)] + counts == after[targets][:, None]
-        row, column = np.nonzero(equal & ((come >= 0) | (targets == self.wanted)[:, None]))
+        state, room = np.divmod(targets, self.width)
+        start = self.origins[odd][state] * self.width
+        come = room[:, None] - rooms
+        equal = before[start[:, None] + np.maximum(come, 0)] + counts == after[targets][:, None]
+        row, column = np.nonzero(equal & ((come >= 0) | (room == self.wanted)[:, None]))
         if not len(row):
             return []
-        start = np.maximum(come[row, column], 0)
-        found = [self._flat(one, start, other, targets[row], odd, rooms[column])]
-        full = targets[row] == self.wanted
+        into, held = targets[row], rooms[column]
+        begin = start[row] + np.maximum(come[row, column], 0)
+        found = [(begin, into, np.full(len(row), odd), held)]
+        full = room[row] == self.wanted
         if full.any():
-            found += self._beyond(before, one, other, odd, start[full], rooms[column[full]])
+            found += self._beyond(before, odd, begin[full], into[full], held[full])
         return found
 
-    def _beyond(self, row: Array, one: int, other: int, odd: int, start: Array, rooms: Array) -> list[_Found]:
+    def _beyond(self, before: Array, odd: int, begins: Array, intos: Array, rooms: Array) -> list[_Found]:
         """Steps to the full room from states that hold more than they would need to, at the same cost."""
         found = []
-        self.budget.spend(PART * len(start) // 2)
-        for first, room in zip(start.tolist(), rooms.tolist(), strict=True):
-            last = int(np.searchsorted(row, row[first], side="right"))
-            if last > first + 1:
-                more = np.arange(first + 1, last)
-                full = np.full(len(more), self.wanted)
-                found.append(self._flat(one, more, other, full, odd, np.full(len(more), room)))
+        self.budget.spend(PART * len(begins) // 2)
+        for begin, into, room in zip(begins.tolist(), intos.tolist(), rooms.tolist(), strict=True):
+            end = (begin // self.width + 1) * self.width
+            last = begin + int(np.searchsorted(before[begin:end], before[begin], side="right"))
+            if last > begin + 1:
+                more = np.arange(begin + 1, last)
+                full, odds, held = (np.full(len(more), each) for each in (into, odd, room))
+                found.append((more, full, odds, held))
         return found
-
-    def _flat(self, one: int, before: Array, other: int, after: Array, odd: int, rooms: Array) -> _Found:
-        width = self.width
-        return one * width + before, other * width + after, np.full(len(before), odd), rooms
 
     def _values(self, steps: StateSteps, known: Mapping[State, int]) -> Array:
         return steps.each([known.get(state, self.never) for state in steps.states], self.dtype)
@@ -243,7 +253,13 @@ class Lattice:
             best.append(row)
         return best
 
-    def taken(self, target: State) -> list[State]:
+    def best_for(self, target: State, narrow: bool) -> list[State]:
+        """What each item holds in the best solution of a state."""
+        if target not in self.solved:
+            self.solve([target], narrow)
+        return self._taken(target)
+
+    def _taken(self, target: State) -> list[State]:
         """What each item holds in the best solution of a state; of equals the first items hold most."""
         at = target[0] * self.width + target[1]
         taken: list[State] = []

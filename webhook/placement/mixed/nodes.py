@@ -50,8 +50,8 @@ class MixedNodesItem:
     """For each number of nodes from 0 and each state of odd pods the most units that they hold; -1: none."""
     ways: dict[tuple[int, int], int] = field(default_factory=dict)
     """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
-    used: dict[State, int] = field(default_factory=dict)
-    """For what is offered, the nodes it takes."""
+    used: dict[State, int] = field(default_factory=lambda: {(0, 0): 0})
+    """For nothing, and for what is offered, the nodes it takes."""
     penalties: list[int] = field(default_factory=list)
 
     def offer(self) -> Offer:
@@ -95,7 +95,7 @@ class MixedNodesItem:
     def firsts(self, states: Sequence[State]) -> list[int]:
         """See offers.OfferSource."""
         each = self.terms.first(self.level, self.cost)
-        return [each * self.used[state] if state != (0, 0) else 0 for state in states]
+        return [each * self.used[state] for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """See offers.OfferSource."""
@@ -125,3 +125,29 @@ class MixedNodesItem:
             Filled(number, self.rooms[odd], self.unit, self.cost + self.penalty(number), odd, node)
             for (number, node), odd in zip(self.nodes, odds, strict=False)
         ]
+
+
+class EqualNodes:
+    """What nodes with the same room hold by themselves, workers alone: a lattice of one item."""
+
+    def __init__(self, item: MixedNodesItem) -> None:
+        self.item = item
+        item.offer()
+
+    def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
+        """See lattice.Lattice."""
+        held = [self._held(target) for target in targets]
+        found = iter(self.item.values([each for each in held if each is not None]))
+        return [None if each is None else next(found) for each in held]
+
+    def best_for(self, target: State, narrow: bool) -> list[State]:
+        """See lattice.Lattice."""
+        held = self._held(target)
+        assert held is not None
+        return [held]
+
+    def _held(self, target: State) -> State | None:
+        """What is held for just such a state, (0, 0) for nothing; None where nothing is just that."""
+        room, (_, wanted) = self.item.rooms[0], target
+        held = -(-wanted // room) * room
+        return (0, held) if held == wanted or wanted == self.item.wanted else None

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from webhook.placement.alike.knapsack import Knapsack
+from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Odd
-from webhook.placement.mixed.sharing import Profile, shared
+from webhook.placement.mixed.sharing import Profile
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Leaves, Vertex, even_of
+from webhook.placement.tree import Leaves, Vertex, around, even_of
 
 
 def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
@@ -42,32 +43,36 @@ def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
 
 def _nodes(vertex: Vertex) -> Iterator[tuple[list[NodeState], list[Counts]]]:
     """The nodes of a domain, some at a time, and their rooms for each class alone."""
+    if vertex.parts:
+        for part in vertex.parts:
+            yield from _nodes(part)
+    else:
+        yield _alone(vertex)
+
+
+def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
+    """The nodes of a domain of leaves, or a single node."""
     if vertex.leaves is not None:
-        yield vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
-    elif vertex.state is not None:
-        yield [vertex.state], [vertex.rooms]
-    for part in vertex.parts:
-        yield from _nodes(part)
+        return vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
+    return ([vertex.state], [vertex.rooms]) if vertex.state is not None else ([], [])
 
 
-def solve(question: Question, root: Vertex, odd: Odd, workers: int) -> dict[str, Counts] | None:
-    """The optimum, if the nodes that `workers` alone would use have places for the odd pods; else None.
-
-    Raises OutOfSteps.
-    """
+def best_nodes(question: Question, root: Vertex, workers: int, budget: Budget) -> list[NodeState] | None:
+    """The nodes that `workers` alone would use, in topology order. Raises OutOfSteps."""
     alone = replace(question, classes=question.classes[:1], counts=(workers,))
     inside = _for_workers(root)
-    cover = Knapsack(alone, odd.budget).solve(inside) if inside is not None else None
-    if cover is None:
-        return None
-    return shared(question, odd, profiles(odd, root, [state for state, _, _ in cover.picks]))
+    cover = Knapsack(alone, budget).solve(inside) if inside is not None else None
+    return None if cover is None else [state for state, _, _ in cover.picks]
 
 
 def profiles(odd: Odd, root: Vertex, nodes: Sequence[NodeState]) -> list[tuple[NodeState, Profile]]:
     """These nodes, and how many workers each takes beside each state of odd pods."""
     names = {state.name for state in nodes}
-    pairs = (pair for states, alone in _nodes(root) for pair in zip(states, alone, strict=True))
-    alone_on = {state.name: alone for state, alone in pairs if state.name in names}
+    alone_on = {}
+    for vertex in around(root, nodes):
+        for state, alone in zip(*_alone(vertex), strict=True):
+            if state.node.name in names:
+                alone_on[state.node.name] = alone
     rooms = odd.rooms(nodes, [alone_on[state.name] for state in nodes])
     return list(zip(nodes, rooms, strict=True))
 
