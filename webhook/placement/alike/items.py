@@ -40,7 +40,7 @@ class Terms:
     counts: PackedCost
     values: PackedCost
     budget: Budget
-    insides: dict[int, "Inside"] = field(default_factory=dict)
+    insides: dict[int, "Inside | EqualNodes"] = field(default_factory=dict)
     paid: set[tuple[int, object]] = field(default_factory=set)
     """Curves for which the steps were taken."""
 
@@ -52,10 +52,11 @@ class Terms:
         """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""
         return self.whole and vertex.leaves is not None and vertex.leaves.top >= self.lowest
 
-    def inside(self, vertex: Vertex) -> "Inside":
+    def inside(self, vertex: Vertex) -> "Inside | EqualNodes":
         """What shares the pods in a domain below."""
         if id(vertex) not in self.insides:
-            self.insides[id(vertex)] = Inside(self, vertex)
+            equal = vertex.leaves is not None and vertex.even is not None and not self.balanced
+            self.insides[id(vertex)] = EqualNodes(self, vertex) if equal else Inside(self, vertex)
         return self.insides[id(vertex)]
 
     def curve(self, vertex: Vertex) -> Array:
@@ -99,13 +100,20 @@ class Inside:
         """numbers: of the children that matter; None for all. ranges: of these, where known, the amounts in
         pods that a domain can hold in an optimal solution. Raises OutOfSteps.
         """
+        self.terms = terms
         terms.budget.spend(len(child_rooms(vertex) if numbers is None else numbers))
         self.items = _items(terms, vertex, numbers, ranges or {})
         parts = [item.part() for item in self.items]
         self.layers = Layers(parts, terms.wanted, terms.slack, terms.counts.fits, terms.budget)
 
+    def values(self, amounts: list[int]) -> list[int | None]:
+        """The least value of just each of these amounts at its least count cost; None for never."""
+        return self.layers.solve(amounts, self.terms.values.fits)
+
     def picks(self, target: int) -> tuple[int, list[Pick]]:
-        """The best solution of an amount that was solved for: the cost of the domains, and the nodes."""
+        """The best solution of an amount: the cost of the domains, and the nodes."""
+        if target not in self.layers.solved:
+            self.values([target])
         total = 0
         found: list[tuple[int, list[Pick]]] = []
         for item, amount in zip(self.items, self.layers.taken(target), strict=True):
@@ -201,6 +209,32 @@ class NodesItem:
         return 0, found
 
 
+class EqualNodes:
+    """A domain of nodes with the same room, one item: what `Inside` finds, without a search."""
+
+    def __init__(self, terms: Terms, vertex: Vertex) -> None:
+        """Raises OutOfSteps."""
+        terms.budget.spend(len(child_rooms(vertex)))
+        (item,) = _items(terms, vertex, None, {})
+        assert isinstance(item, NodesItem)
+        self.item, self.wanted = item, terms.wanted
+
+    def values(self, amounts: list[int]) -> list[int | None]:
+        """See Inside."""
+        found = iter(self.item.values([amount for amount in amounts if self._is_held(amount)]))
+        return [next(found) if self._is_held(amount) else None for amount in amounts]
+
+    def _is_held(self, amount: int) -> bool:
+        """Whether so much is held just so, by no more nodes than what is wanted takes."""
+        number, more = divmod(amount, self.item.room)
+        return not more and number <= min(len(self.item.numbers), -(-self.wanted // self.item.room))
+
+    def picks(self, target: int) -> tuple[int, list[Pick]]:
+        """See Inside."""
+        _, found = self.item.picks(target)
+        return 0, [pick for _, picks in sorted(found, key=lambda pair: pair[0]) for pick in picks]
+
+
 @dataclass(slots=True, eq=False)
 class DomainItem:
     """A domain below; a layers.Source. number: among the children."""
@@ -230,7 +264,7 @@ class DomainItem:
         own = self.terms.values.pack(self.vertex.own)
         if self.terms.is_whole(self.vertex):
             return [own] * len(amounts)
-        found = self.terms.inside(self.vertex).layers.solve(amounts, self.terms.values.fits)
+        found = self.terms.inside(self.vertex).values(amounts)
         return [None if value is None else value + own for value in found]
 
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
@@ -240,10 +274,7 @@ class DomainItem:
             assert self.vertex.leaves is not None
             leaves = self.vertex.leaves
             return own, [(self.number, [node(leaves, number) for number in range(len(leaves.rooms))])]
-        inside = self.terms.inside(self.vertex)
-        if amount not in inside.layers.solved:
-            inside.layers.solve([amount], self.terms.values.fits)
-        cost, picks = inside.picks(amount)
+        cost, picks = self.terms.inside(self.vertex).picks(amount)
         return own + cost, [(self.number, picks)]
 
 
