@@ -8,7 +8,7 @@ from itertools import accumulate
 from webhook.placement.alike.items import Inside, Terms
 from webhook.placement.alike.layers import Ranges
 from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.alike.pricing import priced, screen
+from webhook.placement.alike.pricing import by_parts, priced, screen
 from webhook.placement.alike.rooms import (
     Pick,
     anchored_children,
@@ -126,7 +126,8 @@ class CoveringDomain:
         pool = sorted((room for n in largest[:fewest] for room in rooms[n]), reverse=True)
         enough = bisect_left(list(accumulate(pool)), self.pods) + 1
         heads = [list(accumulate(sorted(at_part, reverse=True))) for at_part in rooms]
-        ranges, enough = priced(heads, self.pods, fewest, enough, self.budget)
+        by_any = by_parts(heads, self.pods)
+        ranges, enough = priced(heads, self.pods, fewest, enough, self.budget, by_any)
         left = [n for n, at_part in enumerate(ranges) if at_part]
         if len(left) * (fewest + 1) * (enough + 1) < SCREENED:
             exact = screen([heads[n] for n in left], self.pods, fewest, enough, self.budget)

@@ -3,7 +3,8 @@
 What cannot is left out before the knapsack is solved by layers, which is most of the work in large clusters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -11,15 +12,69 @@ from webhook.placement.alike.layers import Array, Ranges
 from webhook.placement.alike.prices import PART, SHIFTED, added, searched
 from webhook.placement.budget import Budget
 
+Enough = Callable[[tuple[int, ...]], int | None]
+"""How many parts of the domains with these numbers suffice, at best; None where all do not."""
+
+
+def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
+    """Where a domain holds what its parts do. heads: as for `priced`."""
+    rooms = [np.diff(np.array(head, dtype=np.int64), prepend=0) for head in heads]
+
+    @cache
+    def enough(numbers: tuple[int, ...]) -> int | None:
+        sums = np.cumsum(-np.sort(-np.concatenate([rooms[number] for number in numbers])))
+        return int(np.searchsorted(sums, wanted)) + 1 if sums[-1] >= wanted else None
+
+    return enough
+
+
+def by_units(heads: Sequence[Sequence[int]], unit: int, wanted: int, more: int, budget: Budget) -> Enough:
+    """Where a domain holds whole units of what its parts do. wanted: units; more: that one of the domains
+    holds besides. What is given back raises OutOfSteps.
+    """
+    never = 1 << 40
+    plain, loaded = ([_parts_of_units(head, unit, beside) for head in heads] for beside in (0, more))
+
+    @cache
+    def enough(numbers: tuple[int, ...]) -> int | None:
+        budget.spend(SHIFTED * sum(len(plain[number]) + len(loaded[number]) for number in numbers))
+        least = np.full((2, wanted + 1), never, dtype=np.int64)
+        least[0, 0] = 0
+        for number in numbers:
+            grown = least.copy()
+            for units, needed in plain[number]:
+                window = grown[:, min(units, wanted) :]
+                np.minimum(window, least[:, : window.shape[1]] + needed, out=window)
+            for units, needed in loaded[number]:
+                last = grown[1, min(units, wanted) :]
+                np.minimum(last, least[0, : len(last)] + needed, out=last)
+            least = np.minimum.accumulate(grown[:, ::-1], axis=1)[:, ::-1]
+        return int(least[1, -1]) if least[1, -1] < never else None
+
+    return enough
+
+
+def _parts_of_units(head: Sequence[int], unit: int, beside: int) -> list[tuple[int, int]]:
+    """For each number of units, of 0 too, the parts that hold them and so much beside."""
+    amounts = np.arange(0, head[-1] - beside + 1, unit) + beside
+    needed = np.where(amounts > 0, np.searchsorted(head, amounts) + 1, 0)
+    return list(enumerate(needed.tolist()))
+
 
 def priced(
-    heads: Sequence[Sequence[int]], wanted: int, fewest: int, most: int, budget: Budget, improve: bool = True
+    heads: Sequence[Sequence[int]],
+    wanted: int,
+    fewest: int,
+    most: int,
+    budget: Budget,
+    enough: Enough | None,
+    prices: Iterable[int] = (),
 ) -> tuple[list[Ranges], int]:
     """What each domain holds at best in the solutions that use just `fewest` domains and the fewest parts.
 
     heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. most: number of parts that
-    suffice with so many domains, which is bettered if `improve`. Returns ranges of amounts for each domain,
-    and `most`. Raises OutOfSteps.
+    suffice with so many domains, which is bettered by `enough`. prices: to be tried, of which some are; by
+    default the rooms of the parts. Returns ranges of amounts for each domain, and `most`. Raises OutOfSteps.
 
     By pricing (Lagrangian relaxation): at a price of p pods for each part, domains are worth what they hold
     beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
@@ -28,20 +83,19 @@ def priced(
     width = max(map(len, heads))
     held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads], dtype=np.int64)
     parts = np.arange(1, width + 1)
-    rooms = np.array(sorted(set(np.diff(held, axis=1, prepend=0).ravel().tolist())))
+    tried = sorted(
+        each for each in set(prices or np.diff(held, axis=1, prepend=0).ravel().tolist()) if each > 0
+    )
     others = np.full(held.shape, -_NONE, dtype=np.int64)
-    prices = rooms[rooms > 0]
     tables = []
-    tries = min(len(prices), 2 * PRICES)
+    tries = min(len(tried), 2 * PRICES)
     budget.spend(held.size // 8 + tries * (6 * PART + added(12 * held.size, True)))
-    for price in prices[:: max(1, len(prices) // PRICES)].tolist():
+    for price in tried[:: max(1, len(tried) // PRICES)]:
         worth = (held - price * parts).max(axis=1)
         order = np.argsort(-worth, kind="stable")
         tables.append((price, worth, order))
-        pool = np.diff(held[order[:fewest]], axis=1, prepend=0).ravel()
-        sums = np.cumsum(-np.sort(-pool[pool > 0]))
-        if improve and sums[-1] >= wanted:
-            most = min(most, int(np.searchsorted(sums, wanted)) + 1)
+        found = enough(tuple(sorted(order[:fewest].tolist()))) if enough is not None else None
+        most = most if found is None else min(most, found)
     for price, worth, order in tables:
         best = int(worth[order[:fewest]].sum())
         beside = best - np.maximum(worth, worth[order[fewest - 1]])

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.alike.pricing import priced
+from webhook.placement.alike.pricing import by_parts, by_units, priced
 from webhook.placement.alike.rooms import anchored_children, census, child_rooms, least_held
 from webhook.placement.bounds import least_cost, rooms_at, rooms_below
 from webhook.placement.budget import Budget
@@ -224,7 +224,7 @@ class MixedSearch:
         machine = self.costs.machine
         if machine is not None and first >= machine:
             return None  # more of them may cost less
-        finer = next((size for level, size in self.question.slices if level > first), 1)
+        finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
         rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
         held = [sum(of_part) // unit for of_part in rooms]
         anchored = anchored_children(vertex, self.costs) if self.question.anchored else set[int]()
@@ -240,9 +240,18 @@ class MixedSearch:
         pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
         wasted = self.odd.most + (fewest if unit != finer else 0)  # of a child, what makes no slice
         most = bisect_left(list(accumulate(pool)), wanted * unit) + 1 + wasted
-        heads = [
-            [head // unit for head in accumulate(sorted(rooms[number], reverse=True))] for number in numbers
-        ]
-        ranges, _ = priced(heads, wanted, fewest, most, self.budget, improve=False)
-        least = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
+        whole = [[head // finer for head in accumulate(sorted(rooms[n], reverse=True))] for n in numbers]
+        ratio = unit // finer
+        heads = [[head - head % ratio for head in of_part] for of_part in whole]
+        enough = None
+        if (len(self.odd.states) == 1 or self.odd.below(1) is not self.odd) and finer_level <= second:
+            more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
+            if ratio == 1:
+                enough = by_parts(heads, wanted + more)
+            else:
+                enough = by_units(whole, ratio, wanted, more, self.budget)
+        prices = {room // finer for number in numbers for room in rooms[number]}
+        ranges, most = priced(heads, wanted * ratio, fewest, most, self.budget, enough, prices)
+        lows = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
+        least = {number: -(-low // ratio) for number, low in lows.items()}
         return least, fewest, most
