@@ -15,7 +15,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.headroom import Score
 from webhook.placement.names import natural
-from webhook.placement.question import Question, is_in, is_usable
+from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, block_key, key_of
 
 MOST_KINDS: Final = 64
@@ -243,7 +243,18 @@ class _Builder:
 
     def tree(self) -> _BlockTree:
         """The whole block."""
-        return self.vertex(self.block.layout, 0), self.exact
+        vertex = self.vertex(self.block.layout, 0)
+        if vertex is not None and len(self.rooms) > 1:
+            vertex.notes["kinds"] = self._kinds()
+        return vertex, self.exact
+
+    def _kinds(self) -> list[tuple[NodeState, Counts]]:
+        """Of nodes with the same free amounts and rooms one, with its rooms; all of those with cards."""
+        resources = sorted({resource for pod in self.question.classes for resource, _ in pod.requests})
+        cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
+        keys = zip(*self.rooms, cards, *map(self.columns.free, resources), strict=True)
+        one_of = {key: number for number, key in enumerate(keys)}.values()
+        return [(self.states[n], tuple([of_class[n] for of_class in self.rooms])) for n in one_of]
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
         if domain.index >= 0:

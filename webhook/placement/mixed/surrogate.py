@@ -7,7 +7,7 @@ workers, and the optimum for so many workers alone costs no more than the gang. 
 on its nodes that leave room for K, it is the gang's optimum, in every field of the objective.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from webhook.placement.alike.knapsack import Knapsack
@@ -24,7 +24,8 @@ def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
 
     None where the odd pods find no places at all. Raises OutOfSteps.
     """
-    found = {rooms for states, alone in _nodes(root) for rooms in odd.profiles(states, alone)}
+    kinds = [kind for block in root.parts for kind in block.notes["kinds"]]
+    found = odd.profiles([state for state, _ in kinds], [alone for _, alone in kinds])
     odd.budget.spend(len(found) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
     losses = [
         min((rooms[0] - rooms[state] for rooms in found if rooms[state] >= 0), default=None)
@@ -39,15 +40,6 @@ def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
                 least[after] = lost + loss
     known = [lost for lost in least if lost is not None]
     return known if len(known) == len(least) else None
-
-
-def _nodes(vertex: Vertex) -> Iterator[tuple[list[NodeState], list[Counts]]]:
-    """The nodes of a domain, some at a time, and their rooms for each class alone."""
-    if vertex.parts:
-        for part in vertex.parts:
-            yield from _nodes(part)
-    else:
-        yield _alone(vertex)
 
 
 def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
@@ -88,13 +80,12 @@ def _for_workers(vertex: Vertex) -> Vertex | None:
 def _without_empty(vertex: Vertex) -> Vertex:
     leaves = vertex.leaves
     if leaves is not None:
-        used = [number for number, room in enumerate(leaves.rooms) if room]
-        if len(used) == len(leaves.rooms):
+        if min(leaves.rooms):
             return vertex
+        used = [number for number, room in enumerate(leaves.rooms) if room]
         states, rooms = [leaves.states[n] for n in used], [leaves.rooms[n] for n in used]
-        every = [[of_class[n] for n in used] for of_class in leaves.every]
         even = (rooms[0], leaves.top) if min(rooms) == max(rooms) else None
-        kept = Leaves(leaves.top, states, rooms, every, leaves.score, leaves.costs)
+        kept = Leaves(leaves.top, states, rooms, [rooms], leaves.score, leaves.costs)
         return replace(vertex, leaves=kept, even=even, notes={})
     parts = tuple(part for each in vertex.parts if (part := _for_workers(each)) is not None)
     if parts == vertex.parts:
