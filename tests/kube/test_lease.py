@@ -389,7 +389,7 @@ def test_when_the_leader_dies_silently_the_other_leads_after_the_lease(
 
 def test_after_a_release_the_other_leads_before_the_lease_is_over(cluster: Cluster, namespace: str) -> None:
     api = cluster.api()
-    slow = {"lease_seconds": 60, "renew_seconds": 40, "retry_seconds": 0.5}
+    slow = {"lease_seconds": 600, "renew_seconds": 400, "retry_seconds": 0.5}  # longer than is waited here
     first, second = (Elector(api, namespace, "sweeper", identity, **slow) for identity in "ab")  # type: ignore[arg-type]
     first.start()
     cluster.wait_for("the first to lead", lambda: first.is_leader)

@@ -39,7 +39,7 @@ class Silent(ThreadingHTTPServer):
                         self.send_response(200)
                         self.end_headers()
                         self.wfile.flush()
-                    outer.over.wait(30)
+                    outer.over.wait()  # until the test is over: else the server would end the watch
                 else:
                     self.send_response(200)
                     self.send_header("Content-Length", str(len(LIST)))
