@@ -5,12 +5,12 @@ where its gang has lost pods, is seen on the watches. What is left of a gang may
 preempted, or if more important pods were where it had lost some.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from hack.soaks.audit import taken_by_sweeper
-from hack.soaks.takes import preempted
+from hack.soaks.takes import has_ended, preempted
 from labeler.contract import keys
 from webhook.workloads import marks
 
@@ -64,7 +64,7 @@ class Evictions:
             # In a set of pods a name comes again.
             self._named.setdefault((metadata["namespace"], metadata["name"]), []).append(uid)
         seen = self._pods[uid] = _SeenPod(gang, spec.get("priority", 0))
-        self._stand(kind, uid, node, seen.priority)
+        self._stand(uid, node, seen.priority, is_gone=kind == "DELETED" or has_ended(pod))
         phase = pod.get("status", {}).get("phase")
         if preempted(pod):
             self._lost.setdefault(gang, {})[uid] = _PREEMPTED
@@ -75,10 +75,16 @@ class Evictions:
                 self._lost_on.setdefault(node, []).append(uid)
                 self._highest_since[uid] = max(self._there.get(node, {}).values(), default=seen.priority)
 
-    def _stand(self, kind: str, uid: str, node: str, priority: int) -> None:
+    def keep_only(self, uids: Set[str]) -> None:
+        """The pods that there are, after a gap: the end of others was told to nobody."""
+        for there in self._there.values():
+            for uid in there.keys() - uids:
+                del there[uid]
+
+    def _stand(self, uid: str, node: str, priority: int, *, is_gone: bool) -> None:
         """The pod is on the node, or no longer."""
         there = self._there.setdefault(node, {}) if node else {}
-        if kind == "DELETED":
+        if is_gone:
             there.pop(uid, None)
         elif node and uid not in there:
             there[uid] = priority

@@ -6,7 +6,7 @@ goes on. A new leader begins anew, as what is held is remembered by the leader a
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -37,6 +37,8 @@ class _Since(NamedTuple):
 class Holdings:
     """Follows the Placements. most: nodes that may be held at once; seconds: for how long at a time.
 
+    made: nodes that an autoscaler makes, which do not count: they are all for who asked for them.
+
     A plan may keep nodes for later stages for as long in each, in all for as much time for each node.
 
     grace: seconds for which what is told may lag behind. clock: the time of day, in seconds.
@@ -47,6 +49,7 @@ class Holdings:
     seconds: float
     grace: float = 8.0
     clock: Callable[[], float] = time.time
+    made: Set[str] = frozenset()
     faults: list[str] = field(default_factory=list)
     holds: int = 0
     most_seen: int = 0
@@ -82,13 +85,14 @@ class Holdings:
             if hold.until > now:
                 allowed.update((name, max(hold.seconds, allowed.get(name, 0.0))) for name in hold.nodes)
         self._since = {name: self._continued(name, now, seconds) for name, seconds in allowed.items()}
-        self.most_seen = max(self.most_seen, len(allowed))
-        if len(allowed) <= self.most:
+        bounded = len(allowed.keys() - self.made)
+        self.most_seen = max(self.most_seen, bounded)
+        if bounded <= self.most:
             self._above_since = None
         elif self._above_since is None:
             self._above_since = now
         elif now - self._above_since > self.grace:
-            self._say("share", f"{len(allowed)} nodes are held, more than {self.most}, for too long")
+            self._say("share", f"{bounded} nodes are held, more than {self.most}, for too long")
         for name, since in self._since.items():
             lasts = now - since.at
             self.longest = max(self.longest, lasts)
@@ -116,10 +120,10 @@ class Holdings:
         )
 
 
-def bounds(settings: Mapping[str, Any], nodes: int, made: int = 0) -> Holdings:
+def bounds(settings: Mapping[str, Any], nodes: int, made: Set[str] = frozenset()) -> Holdings:
     """What the sweeper's settings allow in a cluster of so many nodes.
 
-    made: how many an autoscaler may make beside them, which are all for who asked for them.
+    made: those that an autoscaler may make beside them.
     """
     share, seconds = float(settings["reserve_share"]), float(settings["reserve_hold_seconds"])
-    return Holdings(max(1, int((nodes + made) * share)) + made, seconds)
+    return Holdings(max(1, int((nodes + len(made)) * share)), seconds, made=made)

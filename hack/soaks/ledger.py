@@ -174,6 +174,7 @@ class Ledger:
             self.spreads.keep_only(uids)
             self.halves.keep_only(uids)
             self.mounts.keep_only_pods(uids)
+            self.evictions.keep_only(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
     def look_at_held(self, *, anew: bool = False) -> None:

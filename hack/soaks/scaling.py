@@ -32,6 +32,7 @@ PRIORITY: Final = "soak-scaled"
 """Class of the pool's gangs, above all tiers: who waits for nodes that are held for others asks for none."""
 POOL_NODES: Final = 4
 """Nodes that the autoscaler can make."""
+NAMES: Final = tuple(f"pool-{number}" for number in range(POOL_NODES))
 _IDLE_SECONDS: Final = 4.0
 _LURK_SECONDS: Final = 12.0
 """For so long a node that stands empty waits for a plan that names it."""
@@ -64,9 +65,8 @@ class Scaling:
         self._crowd = crowd
         self._random = choices
         self._done = done
-        names = [f"pool-{number}" for number in range(POOL_NODES)]
         places = [("b0", "s0", f"pool{number}") for number in range(POOL_NODES)]
-        self.nodes = [_PoolNode(*each, False, 8) for each in zip(names, places, strict=True)]
+        self.nodes = [_PoolNode(*each, False, 8) for each in zip(NAMES, places, strict=True)]
         self.standin = StandIn(api, self.nodes, label_seconds=0.3)
         self._idle: dict[str, float] = {}
         self._lurks: dict[str, bool] = {}

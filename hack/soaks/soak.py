@@ -37,7 +37,7 @@ from hack.soaks.passes import long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
-from hack.soaks.scaling import CHOICES, POOL_NODES, Scaling
+from hack.soaks.scaling import CHOICES, NAMES, Scaling
 from hack.soaks.spreads import Spreads
 from hack.soaks.sweepers import start_sweepers
 from hack.soaks.tenant import Tenant, admit
@@ -66,7 +66,7 @@ class Soak:
         self.installation = Installation(cluster, components=("scale-up",) if scales else ())
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
-        made = POOL_NODES if scales else 0
+        made = frozenset(NAMES) if scales else frozenset()
         self.held = bounds(SETTINGS, len(self.grid) + 1, made)
         names = frozenset({OURS, FOREIGN, HOSTILE})
         self.ledger = Ledger(
@@ -85,7 +85,7 @@ class Soak:
             choices = plan.choices("preemption")
             self.waves = Waves(self.api, self.crowd, with_gpus, patient, choices, self.done)
         if plan.has("broken-nodes"):
-            count = len(with_gpus) + made
+            count = len(with_gpus) + len(made)
             self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))
             self.ledger.accusers = self.broken.accusers
         stay = self.broken.names if self.broken is not None else ()

@@ -87,6 +87,28 @@ def test_a_more_important_pod_that_was_gone_before_took_no_place() -> None:
     assert judge.faults([eviction("v")])
 
 
+def test_a_more_important_pod_whose_end_was_seen_by_nobody_took_no_place() -> None:
+    judge = Evictions()
+    judge.pod("ADDED", pod("v", 1))
+    judge.pod("MODIFIED", pod("other", 9, owner="other", node="n"))
+    judge.keep_only({"v", "mate"})
+    for kind in ("MODIFIED", "DELETED"):
+        judge.pod(kind, pod("mate", 1, node="n"))
+    assert judge.faults([eviction("v")])
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_more_important_pod_that_had_ended_before_took_no_place(phase: str) -> None:
+    judge = Evictions()
+    judge.pod("ADDED", pod("v", 1))
+    other = pod("other", 9, owner="other", node="n")
+    judge.pod("MODIFIED", other)
+    judge.pod("MODIFIED", {**other, "status": {"phase": phase}})
+    for kind in ("MODIFIED", "DELETED"):
+        judge.pod(kind, pod("mate", 1, node="n"))
+    assert judge.faults([eviction("v")])
+
+
 def test_of_pods_of_one_name_the_one_that_was_evicted_may_be_any() -> None:
     judge = Evictions()
     judge.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": ["old"]}]}})

@@ -15,7 +15,7 @@ from hack.soaks.claims import GivenDevices
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
 from hack.soaks.halves import HALF_SECONDS, Halves
-from hack.soaks.held import Holdings
+from hack.soaks.held import Holdings, bounds
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
 from hack.soaks.passes import over
@@ -371,6 +371,15 @@ def test_waiting_gangs_that_hold_too_much_or_too_long_are_a_fault(
     found = observed(*moments)
     assert len(found) == bool(fault)
     assert all(fault in each for each in found)
+
+
+@pytest.mark.parametrize(("made", "is_fault"), [({"n1", "n2"}, False), ({"n8", "n9"}, True)])
+def test_nodes_that_an_autoscaler_made_are_no_leave_to_hold_others(made: set[str], is_fault: bool) -> None:
+    held = bounds({"reserve_share": 0.25, "reserve_hold_seconds": 10.0}, 3, frozenset(made))
+    held.clock = lambda: now
+    for now in (0.0, 9.0):  # noqa: B007
+        held.plan("MODIFIED", A)
+    assert bool(held.faults) is is_fault
 
 
 def test_who_leads_anew_is_not_blamed_for_what_another_has_held() -> None:
