@@ -132,11 +132,20 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One pod of the gang that is to be placed; its name is opaque here."""
+    """One pod of the gang that is to be placed; its name is opaque here.
+
+    called: how sentences name it, by its name where empty. It makes no two members unlike.
+    """
 
     name: str
     rank: int | None
     pod_class: PodClass
+    called: str = field(default="", compare=False)
+
+    @property
+    def shown(self) -> str:
+        """Its name for people."""
+        return self.called or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def ask(
         raise PlacementError(f"gang {gang.name} names a member twice")
     for member in gang.members:
         if member.pod_class.problem:
-            raise Impossible(f"pod {member.name}: {member.pod_class.problem}")
+            raise Impossible(f"pod {member.shown}: {member.pod_class.problem}")
     topology = snapshot.topology
     levels = len(topology.level_names)
     required = None if gang.required_level is None else topology.level(gang.required_level)
@@ -272,7 +272,7 @@ def one_of(gang: Gang, question: Question, number: int) -> str:
     if question.unbound_slices:
         leads = question.unbound_slices[number] == len(question.slices)
         alike = [each for each in alike if (each.rank is not None and each.rank < 0) == leads] or alike
-    return alike[0].name
+    return alike[0].shown
 
 
 def is_usable(question: Question, state: NodeState) -> bool:

@@ -117,7 +117,10 @@ def _attempts(pods: Sequence[Pod]) -> list[Sequence[Pod]]:
 def _question(
     gang: PodGang, pods: Sequence[Pod], others: Mapping[str, str], avoid: frozenset[str], class_of: ClassOf
 ) -> GangQuestion:
-    members = tuple(Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod)) for pod in pods)
+    members = tuple(
+        Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod), pod.metadata.name)
+        for pod in pods
+    )
     anchors = tuple(Anchor(node) for node in sorted(set(others.values())))
     asked = Gang(f"{gang.key} (beside)", members, anchors=anchors, excluded_nodes=avoid)
     return GangQuestion(asked, {pod.metadata.uid: pod for pod in pods})

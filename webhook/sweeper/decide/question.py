@@ -96,7 +96,7 @@ def question(
     own = {pod.metadata.uid for pod in gang.workers}
     by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
     members = tuple(
-        Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod))
+        Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod), pod.metadata.name)
         for pod in (*by_name.values(), *gang.later)
     )
     if not gang.parts:

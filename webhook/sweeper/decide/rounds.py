@@ -69,7 +69,7 @@ class Said:
     @cached_property
     def _names_pods(self) -> bool:
         rest = self.sentence.replace(self.asked.name, "", 1)
-        return any(member.name in rest for member in self.asked.members)
+        return any(member.shown in rest for member in self.asked.members)
 
 
 @dataclass(frozen=True)
