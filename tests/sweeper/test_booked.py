@@ -290,6 +290,21 @@ def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
         assert scene.held() == ["n1"], number
 
 
+def test_what_was_made_for_one_gang_pushes_out_nothing_that_the_plan_of_another_keeps() -> None:
+    settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
+    runs = gpu_pod("s-0", node="n4", metadata={"uid": "s-0", "annotations": {keys.GANG_ANNOTATION: "s"}})
+    scene = Scene(*gang("g", 5), runs, settings=settings, books=False)
+    for name in ("n4", "n5"):
+        scene.all[name] = made_at(scene.all[name], "2026-01-01T00:00:00Z")
+    spec = PlacementSpec(pods=[PlannedPod("s-0", "s-0", "n4")], kept=["n5"])
+    metadata = Metadata(name="staged", namespace="ns", uid="plan")
+    scene.cluster.placements["ns/staged"] = Placement(metadata=metadata, spec=spec)
+    scene.book("g", 5, is_made=True)
+    for number in range(3):
+        scene.come(6)
+        assert scene.held() == ["n0", "n1", "n2", "n3", "n5"], number
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_came_since(data: Any) -> None:

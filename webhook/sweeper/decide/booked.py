@@ -58,9 +58,12 @@ class Booking:
 
 @dataclass(frozen=True)
 class _Booked:
+    """is_made: whether its nodes are beyond the share of nodes that may be held."""
+
     request: str
     gang: PodGang
     held: Held
+    is_made: bool
 
 
 class BookedNodes:
@@ -99,12 +102,17 @@ class BookedNodes:
         return {key: each.held for key, each in self._booked.items()}
 
     def beside_plans(self, view: View) -> frozenset[str]:
-        """All but those that a gang's own plan keeps for its later pods, where they count from now on."""
+        """Those that count to the share of kept nodes, beside which others' plans keep theirs.
+
+        Not those that a gang's own plan keeps for its later pods, where they count from now on, nor those
+        that were made for a gang: else what was made for one would push out what another's plan keeps.
+        """
         plans = view.placements
         return frozenset().union(
             *(
                 each.held.nodes.difference(plans[key].spec.kept if key in plans else ())
                 for key, each in self._booked.items()
+                if not each.is_made
             )
         )
 
@@ -156,7 +164,7 @@ class BookedNodes:
                 closed.update(nodes)
                 ends = began[1] + timedelta(seconds=self._settings.reserve_hold_seconds)
                 held = Held(frozenset(nodes), began[0], until, ends, is_new=True)
-                self._booked[booking.placement] = _Booked(booking.request, gang, held)
+                self._booked[booking.placement] = _Booked(booking.request, gang, held, room is None)
 
     def _suited(
         self, gang: PodGang, pods: int, there: Iterator[NodeState], view: View, looks: Counter[str]
