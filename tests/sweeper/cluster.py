@@ -1,6 +1,6 @@
 """A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 import msgspec
@@ -104,10 +104,15 @@ class Placing:
         view = self.view()
         return gather(view.gated, view.others, self.says)
 
-    def one(self, blocked: frozenset[str] = frozenset(), without: Collection[str] = ()) -> Orders:
+    def one(
+        self,
+        blocked: frozenset[str] = frozenset(),
+        without: Collection[str] = (),
+        going: Set[GangKey] = frozenset(),
+    ) -> Orders:
         """One pass; what is around has changed since the one before.
 
-        without: gangs that are not asked about.
+        without: gangs that are not asked about. going: those that are evicted.
         """
         view = self.view()
         gangs = gather(view.gated, view.others, self.says)
@@ -115,7 +120,7 @@ class Placing:
         snapshot = self.snapshotter.snapshot(view)
         self.placer.remember(gangs, view, snapshot)
         turns = Turns(view, Expectations(self.clock))
-        ground = Ground(view, snapshot, turns, blocked, self.version)
+        ground = Ground(view, snapshot, turns, blocked, self.version, going)
         return self.placer.place([gang for gang in gangs if gang.key.name not in without], ground)
 
 

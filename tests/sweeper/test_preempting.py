@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -126,6 +126,20 @@ def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_
     assert found.told["ns/high"].endswith("not yet: pods of their gang are on their way to nodes")
     scene.cluster.pods[-1] = member("low", 2, "n2")
     assert going(scene.look()) == ["low-2", "low-1", "low-0"]
+
+
+def test_a_pod_that_comes_in_the_pass_in_which_its_gang_goes_is_not_placed_beside_it() -> None:
+    """It would be released to a node, and stand there alone."""
+    scene = Scene()
+    scene.cluster.pods.append(member("low", 2))
+    found = scene.look()
+    assert going(found) == ["low-1", "low-0"]
+    placing = Placing(scene.cluster, SETTINGS)
+    placing.says = lambda key: OwnerSays(size=3 if key.name == "low" else 1)
+    assert places(placing.one()) == {"low-2": "n2"}, "there is room for it"
+    orders = placing.one(going=found.going)
+    assert places(orders) == {}
+    assert orders.unasked == found.going
 
 
 def test_a_gang_that_was_placed_anew_while_its_old_pods_end_stays() -> None:

@@ -52,7 +52,7 @@ from webhook.sweeper.decide.victims import Keeps
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
-from webhook.sweeper.observe.gangs import PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
 from webhook.sweeper.observe.gathered import Gathered
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -144,7 +144,7 @@ class Sweeper:
         steering = self._steering(gangs, seen.view)
         steered = self._step("steer", seen.view, lambda: steering.orders)
         steady = [gang for gang in gangs if gang.key not in steering.held]
-        placed = self._step("place", seen.view, lambda: self._place(steady, seen))
+        placed = self._step("place", seen.view, lambda: self._place(steady, seen, preempting.going))
         broken = self._step("broken", seen.view, lambda: self._look_for_broken(gangs, seen, steering, placed))
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 
@@ -210,10 +210,11 @@ class Sweeper:
             return steer(gangs, view, policy) if policy else Steering()
         return Steering()
 
-    def _place(self, gangs: list[PodGang], seen: _Seen) -> Orders:
+    def _place(self, gangs: list[PodGang], seen: _Seen, going: Set[GangKey]) -> Orders:
         if seen.snapshot is None:
             return Orders()
-        ground = Ground(seen.view, seen.snapshot, seen.turns, self._repair.blocked, seen.usage_version)
+        blocked = self._repair.blocked
+        ground = Ground(seen.view, seen.snapshot, seen.turns, blocked, seen.usage_version, going)
         return self._placer.place(gangs, ground)
 
     def _look_for_broken(

@@ -28,6 +28,9 @@ class Due:
 
     def is_due(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> bool:
         """Whether the gang, of which these pods wait, is to be placed now."""
+        if gang.key in now.ground.going:  # once the others are gone it comes again with them
+            now.unasked.add(gang.key)
+            return False
         if holders := held_by_others(waiting, self._settings.gate_prefix):
             # A place taken now would stand empty, and be missing to those that may run.
             reason = f"held by the gate {', '.join(holders)}; placed when that is gone"

@@ -59,10 +59,12 @@ class StandingVictims:
 class Preempting:
     """What plans that wait for victims come to in one pass.
 
-    held: uids of pods that are not released yet. told: by Placement, what its gang waits for.
+    held: uids of pods that are not released yet. told: by Placement, what its gang waits for. going: gangs
+    that go whole in this pass: of them no pod is placed in it, which would stand alone afterwards.
     """
 
     held: set[str] = field(default_factory=set)
+    going: set[GangKey] = field(default_factory=set)
     evictions: dict[str, Eviction] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
 
@@ -104,6 +106,8 @@ class PlansWithVictims:
                     kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
                     continue
                 budgets.take(going)
+                if group.whole and going:
+                    found.going.add(group.gang)
                 for pod in sorted(going, key=lambda each: group.turn(each, nodes)):
                     reason = _why_it_goes(group, placement, waiting)
                     cause = "preempted" if group.whole else "spared"

@@ -1,6 +1,6 @@
 """What placing goes by: the ground of one pass, how far it has come, what is remembered of gangs."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -76,7 +76,8 @@ class Said:
 class Ground:
     """What gangs are placed on in one pass.
 
-    blocked: nodes to go to only if there is no other way. usage_version: see Changes.
+    blocked: nodes to go to only if there is no other way. usage_version: see Changes. going: gangs that are
+    evicted as a whole in this pass.
     """
 
     view: View
@@ -84,6 +85,7 @@ class Ground:
     turns: Turns
     blocked: frozenset[str]
     usage_version: int
+    going: Set[GangKey] = frozenset()
 
 
 @dataclass
