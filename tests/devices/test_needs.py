@@ -22,7 +22,7 @@ from tests.devices.bodies import (
     supply,
     template,
 )
-from webhook.devices.needs import Needs, needs
+from webhook.devices.needs import Needs, _digest, needs
 from webhook.devices.supply import Supply
 from webhook.kube.devices import ResourceClaim, ResourceSlice
 from webhook.kube.objects import Pod
@@ -263,6 +263,12 @@ def test_nobody_s_many_kinds_of_claims_take_the_turn_of_another_namespace() -> N
     assert [kind.problem == "" for kind in kinds] == [True] * 4 + [False] * 16
     assert "waits for its turn" in kinds[-1].problem
     assert len(found.resources) == 4
+
+
+def test_nobody_finds_a_claim_that_is_counted_as_another_s() -> None:
+    """Of 24 bits a few among so many are the same, and one that is like a given one is found in a minute."""
+    count = 20_000
+    assert len({_digest(f"device.driver == {n}") for n in range(count)}) == count
 
 
 def test_claims_like_another_s_beyond_one_s_turn_do_not_keep_that_one_waiting() -> None:

@@ -71,7 +71,8 @@ def _choices(shape: Shape) -> Iterator[tuple[Choice, ...]]:
 
 
 def _digest(what: object) -> str:
-    return hashlib.sha256(repr(what).encode()).hexdigest()[:6]
+    """Tells resources of one wording apart; too long to find a claim with the digest of another's."""
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
 @dataclass
