@@ -40,7 +40,7 @@ class Terms:
     counts: PackedCost
     values: PackedCost
     budget: Budget
-    insides: dict[int, "Inside | EqualNodes"] = field(default_factory=dict)
+    insides: dict[int, "Inside | EqualInside"] = field(default_factory=dict)
     paid: set[tuple[int, object]] = field(default_factory=set)
     """Curves for which the steps were taken."""
 
@@ -52,11 +52,11 @@ class Terms:
         """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""
         return self.whole and vertex.leaves is not None and vertex.leaves.top >= self.lowest
 
-    def inside(self, vertex: Vertex) -> "Inside | EqualNodes":
+    def inside(self, vertex: Vertex) -> "Inside | EqualInside":
         """What shares the pods in a domain below."""
         if id(vertex) not in self.insides:
             equal = vertex.leaves is not None and vertex.even is not None and not self.balanced
-            self.insides[id(vertex)] = EqualNodes(self, vertex) if equal else Inside(self, vertex)
+            self.insides[id(vertex)] = EqualInside(self, vertex) if equal else Inside(self, vertex)
         return self.insides[id(vertex)]
 
     def curve(self, vertex: Vertex) -> Array:
@@ -209,7 +209,7 @@ class NodesItem:
         return 0, found
 
 
-class EqualNodes:
+class EqualInside:
     """A domain of nodes with the same room, one item: what `Inside` finds, without a search."""
 
     def __init__(self, terms: Terms, vertex: Vertex) -> None:
