@@ -305,6 +305,26 @@ def test_what_was_made_for_one_gang_pushes_out_nothing_that_the_plan_of_another_
         assert scene.held() == ["n0", "n1", "n2", "n3", "n5"], number
 
 
+def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> None:
+    """Its first pod runs, and the others are made once it is ready."""
+    settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
+    scene = Scene(*gang("g", 5), old("p"), settings=settings, books=False)
+    scene.book("g", 5, is_made=True)
+    scene.come(4)
+    (key,) = scene.placing.placer.held
+    (leader,) = gang("g", 1)
+    runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
+    scene.cluster.pods = [runs, old("p")]
+    kept = ["n1", "n2", "n3"]
+    namespace, name = key.split("/")
+    metadata = Metadata(name=name, namespace=namespace, uid="plan")
+    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=kept)
+    scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
+    for number in range(3):
+        assert places(scene.come(4)) == {}, number
+        assert scene.held() == kept, number
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_came_since(data: Any) -> None:

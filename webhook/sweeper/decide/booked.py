@@ -101,6 +101,11 @@ class BookedNodes:
         """What is held, by the Placements ("namespace/name") of the gangs."""
         return {key: each.held for key, each in self._booked.items()}
 
+    @property
+    def made(self) -> dict[str, frozenset[str]]:
+        """What is held beyond the share, by the Placements of the gangs for which it was made."""
+        return {key: each.held.nodes for key, each in self._booked.items() if each.is_made}
+
     def beside_plans(self, view: View) -> frozenset[str]:
         """Those that count to the share of kept nodes, beside which others' plans keep theirs.
 

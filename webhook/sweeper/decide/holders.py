@@ -38,7 +38,7 @@ class Holders:
         """Take in what a pass sees: all gangs of which some pod waits."""
         self.replacing.saw(view)
         held = self.reservations.nodes
-        self.kept.saw(view, held | self.booked.beside_plans(view))
+        self.kept.saw(view, held | self.booked.beside_plans(view), self.booked.made)
         self.booked.saw(gangs, view, snapshot, held | self.kept.nodes)
         self.keep_only({gang.key for gang in gangs})
 

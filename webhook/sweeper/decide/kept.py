@@ -1,16 +1,17 @@
 """Nodes that plans keep for pods of their gangs that are made only once the first ones run.
 
-They are bounded as reservations are: in number, together with those; in time, for each stage anew, which has
-more pods than the one before, and begins once those ran; in all, by as much time for each node. A leader that
-never becomes ready keeps nodes empty for a while only, and its gang's later pods then look for others. What
-was kept in vain is kept and held by nobody for as long afterwards, and what was held, likewise: so nobody has
-it for ever by making such leaders one after the other.
+They are bounded as reservations are: in number, together with those, but for nodes that were made for the
+gang; in time, for each stage anew, which has more pods than the one before, and begins once those ran; in
+all, by as much time for each node. A leader that never becomes ready keeps nodes empty for a while only,
+and its gang's later pods then look for others. What was kept in vain is kept and held by nobody for as long
+afterwards, and what was held, likewise: so nobody has it for ever by making such leaders one after the other.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod
@@ -25,12 +26,16 @@ from webhook.sweeper.settings import Settings
 
 @dataclass(frozen=True)
 class _Keeper:
-    """A plan that keeps nodes. gang: as people call it; priority: its urgency, as that of gangs that wait."""
+    """A plan that keeps nodes. gang: as people call it; priority: its urgency, as that of gangs that wait.
+
+    made: nodes that an autoscaler has made for the gang, which are beyond the share.
+    """
 
     plan: str
     gang: str
     priority: int
     held: Held
+    made: frozenset[str] = frozenset()
 
 
 class _Stage(NamedTuple):
@@ -64,10 +69,16 @@ class KeptNodes:
         self._keepers: dict[str, _Keeper] = {}
         self._rest = rest or Rest(clock)
 
-    def saw(self, view: View, held: Set[str] = frozenset()) -> None:
+    def saw(
+        self,
+        view: View,
+        held: Set[str] = frozenset(),
+        made: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    ) -> None:
         """Take in what a pass sees: plans whose gangs are there, and that have not kept for too long.
 
-        held: nodes that gangs hold which have waited long.
+        held: nodes that gangs hold which have waited long. made: by Placement, nodes that were made for its
+        gang, and held for it before it had this plan.
         """
         keeping = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
         named = {planned.uid for each in keeping.values() for planned in each.spec.pods}
@@ -80,11 +91,15 @@ class KeptNodes:
             keeping.items(), key=lambda each: (self._stages[each[1].metadata.uid].since, each[0])
         ):
             there = _there(placement, pods)
-            kept = self._held(placement, max(0, left), before.get(key))
+            plan, known = placement.metadata.uid, before.get(key)
+            own = made.get(key, frozenset())
+            if known is not None and known.plan == plan:
+                own |= known.made
+            kept = self._held(placement, max(0, left), known, own)
             if there and kept.nodes and now < kept.until:
-                left -= len(kept.nodes)
+                left -= len(kept.nodes - own)
                 gang = f"{placement.metadata.namespace}/{placement.spec.gang}"
-                self._keepers[key] = _Keeper(placement.metadata.uid, gang, urgency(there), kept)
+                self._keepers[key] = _Keeper(plan, gang, urgency(there), kept, own)
         self._let_rest(before, view)
 
     def _stage(self, placement: Placement, pods: Mapping[PodId, Pod]) -> "_Stage":
@@ -105,7 +120,8 @@ class KeptNodes:
         )
         return _Stage(count, now, *((known.first, known.last) if goes_on else (now, last)), ran)
 
-    def _held(self, placement: Placement, most: int, before: _Keeper | None) -> Held:
+    def _held(self, placement: Placement, most: int, before: _Keeper | None, own: frozenset[str]) -> Held:
+        """most: how many nodes at most, beside its own, which were made for it."""
         plan = placement.metadata.uid
         stage = self._stages[plan]
         until = min(stage.since + self._settings.reserve_hold_seconds, stage.last)
@@ -115,7 +131,8 @@ class KeptNodes:
             ends = self._now() + timedelta(seconds=until - self._clock())
         resting = self._rest.nodes(but=plan)
         nodes = [name for name in placement.spec.kept if name not in resting]
-        return Held(frozenset(nodes[:most]), stage.first, until, ends)
+        others = [name for name in nodes if name not in own]
+        return Held(frozenset(others[:most]) | own.intersection(nodes), stage.first, until, ends)
 
     def _let_rest(self, before: Mapping[str, _Keeper], view: View) -> None:
         """What was kept and is neither kept nor planned for anybody now rests for as long as it was kept.
