@@ -14,7 +14,7 @@ from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.lattice import Lattice
-from webhook.placement.mixed.nodes import CostTerms, EqualNodes, MixedNodesItem
+from webhook.placement.mixed.nodes import CostTerms, MixedEqualNodes, MixedNodesItem
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
 from webhook.placement.question import Counts
@@ -89,11 +89,11 @@ class MixedInside:
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
-    def lattice(self) -> Lattice | EqualNodes:
+    def lattice(self) -> Lattice | MixedEqualNodes:
         """What they hold together."""
         only = self.items[0] if self.is_plain and len(self.items) == 1 else None
         if isinstance(only, MixedNodesItem):
-            return EqualNodes(only)
+            return MixedEqualNodes(only)
         return self.searched
 
     @cached_property

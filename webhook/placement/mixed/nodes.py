@@ -127,7 +127,7 @@ class MixedNodesItem:
         ]
 
 
-class EqualNodes:
+class MixedEqualNodes:
     """What nodes with the same room hold by themselves, workers alone: a lattice of one item."""
 
     def __init__(self, item: MixedNodesItem) -> None:
