@@ -41,8 +41,12 @@ class Terms:
     values: PackedCost
     budget: Budget
     insides: dict[int, "Inside | EqualInside"] = field(default_factory=dict)
-    paid: set[tuple[int, object]] = field(default_factory=set)
+    asked: list["_Curve"] = field(default_factory=list)
+    """Curves that were asked for in working out the one that is worked out now."""
+    paid: set["_Curve"] = field(default_factory=set)
     """Curves for which the steps were taken."""
+    paid_steps: int = 0
+    """These steps."""
 
     def below_first(self, level: int) -> int:
         """Bits of the fields that compare after the leftover of a level, if that compares first of all."""
@@ -66,16 +70,31 @@ class Terms:
         """
         room = vertex.room // self.unit
         most = min(room, self.wanted)
-        key = ("curve", tuple(self.counts.parts), most, self.unit, self.lowest, self.whole)
-        if key not in vertex.notes:
-            before = self.budget.spent
-            made = self._curve(vertex, most)
-            vertex.notes[key] = made, self.budget.spent - before
-        elif (id(vertex), key) not in self.paid:
-            self.budget.spend(vertex.notes[key][1])
-        self.paid.add((id(vertex), key))
-        found: Array = vertex.notes[key][0]
-        return found
+        slack = self.slack if most < room else 0
+        key = ("curve", tuple(self.counts.parts), most, slack, self.unit, self.lowest, self.whole)
+        known: _Curve | None = vertex.notes.get(key)
+        if known is None:
+            around, self.asked = self.asked, []
+            before = self.budget.spent - self.paid_steps
+            counts = self._curve(vertex, most)
+            steps = self.budget.spent - self.paid_steps - before
+            known = vertex.notes[key] = _Curve(counts, steps, self.asked)
+            self.asked = around
+            self.paid.add(known)
+            self.paid_steps += steps
+        else:
+            self._pay(known)
+        self.asked.append(known)
+        return known.counts
+
+    def _pay(self, curve: "_Curve") -> None:
+        """Take the steps of what is remembered, as often as if it were worked out now: once."""
+        if curve not in self.paid:
+            self.paid.add(curve)
+            self.paid_steps += curve.steps
+            self.budget.spend(curve.steps)
+            for each in curve.asked:
+                self._pay(each)
 
     def _curve(self, vertex: Vertex, most: int) -> Array:
         own = self.counts.pack(vertex.own)
@@ -85,6 +104,15 @@ class Terms:
             rooms = sorted([room // self.unit for room in leaves.rooms], reverse=True)
             return sorted_nodes(rooms, own, each, most, self.counts.fits)
         return Inside(self, vertex).layers.counts[1:] + own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """What Terms.curve remembers. steps: without those of the curves of domains inside that it asked for."""
+
+    counts: Array
+    steps: int
+    asked: Sequence["_Curve"]
 
 
 class Inside:
