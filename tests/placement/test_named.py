@@ -22,6 +22,7 @@ from webhook.placement import (
     Term,
     place,
 )
+from webhook.placement.eligibility import label_holds
 from webhook.placement.named import named_nodes
 
 
@@ -48,6 +49,8 @@ VOLUME = Rules(volumes=((Term(expressions=(Requirement(keys.HOSTNAME_LABEL, "In"
         (VOLUME, {"n1", "n2"}),
         (replace(VOLUME, selector=BY_HOST.selector), {"n1"}),
         (Rules(affinity=(PINNED, Term(expressions=(Requirement("zone", "Exists"),)))), None),
+        (rules(keys.HOSTNAME_LABEL, "In", *(f"h{number}" for number in range(65))), None),
+        (Rules(affinity=(PINNED,) * 65), None),
     ],
 )
 def test_the_nodes_that_rules_name_are_known_without_a_look_at_any(
@@ -56,6 +59,16 @@ def test_the_nodes_that_rules_name_are_known_without_a_look_at_any(
     nodes = [NodeInfo(f"n{number}", {keys.HOSTNAME_LABEL: f"h{number}"}) for number in range(4)]
     (found,) = named_nodes([PodClass((), rules=asked)], Snapshot.build(nodes, []))
     assert found == (None if names is None else frozenset(names))
+
+
+@pytest.mark.parametrize("more", [1, 100_000])
+@pytest.mark.parametrize("operator", ["In", "NotIn"])
+def test_a_value_is_found_among_few_as_among_many(operator: str, more: int) -> None:
+    wanted = Requirement("pool", operator, ("a", *map(str, range(more))))
+    assert label_holds(wanted, {"pool": "a"}) == (operator == "In")
+    assert label_holds(wanted, {"pool": "b"}) == (operator == "NotIn")
+    assert wanted == Requirement("pool", operator, wanted.values)
+    assert isinstance(wanted.among, tuple if more == 1 else frozenset), "each node would read all of them"
 
 
 @pytest.mark.parametrize("by_field", [True, False])

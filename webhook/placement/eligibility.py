@@ -6,14 +6,16 @@ ours: kube-scheduler knows it only through taints.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _STRICT_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _INT64: Final = range(-(2**63), 2**63)
 NAME_FIELD: Final = "metadata.name"
+_FEW: Final = 8
+"""So many values are as soon compared one by one."""
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
@@ -43,11 +45,19 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A condition on one label or field: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+    """A condition on one label or field: In, NotIn, Exists, DoesNotExist, Gt, Lt.
+
+    among: the values, to look one up in; how many there are, their author decides.
+    """
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    among: Container[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        few = len(self.values) <= _FEW
+        object.__setattr__(self, "among", self.values if few else frozenset(self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +173,9 @@ def label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
-            return value is not None and value in requirement.values
+            return value is not None and value in requirement.among
         case "NotIn":
-            return value is None or value not in requirement.values
+            return value is None or value not in requirement.among
         case "Exists":
             return value is not None
         case "DoesNotExist":

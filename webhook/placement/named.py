@@ -17,6 +17,9 @@ _Hosts = Mapping[str, Sequence[str]]
 
 _HOSTS: Final = "hosts"
 
+_NAMES: Final = 64
+"""More names than this in one term, or terms, are taken for none: nobody charges for reading them."""
+
 
 def named_nodes(classes: Sequence[PodClass], snapshot: Snapshot) -> Named:
     """What the rules of each class name: by affinity, a selector, or for its volumes and claims."""
@@ -63,6 +66,8 @@ def _named(rules: Rules, hosts: _Hosts) -> frozenset[str] | None:
 
 def _of_terms(terms: Sequence[Term], hosts: _Hosts) -> set[str] | None:
     """Of terms of which one must hold."""
+    if len(terms) > _NAMES:
+        return None
     found = [_of_term(term, hosts) for term in terms]
     known = [names for names in found if names is not None]
     return set().union(*known) if len(known) == len(found) else None
@@ -73,6 +78,6 @@ def _of_term(term: Term, hosts: _Hosts) -> set[str] | None:
         if each.key == NAME_FIELD and each.operator == "In" and len(each.values) == 1:
             return set(each.values)
     for each in term.expressions:
-        if each.key == keys.HOSTNAME_LABEL and each.operator == "In":
+        if each.key == keys.HOSTNAME_LABEL and each.operator == "In" and len(each.values) <= _NAMES:
             return {name for value in each.values for name in hosts.get(value, ())}
     return None
