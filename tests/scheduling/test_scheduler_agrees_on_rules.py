@@ -65,7 +65,7 @@ def snapshot(world: World) -> Snapshot:
     return Snapshot.build(nodes, [], Topology())
 
 
-@pytest.mark.timeout(300 + 3 * PAIRS)
+@pytest.mark.timeout(900 + 3 * PAIRS)
 def test_where_its_rules_let_a_pod_go_is_what_kube_scheduler_says(
     cluster: Cluster, namespaces: dict[str, dict[str, str]]
 ) -> None:
@@ -104,7 +104,7 @@ def verdict_of_ours(world: World, near: Neighbourhood, body: Body) -> str:
     return capacity.reason_against_node(kind, state) or Acceptance(near, {"pod": own}).reason("pod", node)
 
 
-@pytest.mark.timeout(300 + 9 * GANGS)
+@pytest.mark.timeout(900 + 9 * GANGS)
 def test_a_gang_with_rules_is_bound_pod_by_pod_in_the_order_of_its_release(
     cluster: Cluster, namespaces: dict[str, dict[str, str]]
 ) -> None:

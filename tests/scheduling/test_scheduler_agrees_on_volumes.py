@@ -168,7 +168,7 @@ def ours(
     return found
 
 
-@pytest.mark.timeout(300 + 3 * PAIRS)
+@pytest.mark.timeout(900 + 3 * PAIRS)
 @pytest.mark.usefixtures("storage_ends")
 def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(SEED)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-import pytest
-
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
@@ -214,7 +212,6 @@ def _audit(cluster: Cluster, agents: set[str]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.timeout(600)
 def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
     definitions: Cluster,
 ) -> None:

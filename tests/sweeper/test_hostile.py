@@ -148,7 +148,6 @@ def reading(api: Api, ledger: Ledger) -> Iterator[None]:
             reader.join()
 
 
-@pytest.mark.timeout(240)
 def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_and_wait_not_long(
     installation: Installation,
 ) -> None:

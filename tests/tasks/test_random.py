@@ -90,7 +90,6 @@ class Dice:
 
 
 @pytest.mark.parametrize("seed", [1])
-@pytest.mark.timeout(600)
 def test_whatever_users_do_while_controllers_die_every_task_has_its_one_job(
     cluster: Cluster, seed: int
 ) -> None:
