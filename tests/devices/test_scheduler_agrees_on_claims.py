@@ -177,10 +177,9 @@ def verdicts(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
                     pod["spec"]["nodeName"] = pod["status"]["nominatedNodeName"]
             else:
                 chosen.pop(name, None)
-            if verdict(pod) is None and name not in chosen and now - began > SILENT_SECONDS:
-                if name not in changed:
+                if verdict(pod) is None and name not in changed and now - began > SILENT_SECONDS:
                     change(cluster, namespace, name)
-                changed.add(name)
+                    changed.add(name)
         return len(seen) == wanted and all(verdict(pod) is not None for pod in seen.values())
 
     try:
