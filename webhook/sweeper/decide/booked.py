@@ -130,6 +130,8 @@ class BookedNodes:
         self._began = {each.request: began for each in bookings if (began := self._began.get(each.request))}
         if bookings and snapshot is not None:
             self._book(bookings, {gang.key.placement_key: gang for gang in gangs}, view, snapshot, taken)
+        if not before:
+            return  # to go through every pod that is planned was most of a pass in which nobody waits
         planned = {entry.node for known in view.placements.values() for entry in known.spec.pods}
         for booked in before.values():
             left = booked.held.nodes - self.nodes - planned - taken  # the gang's plan may keep them now
