@@ -230,14 +230,24 @@ class Applier:
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
         done: list[Done] = []
+        put_off: list[Release] = []
         for release in self._releaser.release(pairs, self._consumed(pods.values())):
             self._pass.metrics.releases.labels(release.outcome).inc()
-            if release.outcome is Outcome.RELEASED:
-                done.append(Done(released=(release.planned,)))
-            elif release.outcome is not Outcome.GONE:
-                pod = pods[release.planned.uid]
-                gang = key_of(pod, self._pass.settings.gang_labels)
-                done.append(_not_released(pod, gang, release))
+            pod = pods[release.planned.uid]
+            match release.outcome:
+                case Outcome.RELEASED:
+                    done.append(Done(released=(release.planned,)))
+                case Outcome.REFUSED:
+                    done.append(_refused(pod, key_of(pod, self._pass.settings.gang_labels), release))
+                case Outcome.FAILED:
+                    put_off.append(release)
+                    done.append(Done(failed=True))  # nothing that happens need tell of it
+        if put_off:
+            first = put_off[0].planned
+            logger.warning(
+                "releases_put_off pods=%d first=%s/%s node=%s detail=%r",
+                len(put_off), pods[first.uid].metadata.namespace, first.name, first.node, put_off[0].detail,
+            )  # fmt: skip
         return Done.together(done)
 
     def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
@@ -248,14 +258,12 @@ class Applier:
         return {uid: provided[name] for uid, name in found.items() if name in provided}
 
 
-def _not_released(pod: Pod, gang: GangKey, release: Release) -> Done:
+def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
     planned = release.planned
     logger.warning(
-        "release_%s pod=%s/%s node=%s detail=%r",
-        release.outcome, pod.metadata.namespace, planned.name, planned.node, release.detail,
+        "release_refused pod=%s/%s node=%s detail=%r",
+        pod.metadata.namespace, planned.name, planned.node, release.detail,
     )  # fmt: skip
-    if release.outcome is not Outcome.REFUSED:
-        return Done()
     refusal = ApiRefusal(gang, planned.node if release.depends_on_node else "")
     told = Warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
     return Done(refused=(refusal,), warnings=(told,))
