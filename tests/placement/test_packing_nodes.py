@@ -1,13 +1,17 @@
 """Unlike pods that fill their nodes: found, or known not to fit, though the search for the best was cut."""
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from hack.benchmarks.packing import ours
-from hack.comparing.packings import planted
+from hack.comparing.hostile import packed
+from hack.comparing.packings import Packing, planted
 from tests.placement.small import node, pod_class
 from webhook.placement import Budget, Gang, Member, Options, Snapshot, Usage
 from webhook.placement.question import ask
 from webhook.placement.tree import build, nodes_of
+from webhook.placement.unlike import meeting
 from webhook.placement.unlike.filling import Filling
 
 
@@ -15,6 +19,58 @@ from webhook.placement.unlike.filling import Filling
 @pytest.mark.parametrize("seed", range(4))
 def test_pods_that_fill_up_to_twenty_nodes_are_packed(nodes: int, kinds: int, seed: int) -> None:
     assert ours(planted(nodes, kinds, 0, seed)) is True
+
+
+@pytest.mark.parametrize("slack", [0, 1, 2, 3])
+@pytest.mark.parametrize("kinds", [8, 10])
+def test_pods_that_nearly_fill_twenty_nodes_are_packed(kinds: int, slack: int) -> None:
+    """slack: what is left over of each resource on a node, at most."""
+    assert ours(planted(20, kinds, slack, 0)) is True
+
+
+def test_pods_that_fill_fifty_nodes_are_packed() -> None:
+    assert ours(planted(50, 8, 0, 0)) is True
+
+
+@given(st.integers(3, 12), st.integers(2, 9), st.integers(0, 3), st.integers(0, 10**6))
+def test_halves_that_meet_hold_all_pods_and_no_node_more_than_it_has(
+    nodes: int, kinds: int, slack: int, seed: int
+) -> None:
+    packing = planted(nodes, kinds, slack, seed)
+    filling = _filling(packing)
+    budget = Budget(10**6)
+    found = meeting.solve(filling, budget)
+    assume(found is not None)
+    assert found is not None
+    assert tuple(map(sum, zip(*found.values(), strict=True))) == filling.counts
+    free = {name: kind.free for kind, name in filling.nodes}
+    for name, taken in found.items():
+        for resource, have in enumerate(free[name]):
+            needed = (need[resource] for need in filling.needs)
+            assert sum(count * need for count, need in zip(taken, needed, strict=True)) <= have
+
+
+@given(st.integers(3, 6), st.integers(2, 5), st.integers(0, 2), st.integers(0, 10**6))
+def test_halves_meet_wherever_few_nodes_can_be_filled(nodes: int, kinds: int, slack: int, seed: int) -> None:
+    assert meeting.solve(_filling(planted(nodes, kinds, slack, seed)), Budget(10**6)) is not None
+
+
+def test_halves_meet_at_once_or_within_the_steps_there_are() -> None:
+    filling = _filling(planted(24, 12, 1, 204))
+    budget = Budget(10_000)
+    assert meeting.solve(filling, budget) is None
+    assert budget.exhausted
+
+
+def test_amounts_beyond_a_machine_word_are_left_to_the_complete_search() -> None:
+    packing = planted(4, 2, 0, 0)
+    huge = Packing(
+        [[cpu * 2**58, *others] for cpu, *others in packing.sizes],
+        packing.counts,
+        [[cpu * 2**58, *others] for cpu, *others in packing.free],
+    )
+    assert not meeting.serves(_filling(huge))
+    assert ours(huge) is True
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -25,6 +81,13 @@ def test_one_cpu_too_few_on_twenty_nodes_is_known(seed: int) -> None:
 @pytest.mark.parametrize(("slack", "fits"), [(0, True), (-1, False)], ids=["full", "one cpu too few"])
 def test_thousands_of_pods_that_fill_hundreds_of_nodes_are_decided(slack: int, fits: bool) -> None:
     assert ours(planted(500, 3, slack, 0)) is fits
+
+
+def _filling(packing: Packing) -> Filling:
+    asked, snapshot = packed(packing)
+    question, _ = ask(asked, snapshot, Options())
+    budget = Budget(10**9)
+    return Filling(question, list(nodes_of(build(question, snapshot, budget).root)), budget)
 
 
 def test_a_node_on_which_more_of_a_resource_is_used_than_there_is_still_takes_pods_without_it() -> None:

@@ -26,8 +26,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.placement.alike.prices import PART, SHIFTED, added, followed, searched
 from webhook.placement.budget import Budget
+from webhook.placement.prices import PART, SHIFTED, added, followed, searched
 
 Array = NDArray[Any]
 """Of int64, or of Python integers where costs need more than a machine word."""

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 
 from webhook.placement.alike.layers import Array, Ranges
-from webhook.placement.alike.prices import PART, SHIFTED, added, searched
 from webhook.placement.budget import Budget
+from webhook.placement.prices import PART, SHIFTED, added, searched
 
 Enough = Callable[[tuple[int, ...]], int | None]
 """How many parts of the domains with these numbers suffice, at best; None where all do not."""

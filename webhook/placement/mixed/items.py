@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from webhook.placement.alike.prices import PART
 from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.mixed.filled import Filled
@@ -17,6 +16,7 @@ from webhook.placement.mixed.lattice import Lattice
 from webhook.placement.mixed.nodes import CostTerms, MixedEqualNodes, MixedNodesItem
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
+from webhook.placement.prices import PART
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import Vertex

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from webhook.placement.alike.prices import PART, added, followed, searched
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
+from webhook.placement.prices import PART, added, followed, searched
 
 CHUNK = 1 << 20
 """Elements that are compared at once."""

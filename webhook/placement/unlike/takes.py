@@ -1,0 +1,78 @@
+"""What one node may take of unlike pods that nearly fill all nodes, as rows of a table."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from webhook.placement.budget import Budget
+from webhook.placement.prices import PART, added
+from webhook.placement.question import Counts
+
+Array = Any
+"""Of numpy; its types say no more than that here."""
+
+MOST: Final = 20_000
+"""Sets of pods of one node beyond which only some are looked at, evenly over all."""
+
+WASTE: Final = 4
+"""What a node leaves over is at most so many times what is left over a node, if there are sets enough."""
+
+ENOUGH: Final = 30
+"""Sets of one node."""
+
+
+class Takes(NamedTuple):
+    """Sets that a node may take: pods of each class, and what is left over of each resource."""
+
+    pods: Array
+    left: Array
+
+
+def takes(
+    free: Counts, rooms: Counts, needs: Array, counts: Array, spare: Array, nodes: int, budget: Budget
+) -> Takes:
+    """Those that leave no more over than all nodes together may, and rather no more than their part of it.
+
+    free: of each resource; needs: resources of each class; spare: what the nodes have more than is asked for.
+    Raises OutOfSteps.
+    """
+    most = np.minimum(counts, rooms)
+    part = np.minimum(spare, WASTE * spare // nodes + 1)
+    found = _sets(free, most, needs, part, budget)
+    return found if len(found.pods) >= ENOUGH else _sets(free, most, needs, spare, budget)
+
+
+def _sets(free: Counts, most: Array, needs: Array, spare: Array, budget: Budget) -> Takes:
+    """The sets that fit and leave no more than that over; class after class, no more of any than fills it."""
+    pods = np.zeros((1, len(most)), dtype=np.int64)
+    left = np.array([free], dtype=np.int64)
+    order = _order(needs, left[0])
+    for at, number in enumerate(order):
+        asked = needs[number]
+        used = np.flatnonzero(asked)
+        later = np.minimum(most[order[at + 1 :], None] * needs[order[at + 1 :]], np.array(free)).sum(axis=0)
+        must = left - spare - later  # what this class has to take, or too much is left over
+        top = np.full(len(pods), most[number])
+        least = np.zeros(len(pods), dtype=np.int64)
+        if len(used):
+            top = np.minimum(top, (left[:, used] // asked[used]).min(axis=1))
+            least = np.maximum(0, (-(-must[:, used] // asked[used])).max(axis=1))
+        fits = (must[:, asked == 0] <= 0).all(axis=1)
+        many = np.where(fits, np.maximum(0, top - least + 1), 0)
+        total = int(many.sum())
+        first = np.cumsum(many) - many
+        row = np.repeat(np.arange(len(pods)), many)
+        kept = np.arange(MOST) * total // MOST if total > MOST else np.arange(total)
+        budget.spend(PART + added(16 * (len(pods) + total + 2 * len(kept)) * len(most), True))
+        count = (kept - first[row[kept]]) + least[row[kept]]
+        pods, left = pods[row[kept]], left[row[kept]] - count[:, None] * asked
+        pods[:, number] = count
+    return Takes(pods, left)
+
+
+def _order(needs: Array, free: Array) -> Array:
+    """The classes: those first that ask for what few ask for, of these the largest; so sets stay few."""
+    users = (needs > 0).sum(axis=0)
+    rarest = np.where(needs > 0, users, len(needs)).min(axis=1, initial=len(needs))
+    shares = (needs / np.maximum(1, free)).sum(axis=1)
+    return np.lexsort((np.arange(len(needs)), -shares, rarest))
