@@ -2,10 +2,10 @@
 
 On one real control plane, a few pods of each kind in turns, many times over: pods without gates are bound,
 gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then these
-are bound as well, and a kubelet's status is written. Gated pods have lost their managedFields as the webhook
-saw them, lose them by the release (the webhook was away), or keep them. All other programs are held still.
-What is told is the CPU of kube-apiserver for each pod, and what it allocated for it, by Go's own count, which
-does not depend on what else the machine does.
+are bound as well, and a kubelet's status is written; a life is all of these. Gated pods have lost their
+managedFields as the webhook saw them, lose them by the release (the webhook was away), or keep them. All
+other programs are held still. What is told is the CPU of kube-apiserver for each pod, and what it allocated
+for it, by Go's own count, which does not depend on what else the machine does.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ _RUNNING: Final = {
     ],
 }
 BINDING: Final = "binding"
+_PLAIN_LIFE: Final = "life without gates"
 RELEASES: Final = {"": True, ", emptied by it": True, ", managedFields kept": False}
 """What a release is called, and whether it empties managedFields; before the first one the webhook did."""
 Work = Callable[[Sequence[Pod]], object]
@@ -65,15 +66,7 @@ class Writes(Loaded):
     def run(self, folder: Path) -> dict[str, list[WriteCost]]:
         """Of each kind of write, what it cost, by round."""
         self.installation.programs["sweeper"].stop()
-        token = self.api.json("POST", _TOKEN, body={"kind": "TokenRequest", "spec": {}})["status"]["token"]
-        kubeconfig = folder / "sweeper.kubeconfig"
-        ports = self.cluster.ports
-        controlplane.write_kubeconfig(kubeconfig, self.cluster.folder, ports.apiserver, {"token": token})
-        client = Api.connect(kubeconfig, user_agent="topogate-bench")
-        releasers = {
-            name: Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
-            for name, forgets in RELEASES.items()
-        }
+        releasers = {name: self._releaser(folder, forgets=forgets) for name, forgets in RELEASES.items()}
         found: dict[str, list[WriteCost]] = {}
         with self.cluster.paused("kube-scheduler"), ThreadPoolExecutor(CLIENTS) as pool:
 
@@ -100,6 +93,15 @@ class Writes(Loaded):
         for releaser in releasers.values():
             releaser.close()
         return found
+
+    def _releaser(self, folder: Path, *, forgets: bool) -> Releaser:
+        """The sweeper's own, under its ServiceAccount. folder: for its kubeconfig."""
+        token = self.api.json("POST", _TOKEN, body={"kind": "TokenRequest", "spec": {}})["status"]["token"]
+        kubeconfig = folder / "sweeper.kubeconfig"
+        ports = self.cluster.ports
+        controlplane.write_kubeconfig(kubeconfig, self.cluster.folder, ports.apiserver, {"token": token})
+        client = Api.connect(kubeconfig, user_agent="topogate-bench")
+        return Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
 
     def _made(self, gang: int, *, gated: bool, opted_out: bool) -> list[Pod]:
         some = range(self.options.pods)
@@ -156,6 +158,39 @@ class Writes(Loaded):
         self.api.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
 
 
+def print_table(found: Mapping[str, Sequence[WriteCost]], of: str) -> None:
+    """Medians, and ratios to the write `of` in the same round."""
+    print(f"{'':46}{'CPU':>9}{'of it':>24}{'allocated':>13}{'of it':>9}   (of: {of})")
+    for name, costs in found.items():
+        pairs = list(zip(costs, found[of], strict=True))
+        ratios = [one.cpu / base.cpu for one, base in pairs]
+        low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+        allocated = statistics.median(one.allocated / base.allocated for one, base in pairs)
+        cpu = statistics.median(one.cpu for one in costs)
+        print(
+            f"{name:46}{cpu:6.2f} ms{middle:9.2f} ({low:.2f} to {high:.2f})"
+            f"{statistics.median(one.allocated for one in costs):10.0f} kB{allocated:9.2f}"
+        )
+
+
+def lives(found: Mapping[str, Sequence[WriteCost]]) -> dict[str, list[WriteCost]]:
+    """Of each kind of pod what all of its writes cost together, by round; a kubelet writes more statuses."""
+    plain = [found[BINDING], found["status"]]
+    released = {
+        f"life{kind}": [
+            found[f"{write}{kind}"] for write in ("release", "binding after release", "status after release")
+        ]
+        for kind in RELEASES
+    }
+    return {
+        name: [
+            WriteCost(sum(each.cpu for each in turn), sum(each.allocated for each in turn))
+            for turn in zip(*writes, strict=True)
+        ]
+        for name, writes in ({_PLAIN_LIFE: plain} | released).items()
+    }
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="hack/bench release", description=__doc__)
@@ -170,17 +205,8 @@ def main(argv: list[str] | None = None) -> int:
         bench = Writes(cluster, options)
         with bench.set_up():
             found = bench.run(Path(folder))
-    print(f"{'':38}{'CPU':>9}{'of a binding':>24}{'allocated':>13}{'of a binding':>15}")
-    for name, costs in found.items():
-        pairs = list(zip(costs, found[BINDING], strict=True))
-        ratios = [one.cpu / of.cpu for one, of in pairs]
-        low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-        allocated = statistics.median(one.allocated / of.allocated for one, of in pairs)
-        cpu = statistics.median(one.cpu for one in costs)
-        print(
-            f"{name:38}{cpu:6.2f} ms{middle:9.2f} ({low:.2f} to {high:.2f})"
-            f"{statistics.median(one.allocated for one in costs):10.0f} kB{allocated:15.2f}"
-        )
+    print_table(found, of=BINDING)
+    print_table(lives(found), of=_PLAIN_LIFE)
     return 0
 
 

@@ -25,12 +25,19 @@ from hack.local.cluster import Cluster
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
 from hack.observing import process
+from hack.observing.asked import asked, shares
 from hack.observing.loaded import Loaded
 from hack.observing.observer import WAIT_SECONDS, ObservedRun, Observer
 
 
 class Bench(Loaded):
     """What is measured on a loaded cluster."""
+
+    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
+        """The cluster is fresh."""
+        super().__init__(cluster, options)
+        self.asked: dict[str, dict[str, float]] = {}
+        """Of each run's last round, what the API server was asked, times a pod."""
 
     # --- parts 1 and 2 --------------------------------------------------------------------------
 
@@ -40,9 +47,11 @@ class Bench(Loaded):
             with self.cluster.paused("kube-scheduler"):
                 early, last = self.members(gated=False)
                 self.create(early + last)
-                used, begun = self.cpu(), time.perf_counter()
+                was, used, begun = asked(self.api), self.cpu(), time.perf_counter()
             observer.wait(observer.bound, self.total)
-            return ObservedRun.of(begun, list(observer.bound.values()), self.since(used))
+            cpu = self.since(used)
+            self.asked["bind"] = shares(was, asked(self.api), self.total)
+            return ObservedRun.of(begun, list(observer.bound.values()), cpu)
 
     @contextlib.contextmanager
     def _without_sweeper(self) -> Iterator[None]:
@@ -66,10 +75,12 @@ class Bench(Loaded):
             early, last = self.members(gated=True)
             self.create(early)
             time.sleep(2)
-            used, begun = self.cpu(), time.perf_counter()
+            was, used, begun = asked(self.api), self.cpu(), time.perf_counter()
             self.create(last)
             observer.wait(observer.released, self.total)
-            return ObservedRun.of(begun, list(observer.released.values()), self.since(used))
+            cpu = self.since(used)
+            self.asked["release"] = shares(was, asked(self.api), self.total)
+            return ObservedRun.of(begun, list(observer.released.values()), cpu)
 
     def both(self) -> tuple[ObservedRun, ObservedRun]:
         """Both at work: the runs of releases and of bindings, from the same signal."""
@@ -77,10 +88,11 @@ class Bench(Loaded):
             early, last = self.members(gated=True)
             self.create(early)
             time.sleep(2)
-            used, begun = self.cpu(), time.perf_counter()
+            was, used, begun = asked(self.api), self.cpu(), time.perf_counter()
             self.create(last)
             observer.wait(observer.bound, self.total)
             cpu = self.since(used)
+            self.asked["with"] = shares(was, asked(self.api), self.total)
             return (
                 ObservedRun.of(begun, list(observer.released.values()), cpu),
                 ObservedRun.of(begun, list(observer.bound.values()), cpu),
@@ -132,6 +144,11 @@ class Bench(Loaded):
                 f"{name}: {program}": _spread([run.cpu[program] for run in runs], 2)
                 for name, runs in (("bind", alone), ("release", release), ("with", both))
                 for program in runs[0].cpu
+            },
+            "What the API server was asked in the last round, times a pod": {
+                f"{name}: {what}": f"{often:.2f}"
+                for name, shares_of_it in self.asked.items()
+                for what, often in shares_of_it.items()
             },
         }
         print(f"\n{options.gangs} gangs of {options.pods} pods with 8 GPUs each, {options.nodes} nodes,")
