@@ -11,7 +11,7 @@ from webhook.sweeper.settings import Settings
 
 
 @dataclass
-class _Half:
+class _Unfinished:
     """unreleased: how much was not released when that last shrank, and since when it has not."""
 
     unreleased: int
@@ -24,12 +24,12 @@ class HalfReleased:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._halves: dict[GangKey, _Half] = {}
+        self._halves: dict[GangKey, _Unfinished] = {}
 
     def due(self, view: View, gangs: Sequence[PodGang]) -> list[tuple[PodGang, list[Pod]]]:
         """The gangs whose time is over, each with its released part. Each gang's time then begins anew."""
         now = self._clock()
-        halves: dict[GangKey, _Half] = {}
+        halves: dict[GangKey, _Unfinished] = {}
         found: list[tuple[PodGang, list[Pod]]] = []
         for gang in gangs:
             released = _released_part(gang, view)
@@ -37,7 +37,7 @@ class HalfReleased:
                 continue
             half = self._halves.get(gang.key)
             if half is None or len(gang.gated) < half.unreleased:
-                half = _Half(len(gang.gated), now)
+                half = _Unfinished(len(gang.gated), now)
             half.unreleased = len(gang.gated)
             if now - half.since >= self._settings.rollback_seconds:
                 half.since = now
