@@ -1,11 +1,13 @@
 """How many parts of some domains suffice, by trying every choice."""
 
 import random
+from collections import Counter
 from itertools import accumulate, product
 
 import pytest
 
 from tests.placement.small import seeds
+from webhook.placement.alike.beside import heads_beside, needed_beside, priced_beside
 from webhook.placement.alike.pricing import by_parts, by_units
 from webhook.placement.budget import Budget
 
@@ -46,3 +48,35 @@ def test_the_fewest_parts_that_hold_whole_units_and_more_in_one_domain_are_found
     assert by_units(heads, unit, wanted, more, Budget(10**6))(tuple(range(len(heads)))) == min(
         enough, default=None
     )
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_beside_anchors_no_amount_of_a_solution_with_the_fewest_domains_is_left_out(seed: int) -> None:
+    dice = random.Random(seed)
+    rooms = [[dice.randint(1, 6) for _ in range(dice.randint(1, 3))] for _ in range(dice.randint(2, 4))]
+    anchored = {number for number in range(len(rooms)) if dice.random() < 0.5}
+    free = [dice.sample(of, dice.randint(0, len(of))) if n in anchored else [] for n, of in enumerate(rooms)]
+    others = [list((Counter(of) - Counter(given)).elements()) for of, given in zip(rooms, free, strict=True)]
+    heads = {n: heads_beside(*parts) for n, parts in enumerate(zip(free, others, strict=True))}
+    wanted = dice.randint(1, sum(map(sum, rooms)))
+    held = [
+        [(taken, amount) for taken, top in enumerate(head) for amount in range(top + 1)]
+        for head in heads.values()
+    ]
+    solutions = [each for each in product(*held) if sum(amount for _, amount in each) >= wanted]
+    used = [sum(taken > 0 for n, (taken, _) in enumerate(each) if n not in anchored) for each in solutions]
+    fewest = min(used)
+    best = [each for each, number in zip(solutions, used, strict=True) if number == fewest]
+    most = min(sum(taken for taken, _ in each) for each in best) + dice.choice((0, 0, 1))
+    largest = sorted((n for n in heads if n not in anchored), key=lambda n: -heads[n][-1])[:fewest]
+    needed = needed_beside(heads, [*anchored, *largest], wanted)
+    assert needed is not None
+    assert needed >= min(sum(taken for taken, _ in each) for each in best)
+    prices = {room for of_domain in others for room in of_domain}
+    ranges = priced_beside(heads, anchored, wanted, fewest, most, prices, Budget(10**6))
+    for each in best:
+        if sum(taken for taken, _ in each) > most:
+            continue
+        for number, (taken, amount) in enumerate(each):
+            if number in anchored or taken:
+                assert any(low <= amount <= high for low, high in ranges[number])

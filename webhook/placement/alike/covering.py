@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+from webhook.placement.alike.beside import heads_beside, needed_beside, parts_beside, priced_beside
 from webhook.placement.alike.items import Inside, Terms
 from webhook.placement.alike.layers import Ranges
 from webhook.placement.alike.packed_cost import PackedCost
@@ -94,9 +95,26 @@ class CoveringDomain:
         held, fewest = least_held(child_rooms(self.vertex), anchored, self.pods)
         numbers = list(held)
         if self.anchored:
-            return {}, numbers
+            ranges = self._beside(numbers, anchored, fewest)
+            return ranges, list(ranges) or numbers
         ranges = self._screened(numbers)
         return ranges, self._unlike(list(ranges) or numbers, fewest)
+
+    def _beside(self, numbers: Sequence[int], anchored: set[int], fewest: int) -> dict[int, Ranges]:
+        """The same beside anchors."""
+        first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
+        if not self.vertex.parts or not {first, second} <= set(self.levels):
+            return {}
+        parts = {n: parts_beside(self.vertex.parts[n], second, self.costs) for n in numbers}
+        heads = {number: heads_beside(*of_part) for number, of_part in parts.items()}
+        paid = sorted((n for n in numbers if n not in anchored), key=lambda n: -heads[n][-1])
+        most = needed_beside(heads, [*anchored, *paid[:fewest]], self.pods)
+        if most is None:
+            return {}
+        prices = {room for _, others in parts.values() for room in others}
+        found = priced_beside(heads, anchored, self.pods, fewest, most, prices, self.budget)
+        ranges = {n: [(max(1, low), high) for low, high in of if high] for n, of in found.items()}
+        return {number: of for number, of in ranges.items() if of}
 
     def _unlike(self, numbers: list[int], fewest: int) -> list[int]:
         """Of children that are alike in everything no more than can be used: the first by name."""

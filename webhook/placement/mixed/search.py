@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+from webhook.placement.alike.beside import heads_beside, needed_beside, parts_beside, priced_beside
 from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.pricing import by_parts, by_units, priced
 from webhook.placement.alike.rooms import anchored_children, census, child_rooms, least_held
@@ -225,12 +226,11 @@ class MixedSearch:
         if machine is not None and first >= machine:
             return None  # more of them may cost less
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
+        if self.question.anchored:
+            return self._beside(vertex, unit, finer, wanted)
         rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
         held = [sum(of_part) // unit for of_part in rooms]
-        anchored = anchored_children(vertex, self.costs) if self.question.anchored else set[int]()
-        least, fewest = least_held(held, anchored, wanted)
-        if self.question.anchored:
-            return least, fewest, sum(found[0] for found in census(vertex))
+        least, fewest = least_held(held, set(), wanted)
         if fewest > len(held):
             return {}, fewest, 0
         numbers, needed = list(least), min(least.values(), default=0)
@@ -254,4 +254,33 @@ class MixedSearch:
         ranges, most = priced(heads, wanted * ratio, fewest, most, self.budget, enough, prices)
         lows = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
         least = {number: -(-low // ratio) for number, low in lows.items()}
+        return least, fewest, most
+
+    def _beside(
+        self, vertex: Vertex, unit: int, finer: int, wanted: int
+    ) -> tuple[dict[int, int], int, int] | None:
+        """The same beside anchors, in units of `finer` pods below the children."""
+        second, ratio = vertex.bottom + 2, unit // finer
+        parts, heads = {}, {}
+        for number, part in enumerate(vertex.parts):
+            parts[number] = tuple(
+                [room // finer for room in rooms] for rooms in parts_beside(part, second, self.costs)
+            )
+            heads[number] = [head - head % ratio for head in heads_beside(*parts[number])]
+        anchored = anchored_children(vertex, self.costs)
+        held = [heads[number][-1] // ratio for number in heads]
+        least, fewest = least_held(held, anchored, wanted)
+        if self.costs.machine is not None and second >= self.costs.machine:
+            return least, fewest, sum(found[0] for found in census(vertex))
+        paid = sorted((number for number in least if number not in anchored), key=lambda n: -held[n])
+        if fewest > len(paid):
+            return {}, fewest, 0
+        most = needed_beside(heads, [*anchored, *paid[:fewest]], wanted * ratio)
+        if most is None:
+            return None
+        most += 1 + self.odd.most + (fewest + len(anchored) if ratio > 1 else 0)
+        prices = {room for number in least for room in parts[number][1]}
+        heads = {number: heads[number] for number in least}
+        ranges = priced_beside(heads, anchored, wanted * ratio, fewest, most, prices, self.budget)
+        least = {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}
         return least, fewest, most
