@@ -81,7 +81,7 @@ def place(
     if looks > options.bound and len(question.classes) > 1:
         return too_many_kinds(gang, len(question.classes), snapshot, options.bound)
     tree = build(question, snapshot, budget.part(budget.left // 2))
-    solved = _solve(question, tree, budget)
+    solved = _solve(question, snapshot, tree, budget)
     if solved.counts is None:
         if not explained:
             return unexplained(gang, snapshot, solved.proven)
@@ -131,7 +131,7 @@ def _near_neighbours(
         if not confined.confined or len(set(confined.confined)) > NEIGHBOURHOODS:
             continue
         part = budget.part(budget.left // 4)
-        solved = _solve(confined, build(confined, snapshot, part), part)
+        solved = _solve(confined, snapshot, build(confined, snapshot, part), part)
         if solved.counts is None:
             continue
         taken = {name: sum(pods) for name, pods in solved.counts.items()}
@@ -147,11 +147,11 @@ def _up_to_leftover(objective: Objective) -> Objective:
     return replace(objective, headroom_penalty=0, preference_penalty=0)
 
 
-def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
+def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
     alike = len(question.counts) == 1 and not question.slices
     if not alike or question.machine is not None:
-        found = _unlike(question, tree.root, budget)
+        found = _unlike(question, snapshot, tree.root, budget)
     elif question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
     elif question.options.mode is Mode.LEAST_FREE:
@@ -163,7 +163,7 @@ def _solve(question: Question, tree: Tree, budget: Budget) -> Solution:
     return replace(found, proven=found.proven and tree.exact)
 
 
-def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
+def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
     """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
     solves them, else unlike, and by a simple rule where neither decides.
     """
@@ -172,7 +172,14 @@ def _unlike(question: Question, root: Vertex, budget: Budget) -> Solution:
         return only
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
-            return mixed.solve(question, root, budget.part(budget.left * 3 // 4))
+            return mixed.solve(question, root, budget.part(budget.left * 15 // 16))
+        ruled = _by_rule(question, root, reserve, budget)
+        if ruled.counts is not None and budget.left < RULE * census(root)[-1][0]:
+            return ruled
+        found = unlike.solve(question, root, budget)
+        if ruled.counts is None or found.counts is None or found.proven:
+            return found if ruled.counts is None or found.proven else ruled
+        return min(ruled, found, key=lambda each: _cost(question, snapshot, root, each))
     found = unlike.solve(question, root, budget)
     if found.counts is not None or found.proven:
         return found
@@ -197,15 +204,18 @@ def _by_rule(question: Question, root: Vertex, steps: int, budget: Budget) -> So
 
 
 def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> Objective:
-    costs = question.costs()
+    return question.costs().objective(_cost(question, snapshot, root, solved))
+
+
+def _cost(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> int:
     if solved.cost is not None:
-        return costs.objective(solved.cost)
+        return solved.cost
     assert solved.counts is not None
     places = [key_of(snapshot.nodes[name], question.levels) for name in solved.counts]
     total = cost_of(root, places)
     if question.options.mode is Mode.BALANCED:
-        total += sum(sum(taken) ** 2 for taken in solved.counts.values()) << costs.square
-    return costs.objective(total)
+        total += sum(sum(taken) ** 2 for taken in solved.counts.values()) << question.costs().square
+    return total
 
 
 def _assign(
