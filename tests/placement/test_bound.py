@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.comparing.hostile import FAMILIES, hostile_cluster, hostile_gang
-from hack.comparing.hostile_large import WORKER, large_cluster
+from hack.comparing.hostile_large import LARGE_FAMILIES, WORKER, large_cluster
 from tests.placement.small import gang_of
 from webhook.placement import (
     Anchor,
@@ -106,6 +106,17 @@ def test_no_bound_of_domains_is_told_while_the_rooms_of_cards_are_not_decided(bo
             assert all(low <= used for low, used in zip(least, found.objective.domains, strict=False))
             told += bool(least)
     assert told or bound < 3000
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_pods_that_are_pinned_to_a_node_each_are_placed_beside_free_ones(seed: int) -> None:
+    """400 kinds on 5,000 nodes, 250 on 20,000: too many for any search."""
+    asked, snapshot, options = LARGE_FAMILIES["pinned"](random.Random(f"large, pinned/{seed}"))
+    budget = Budget(10**9)
+    found = place(asked, snapshot, options, budget)
+    assert isinstance(found, Assignment)
+    assert check(found, asked, snapshot) == []
+    assert budget.spent <= options.bound
 
 
 def test_a_question_takes_the_same_steps_each_time() -> None:

@@ -8,6 +8,7 @@ for those who ask. Costs are those of costs.Costs.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from webhook.placement import capacity
@@ -285,8 +286,13 @@ class _Builder:
             return None
         if len(used) == 1:
             return self._single(used[0], level)
-        counts = [self.reference[n] for n in used]
-        every = [counts if rooms is self.reference else [rooms[n] for n in used] for rooms in self.rooms]
+        pick = itemgetter(*used)  # of many classes: several times faster than index by index
+        counts = list(pick(self.reference))
+        nothing = [0] * len(used)
+        every = [
+            counts if rooms is self.reference else nothing if rooms is self.nothing else list(pick(rooms))
+            for rooms in self.rooms
+        ]
         states = [self.states[n] for n in used]
         leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
         room = sum(counts)

@@ -6,8 +6,9 @@ decreasing). Where no rule finds a place, filling searches for one wherever the 
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
+from operator import ge
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
@@ -18,6 +19,9 @@ from webhook.placement.unlike.filling import Filling
 
 _ROOMS = 16
 """Rooms of nodes that are added up, or found to be none, in one step."""
+
+_ADDED = 64
+"""Rooms that are added up class by class, or passed over, in one step."""
 
 _NODE = 16
 """A node that is gone through once more takes as long as so many rooms."""
@@ -33,8 +37,13 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
             return Solution(found, False)
     certain = True
     domains = [list(nodes_of(domain)) for domain in domains_at(root, question.required)]
-    budget.take(sum(map(len, domains)) * len(question.counts) // _ROOMS)
+    budget.take(sum(map(len, domains)) * len(question.counts) // _ADDED)
     starts = [nodes for nodes in domains if _enough(question, nodes)]
+    with contextlib.suppress(OutOfSteps):
+        for nodes in starts:
+            met = _fewest_nodes_first(question, nodes, budget.part(budget.left // 4))
+            if met is not None:
+                return Solution(met, False)
     for number, nodes in enumerate(starts):
         packed = _packed(question, nodes, budget.part(budget.left // (len(starts) - number)))
         if packed.counts is not None:
@@ -65,16 +74,15 @@ def _met(search: Filling, budget: Budget) -> dict[str, Counts] | None:
 
 def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:
     """Whether the nodes have room for each class alone."""
-    return bool(nodes) and all(
-        sum(node.rooms[number] for node in nodes) >= count for number, count in enumerate(question.counts)
-    )
+    rooms = zip(*[node.rooms for node in nodes], strict=True)
+    return bool(nodes) and all(map(ge, map(sum, rooms), question.counts))
 
 
 def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Counts] | None:
     """The first distribution that one of the rules finds. Raises OutOfSteps."""
     for domain in sorted(domains_from(root, question.required), key=lambda vertex: -vertex.bottom):
         nodes = list(nodes_of(domain))
-        budget.spend(1 + len(nodes) * (_NODE + len(question.counts)) // _ROOMS)
+        budget.spend(1 + len(nodes) * _NODE // _ROOMS + len(nodes) * len(question.counts) // _ADDED)
         if _enough(question, nodes):
             for order in _orders(question):
                 for roomiest_first in (True, False):
@@ -84,6 +92,27 @@ def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Cou
                     if found is not None:
                         return found
     return None
+
+
+def _fewest_nodes_first(
+    question: Question, nodes: Sequence[Vertex], budget: Budget
+) -> dict[str, Counts] | None:
+    """Classes that few nodes take before those that have a choice, each looked for on its own nodes alone: so
+    pods that are pinned go where they must, and free ones on what is left. Raises OutOfSteps.
+    """
+    where: list[list[int]] = [[] for _ in question.counts]
+    for position, node in enumerate(nodes):
+        budget.spend(1 + len(node.rooms) // _ADDED)
+        for number in compress(range(len(where)), node.rooms):
+            where[number].append(position)
+    taken: dict[int, dict[int, int]] = {}
+    for number in sorted(range(len(where)), key=lambda number: (len(where[number]), number)):
+        mine = where[number]
+        budget.spend(1 + len(mine) // _ROOMS)
+        used, others = [p for p in mine if p in taken], [p for p in mine if p not in taken]
+        if not _put(question, nodes, taken, number, chain(used, others), budget):
+            return None
+    return _distribution(question, nodes, taken)
 
 
 def _orders(question: Question) -> Iterator[list[int]]:
@@ -103,29 +132,55 @@ def _fill(
 ) -> dict[str, Counts] | None:
     """Spread class after class; nodes that are in use already come first."""
     taken: dict[int, dict[int, int]] = {}
-    passed = 0
     for number in order:
-        left = question.counts[number]
-        used = list(taken)
-        for position in chain(used, (p for p in range(len(nodes)) if p not in taken)):
-            if not left:
-                break
-            if not nodes[position].rooms[number]:
-                passed += 1
-                if not passed % _ROOMS:
-                    budget.spend()
-                continue
-            budget.spend()
-            held = taken.get(position, {})
-            more = _most(question, nodes[position], held, number, left, budget)
-            if more:
-                taken.setdefault(position, held)[number] = more
-                left -= more
-        if left:
+        every = chain(list(taken), (p for p in range(len(nodes)) if p not in taken))
+        if not _put(question, nodes, taken, number, _with_room(nodes, every, number, budget), budget):
             return None
+    return _distribution(question, nodes, taken)
+
+
+def _with_room(
+    nodes: Sequence[Vertex], positions: Iterable[int], number: int, budget: Budget
+) -> Iterator[int]:
+    """Those of the positions whose nodes have room for a class."""
+    passed = 0
+    for position in positions:
+        if nodes[position].rooms[number]:
+            budget.spend()
+            yield position
+        else:
+            passed += 1
+            if not passed % _ROOMS:
+                budget.spend()
+
+
+def _put(
+    question: Question,
+    nodes: Sequence[Vertex],
+    taken: dict[int, dict[int, int]],
+    number: int,
+    positions: Iterable[int],
+    budget: Budget,
+) -> bool:
+    """Put as many pods of a class as there is room for on each of the positions; whether that is all."""
+    left = question.counts[number]
+    for position in positions:
+        held = taken.get(position, {})
+        more = _most(question, nodes[position], held, number, left, budget)
+        if more:
+            taken.setdefault(position, held)[number] = more
+            left -= more
+        if not left:
+            return True
+    return not left
+
+
+def _distribution(
+    question: Question, nodes: Sequence[Vertex], taken: Mapping[int, Mapping[int, int]]
+) -> dict[str, Counts]:
     numbers = range(len(question.counts))
     return {
-        _name(nodes[position]): tuple(held.get(number, 0) for number in numbers)
+        _name(nodes[position]): tuple([held.get(number, 0) for number in numbers])
         for position, held in taken.items()
     }
 
