@@ -56,7 +56,7 @@ def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solu
     """The same on some nodes, by the complete search."""
     try:
         search = Filling(question, nodes, budget)
-        if (met := _met(search, budget.part(budget.left // 2))) is not None:
+        if (met := _met(search, budget.part(budget.left * 3 // 4))) is not None:
             return Solution(met, False)
         found = search.solve()
     except OutOfSteps:
