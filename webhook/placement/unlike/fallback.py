@@ -23,6 +23,9 @@ _ROOMS = 16
 _ADDED = 64
 """Rooms that are added up class by class, or passed over, in one step."""
 
+_PINNED = 4
+"""Nodes up to which a class has little choice."""
+
 _NODE = 16
 """A node that is gone through once more takes as long as so many rooms."""
 
@@ -98,13 +101,16 @@ def _fewest_nodes_first(
     question: Question, nodes: Sequence[Vertex], budget: Budget
 ) -> dict[str, Counts] | None:
     """Classes that few nodes take before those that have a choice, each looked for on its own nodes alone: so
-    pods that are pinned go where they must, and free ones on what is left. Raises OutOfSteps.
+    pods that are pinned go where they must, and free ones on what is left. Not where all have a choice.
+    Raises OutOfSteps.
     """
     where: list[list[int]] = [[] for _ in question.counts]
     for position, node in enumerate(nodes):
         budget.spend(1 + len(node.rooms) // _ADDED)
         for number in compress(range(len(where)), node.rooms):
             where[number].append(position)
+    if min(map(len, where)) > _PINNED:
+        return None
     taken: dict[int, dict[int, int]] = {}
     for number in sorted(range(len(where)), key=lambda number: (len(where[number]), number)):
         mine = where[number]
