@@ -62,13 +62,13 @@ def _sets(free: Counts, most: Array, needs: Array, spare: Array, budget: Budget)
             least = np.maximum(0, (-(-must[:, used] // asked[used])).max(axis=1))
         fits = (must[:, asked == 0] <= 0).all(axis=1)
         many = np.where(fits, np.maximum(0, top - least + 1), 0)
-        total = int(many.sum())
-        first = np.cumsum(many) - many
-        row = np.repeat(np.arange(len(pods)), many)
+        ends = np.cumsum(many)
+        total = int(ends[-1]) if len(ends) else 0
         kept = np.arange(MOST) * total // MOST if total > MOST else np.arange(total)
-        budget.spend(PART + added(16 * (len(pods) + total + 2 * len(kept)) * len(most), True))
-        count = (kept - first[row[kept]]) + least[row[kept]]
-        pods, left = pods[row[kept]], left[row[kept]] - count[:, None] * asked
+        budget.spend(PART + added(16 * (len(pods) + 3 * len(kept)) * len(most), True))
+        row = ends.searchsorted(kept, side="right")  # of the kept alone: there may be very many sets
+        count = kept - (ends - many)[row] + least[row]
+        pods, left = pods[row], left[row] - count[:, None] * asked
         pods[:, number] = count
     if len(pods) > KEPT:
         kept = np.arange(KEPT) * len(pods) // KEPT
