@@ -14,6 +14,7 @@ PHASES: Final = (
     "gather",
     "let_go",
     "order",
+    "remember",
     "preempt",
     "finish",
     "repair",

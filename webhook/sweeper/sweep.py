@@ -138,8 +138,11 @@ class Sweeper:
             gangs = let_go(gangs, seen.view, self._pass.policy())
         with self._guarded("order"):
             gangs = self._fair.order(gangs, seen.view, self._reporter.causes, self._placer.kept_nodes.held)
-        self._placer.remember(gangs, seen.view, seen.snapshot)
-        self._repair.forget(gangs)
+        is_remembered = False
+        with self._guarded("remember"):
+            self._repair.forget(gangs)
+            self._placer.remember(gangs, seen.view, seen.snapshot)
+            is_remembered = True
         preempted = self._step("preempt", seen.view, lambda: waiting_for(preempting, gangs))
         steering = self._steering(gangs, seen.view)
         steered = self._step("steer", seen.view, lambda: steering.orders)
@@ -160,7 +163,8 @@ class Sweeper:
             self._fair.keep()
         steps = (finished, repaired, preempted, steered, placed, broken, went_back)
         due = min(scaled, *(each.due_seconds for each in steps))
-        return min(due, self._pass.settings.interval_seconds if reported else SOON_SECONDS)
+        is_whole = is_remembered and reported
+        return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
 

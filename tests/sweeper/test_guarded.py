@@ -1,0 +1,58 @@
+"""A defect in one phase of a pass keeps no other from its work."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from webhook.kube.client import Api, ApiError
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.node_rules import Avoid, BadNodes
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.repair.repair import Repair
+from webhook.sweeper.report import Reporter
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import SOON_SECONDS, Sweeper
+
+
+class Empty(Api):
+    """An API server that has nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def request(self, method: str, path: str, **_: Any) -> bytes:
+        raise ApiError(404, "NotFound", f"{method} {path}: there is none")
+
+
+def failing(*_: Any, **__: Any) -> None:
+    raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("broken", [(Placer, "remember"), (Repair, "forget")], ids=["placer", "repair"])
+def test_what_cannot_be_remembered_keeps_no_step_from_its_work(
+    broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every gated pod of the cluster would wait, pass after pass."""
+    api = Empty()
+    sweeper = Sweeper(Pass(api, ClusterCache(api), Settings(bad_nodes=BadNodes(Avoid.OFF))))
+    done: list[str] = []
+
+    def noting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **named: Any) -> Any:
+            done.append(name)
+            return real(*args, **named)
+
+        return noted
+
+    for kind, name in ((Repair, "roll_back"), (Reporter, "report")):
+        monkeypatch.setattr(kind, name, noting(name, getattr(kind, name)))
+    try:
+        assert sweeper.sweep() > SOON_SECONDS, "nothing is wrong"
+        done.clear()
+        monkeypatch.setattr(*broken, failing)
+        assert sweeper.sweep() == SOON_SECONDS
+    finally:
+        sweeper.close()
+    assert done == ["roll_back", "report"]
