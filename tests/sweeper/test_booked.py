@@ -305,6 +305,32 @@ def test_what_was_made_for_one_gang_pushes_out_nothing_that_the_plan_of_another_
         assert scene.held() == ["n0", "n1", "n2", "n3", "n5"], number
 
 
+@pytest.mark.parametrize("is_kept", [False, True], ids=["booked", "kept by its plan"])
+def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_kept: bool) -> None:
+    """Else a gang whose released part is deleted would find its places taken."""
+    settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
+    runs = gpu_pod("h-0", node="n6", metadata={"uid": "h-0", "annotations": {keys.GANG_ANNOTATION: "h"}})
+    scene = Scene(*gang("g", 9), *gang("h", 9), runs, settings=settings, books=False)
+    for name in ("n4", "n5", "n6", "n7"):
+        scene.all[name] = made_at(scene.all[name], "2026-01-01T00:00:00Z")
+    scene.book("g", 4, is_made=True)
+    scene.come(8)
+    assert scene.held() == ["n0", "n1", "n2", "n3"]
+    other = next(each.key for each in scene.placing.gangs() if each.key.name == "h")
+    if is_kept:
+        (key,) = scene.placing.placer.held
+        (leader,) = gang("g", 1)
+        runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
+        scene.cluster.pods = [runs, *gang("h", 9)]
+        namespace, name = key.split("/")
+        spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=["n1", "n2", "n3"])
+        metadata = Metadata(name=name, namespace=namespace, uid="plan")
+        scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
+        scene.come(8)
+    scene.placing.placer.reservations.take(other, ["n3", "n4", "n5"], scene.placing.view())
+    assert scene.placing.placer.reservations.of(other) == {"n4", "n5"}
+
+
 def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> None:
     """Its first pod runs, and the others are made once it is ready."""
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)

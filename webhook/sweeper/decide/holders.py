@@ -44,7 +44,8 @@ class Holders:
 
     def keep_only(self, living: set[GangKey]) -> None:
         """Nothing is reserved for other gangs than these."""
-        self.reservations.keep_only(living, self.kept.nodes | self.booked.nodes)
+        made = self.kept.made.union(*self.booked.made.values())
+        self.reservations.keep_only(living, self.kept.nodes | self.booked.nodes, made)
 
     @property
     def held(self) -> dict[str, Held]:

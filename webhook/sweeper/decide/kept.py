@@ -151,6 +151,11 @@ class KeptNodes:
         return frozenset().union(*(each.held.nodes for each in self._keepers.values()))
 
     @property
+    def made(self) -> frozenset[str]:
+        """Those of them that were made for the gangs that keep them: they are beyond the share."""
+        return frozenset().union(*(each.held.nodes & each.made for each in self._keepers.values()))
+
+    @property
     def held(self) -> dict[str, Held]:
         """What each Placement ("namespace/name") keeps."""
         return {key: each.held for key, each in self._keepers.items()}

@@ -70,6 +70,7 @@ class Reservations:
         self._held: dict[GangKey, Held] = {}
         self._rest = rest or Rest(clock)
         self._kept: frozenset[str] = frozenset()
+        self._made: frozenset[str] = frozenset()
 
     def of(self, key: GangKey) -> frozenset[str]:
         """The nodes that a gang holds."""
@@ -109,9 +110,18 @@ class Reservations:
         """The gang has found its place: what it held is in use, or was not needed."""
         self._held.pop(key, None)
 
-    def keep_only(self, living: Set[GangKey], kept: frozenset[str] = frozenset()) -> None:
-        """Other gangs are gone, and what is over is let go. kept: nodes that plans keep count as held."""
-        self._kept = kept
+    def keep_only(
+        self,
+        living: Set[GangKey],
+        kept: frozenset[str] = frozenset(),
+        made: frozenset[str] = frozenset(),
+    ) -> None:
+        """Other gangs are gone, and what is over is let go.
+
+        kept: nodes that plans keep, or that are booked, are nobody else's. made: those of them that were made
+        for their gangs, and do not count to the share.
+        """
+        self._kept, self._made = kept, made
         now = self._clock()
         for key, held in list(self._held.items()):
             if key not in living or now >= held.until:
@@ -145,7 +155,7 @@ class Reservations:
         if self._age_seconds(gang) < self._settings.reserve_seconds:
             return
         taken = self._taken()
-        if len(taken) >= most_nodes(view, self._settings):
+        if self._left(view) <= 0:
             return
         stays = view.lasting | view.endless
         closed = taken | self._rest.nodes()
@@ -170,7 +180,7 @@ class Reservations:
         taken = self._taken()
         closed = taken | self._rest.nodes()
         free = [name for name in nodes if name not in closed]
-        chosen = frozenset(free[: max(0, most_nodes(view, self._settings) - len(taken))])
+        chosen = frozenset(free[: max(0, self._left(view))])
         now, seconds = self._clock(), self._settings.reserve_hold_seconds
         since, until = now, now + seconds
         if before is not None:
@@ -183,6 +193,10 @@ class Reservations:
 
     def _taken(self) -> frozenset[str]:
         return self._kept | self.nodes
+
+    def _left(self, view: View) -> int:
+        """How many more nodes may be held."""
+        return most_nodes(view, self._settings) - len(self._taken() - self._made)
 
     def _age_seconds(self, gang: PodGang) -> float:
         try:
