@@ -100,6 +100,18 @@ def test_no_new_node_is_held_for_a_gang_that_is_not_to_go_there() -> None:
     assert scene.held() == []
 
 
+@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.HELD), (True, Cause.NO_ROOM)])
+def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: bool, cause: Cause) -> None:
+    younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
+    scene = Scene(*gang("g", 3), younger, books=False)
+    scene.come(2)
+    holder, other = (next(each.key for each in scene.placing.gangs() if each.key.name == x) for x in "gp")
+    scene.placing.placer.reservations.take(holder, ["n0", "n1"], scene.placing.view())
+    if avoids:
+        scene.placing.avoided.add(other, "n0", "n1")
+    assert verdict(scene.come(2), "p").cause is cause
+
+
 def test_without_a_request_the_older_one_takes_the_first_node() -> None:
     scene = Scene()
     scene.placing.bookings.clear()

@@ -76,10 +76,17 @@ def together(*found: Mapping[str, Held]) -> dict[str, Held]:
 
 
 def have_room(
-    holding: Mapping[str, Held], asked: GangQuestion, snapshot: Snapshot, budget: Budget | None
+    holding: Mapping[str, Held],
+    asked: GangQuestion,
+    snapshot: Snapshot,
+    budget: Budget | None,
+    avoided: frozenset[str] = frozenset(),
 ) -> bool:
-    """Whether nodes that are held for others would take a pod of the gang, but for new ones."""
-    names = held_off({holder: held for holder, held in holding.items() if not held.is_new})
+    """Whether nodes that are held for others would take a pod of the gang, but for new ones.
+
+    avoided: where it would not go, were they held for nobody.
+    """
+    names = held_off({holder: held for holder, held in holding.items() if not held.is_new}) - avoided
     some = [snapshot.nodes[name] for name in sorted(names & snapshot.nodes.keys())]
     kinds = dict.fromkeys(member.pod_class for member in asked.gang.members)
     return bool(some) and any(any(rooms(kind, some, budget).counts) for kind in kinds)

@@ -216,7 +216,7 @@ class Placer:
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)
         kept_off |= now.unlabelled
-        gang, avoid = first.gang, refusing | kept_off | first.closed
+        gang, closed, avoid = first.gang, first.closed, refusing | kept_off | first.closed
         memory, failure = self._memories.of(gang.key), self._memories.failure(gang, avoid, now)
         if (memory.no_fit and memory.no_fit.still_holds(failure)) or now.puts_off(gang, waiting):
             return None
@@ -233,6 +233,7 @@ class Placer:
         on_kept = self._on_kept_nodes(gang, asked, now)
         answer = on_kept or ask_preferring(asked, now, self._settings.options)
         while isinstance(answer, NoFit) and (other := next(questions, None)):  # an exclusive gang's domains
+            closed &= other.closed
             asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
             asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
@@ -268,7 +269,8 @@ class Placer:
             cause = Cause.UNDECIDED
         else:
             # New nodes are somebody else's: a gang that they are held against may ask for its own.
-            is_held = have_room(holding, asked, now.snapshot, now.budget)
+            elsewhere = refusing | shunned.hard | now.unlabelled | closed
+            is_held = have_room(holding, asked, now.snapshot, now.budget, elsewhere)
             cause = Cause.HELD if is_held else Cause.NO_ROOM
         now.waits(gang, joined(sentence, kept_out), cause)
         now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
