@@ -38,8 +38,17 @@ def released(answer: ApiError | None) -> Done:
         applier.close()
 
 
-def test_releases_that_are_put_off_make_the_next_pass_due_soon() -> None:
-    assert released(BUSY).failed
+UNKNOWN = ApiError(401, "Unauthorized", "Unauthorized")
+
+
+@pytest.mark.parametrize("answer", [BUSY, UNKNOWN], ids=["busy", "does not know us for a moment"])
+def test_releases_that_are_put_off_make_the_next_pass_due_soon(answer: ApiError) -> None:
+    done = released(answer)
+    assert done.failed
+    assert not done.refused, "no node is avoided, and no gang left alone, for that"
+
+
+def test_releases_that_are_written_make_no_pass_due() -> None:
     assert not released(None).failed
 
 

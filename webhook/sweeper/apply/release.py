@@ -155,11 +155,11 @@ class Releaser:
                             return Release(planned, Outcome.REFUSED, detail)
                         objection = detail
                     pod = fresh
-                elif not error.is_transient:
+                elif not error.is_transient and error.status != 401:
                     if not forgets:
                         return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
                     objection = detail
-                else:
+                else:  # also who is not known: that tells of the server or our token, not of pod and node
                     asked = error.retry_after or 0.2 * 2**attempt
                     self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
         return Release(planned, Outcome.FAILED, detail)
