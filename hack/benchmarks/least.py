@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import functools
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from typing import Any, Final
 
 from hack.benchmarks.release import BINDING, WriteCost, Writes, print_table
 from hack.local.build import say
-from hack.local.cluster import Cluster
 from hack.observing import protobuf
 from hack.observing.loaded import CLIENTS
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, ApiError
@@ -225,12 +223,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=4)
     parser.set_defaults(nodes=100, blocks=1, subblocks=1, gangs=1, without_guards=False)
     options = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        cluster = Cluster.up(Path(folder) / "cluster", tied=True)
-        stack.callback(cluster.down)
-        bench = Least(cluster, options)
-        with bench.set_up():
-            found = bench.measure(Path(folder))
+    with Least.fresh(options) as (bench, folder):
+        found = bench.measure(folder)
     print_table(found, of=f"{BINDING}, no policies")
     return 0
 

@@ -16,11 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -62,6 +62,17 @@ class WriteCost:
 
 class Writes(Loaded):
     """Bindings, releases and statuses in turns."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def fresh(cls, options: argparse.Namespace) -> Iterator[tuple[Self, Path]]:
+        """On a control plane of its own, with a folder; neither is there afterwards."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            cluster = Cluster.up(Path(folder) / "cluster", tied=True)
+            stack.callback(cluster.down)
+            bench = cls(cluster, options)
+            with bench.set_up():
+                yield bench, Path(folder)
 
     def run(self, folder: Path) -> dict[str, list[WriteCost]]:
         """Of each kind of write, what it cost, by round."""
@@ -199,12 +210,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--without-guards", action="store_true")
     parser.set_defaults(nodes=100, blocks=1, subblocks=1, gangs=1)
     options = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        cluster = Cluster.up(Path(folder) / "cluster", tied=True)
-        stack.callback(cluster.down)
-        bench = Writes(cluster, options)
-        with bench.set_up():
-            found = bench.run(Path(folder))
+    with Writes.fresh(options) as (bench, folder):
+        found = bench.run(folder)
     print_table(found, of=BINDING)
     print_table(lives(found), of=_PLAIN_LIFE)
     return 0

@@ -3,13 +3,14 @@
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from webhook.placement.budget import Budget
 from webhook.placement.prices import PART, added
 from webhook.placement.question import Counts
 
-Array = Any
-"""Of numpy; its types say no more than that here."""
+Array = NDArray[Any]
+"""Of machine words."""
 
 MOST: Final = 20_000
 """Sets of pods of one node beyond which only some are looked at, evenly over all."""
