@@ -3,8 +3,9 @@
 Times include everything from the snapshot to the assignment: eligibility, rooms, search, ranks. "one block
 changed" is the next gang after a pod appeared in one block. Times are CPU seconds of this process, so that
 other work on the machine does not count, the median and in brackets the range; absolute figures belong to the
-machine all the same, ratios are meant to be compared. Rivals are a greedy placer and a window over the sorted
-nodes (see comparing.rivals), brute force on small instances, and HiGHS, an exact solver of integer programs.
+machine all the same, ratios are meant to be compared. Python's collector runs as seldom as in the sweeper.
+Rivals are a greedy placer and a window over the sorted nodes (see comparing.rivals), brute force on small
+instances, and HiGHS, an exact solver of integer programs.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import msgspec
 
 from hack.benchmarks.placing import alike, bound, carded, mixed, ruled, small, unlike
 from hack.benchmarks.placing.row import HEADER, Row, timed
+from webhook.sweeper.lasting import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": alike.sizes,
@@ -52,16 +54,19 @@ def main(argv: list[str] | None = None) -> int:
     form.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args(argv)
     seconds, _ = timed(importlib.import_module, "webhook.placement.alike.layers")
-    for group in args.rows or GROUPS:
-        if args.markdown:
-            print(f"\n{HEADER}", flush=True)
-        rows = GROUPS[group](args.repeats, args.quick)
-        once = [Row(group, "loading numpy, once in a process", (seconds,))] if group == "identical" else []
-        for row in itertools.chain(once, rows):
-            if args.json:
-                print(msgspec.json.encode(row).decode(), flush=True)
-            else:
-                print(row.markdown() if args.markdown else row.line(), flush=True)
+    with seldom_collected():
+        for group in args.rows or GROUPS:
+            if args.markdown:
+                print(f"\n{HEADER}", flush=True)
+            rows = GROUPS[group](args.repeats, args.quick)
+            once = (
+                [Row(group, "loading numpy, once in a process", (seconds,))] if group == "identical" else []
+            )
+            for row in itertools.chain(once, rows):
+                if args.json:
+                    print(msgspec.json.encode(row).decode(), flush=True)
+                else:
+                    print(row.markdown() if args.markdown else row.line(), flush=True)
     return 0
 
 

@@ -106,7 +106,8 @@ class _Process:
         while not self.stopping.is_set():
             self.pulse.beat()
             if self.leads():
-                self._lead()
+                with lasting.seldom_collected():
+                    self._lead()
             self.stopping.wait(0.05)
 
     def _lead(self) -> None:
