@@ -200,13 +200,32 @@ class Layers:
         for number in range(len(self.parts), 0, -1):
             before, after = self._row(number - 1), self._row(number)
             targets, part = np.flatnonzero(wanted), self.parts[number - 1]
-            self.budget.spend(PART + searched(len(targets) * len(part.amounts), self.narrow))
-            found = _steps_into(targets, before, after, part)
+            found = self._steps_into(targets, before, after, part)
             steps.append(found)
             wanted = np.zeros(len(before), dtype=np.bool_)
             wanted[found.before] = True
         steps.reverse()
         return steps
+
+    def _steps_into(self, targets: Array, before: Array, after: Array, part: KnapsackPart) -> _Steps:
+        """The steps of least count cost to these amounts. Raises OutOfSteps."""
+        same = targets[targets < len(before)]
+        same = same[before[same] == after[same]]
+        found = [(same, same, np.zeros_like(same))]
+        rows = max(1, CHUNK // len(part.amounts))
+        for start in range(0, len(targets), rows):
+            to = targets[start : start + rows]
+            self.budget.spend(PART + searched(len(to) * len(part.amounts), self.narrow))
+            come = to[:, None] - part.amounts
+            inside = (come >= 0) & (come < len(before))
+            equal = before[np.where(inside, come, 0)] + part.counts == after[to][:, None]
+            row, column = np.nonzero(inside & equal)
+            self.budget.spend(followed(len(row)))  # where all is paid for, every step is one of these
+            if len(row):
+                found.append((come[row, column], to[row], part.amounts[column]))
+        if len(found) == 1:
+            return _Steps(*found[0])
+        return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
     def _forward(self, steps: Sequence[_Steps], values: Sequence[Array]) -> list[Array]:
         """The least value of each amount after each part; values: of the steps."""
@@ -262,25 +281,6 @@ class Layers:
                     break
         amounts.reverse()
         return amounts
-
-
-def _steps_into(targets: Array, before: Array, after: Array, part: KnapsackPart) -> _Steps:
-    """The steps of least count cost to these amounts."""
-    same = targets[targets < len(before)]
-    same = same[before[same] == after[same]]
-    found = [(same, same, np.zeros_like(same))]
-    rows = max(1, CHUNK // len(part.amounts))
-    for start in range(0, len(targets), rows):
-        to = targets[start : start + rows]
-        come = to[:, None] - part.amounts
-        inside = (come >= 0) & (come < len(before))
-        equal = before[np.where(inside, come, 0)] + part.counts == after[to][:, None]
-        row, column = np.nonzero(inside & equal)
-        if len(row):
-            found.append((come[row, column], to[row], part.amounts[column]))
-    if len(found) == 1:
-        return _Steps(*found[0])
-    return _Steps(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
 
 def _firsts(part: KnapsackPart, steps: _Steps, dtype: Any) -> Array:
