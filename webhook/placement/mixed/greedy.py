@@ -9,12 +9,13 @@ there is. So with steps enough it finds a place whenever there is one, but not t
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
 from math import prod
 from typing import Final
 
+from webhook.placement.alike.rooms import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.mixed.odd import Odd
 from webhook.placement.mixed.sharing import shared
@@ -49,33 +50,38 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> dict[str, C
     return None
 
 
+_At = tuple[int, ...]
+"""Where a domain or a node is: its number among its siblings, at each vertex on the way. It orders as the
+topology does."""
+
+
 @dataclass(slots=True)
 class _Held:
-    """A domain: the number of its first node, workers that it holds in whole slices, whether it is in use
-    already. Below it are parts, or nodes with rooms for so many workers in whole slices.
-    """
+    """A domain, and the workers that it holds in whole slices. parts: below it; None if not yet looked at."""
 
-    start: int
+    at: _At
+    vertex: Vertex
     most: int
-    paid: bool
-    parts: list["_Held"] = field(default_factory=list)
-    rooms: list[int] = field(default_factory=list)
+    parts: list["_Held"] | None = None
 
 
 class _Region:
-    """A domain of the required level, or the cluster."""
+    """A domain of the required level, or the cluster; what is inside is looked at once it is asked for."""
 
     def __init__(self, question: Question, odd: Odd, vertex: Vertex) -> None:
         """Raises OutOfSteps."""
         self.question = question
         self.odd = odd
-        self.nodes: list[tuple[NodeState, Counts]] = []
-        """In topology order, with their rooms for each class alone."""
-        self.around: list[int] = []
-        """For each node the first one of the domain just around it."""
-        self.groups: dict[int, range] = {}
-        """The nodes of such a domain, by the first."""
-        self.whole = self._held(vertex)
+        self.finest = max((level for level, _ in question.slices), default=-1)
+        """The lowest level with slices: below it rooms are what they are."""
+        self.nodes: dict[_At, tuple[NodeState, Counts]] = {}
+        """Those looked at, with their rooms for each class alone."""
+        self.groups: dict[_At, list[_At]] = {}
+        """The nodes of each domain just around nodes that was looked at."""
+        self.around: dict[_At, _At] = {}
+        """For each node looked at that domain."""
+        self.count = census(vertex)[-1][0] if vertex.state is None else 1
+        self.whole = self._held(vertex, ())
 
     def solve(self) -> dict[str, Counts] | None:
         """All pods, or None. Raises OutOfSteps."""
@@ -84,8 +90,8 @@ class _Region:
         if spare < 0:
             return None
         more = 0
-        while more <= spare and len(self.nodes) > odd.most:
-            chosen: set[int] = set()
+        while more <= spare and self.count > odd.most:
+            chosen: set[_At] = set()
             self._choose(self.whole, workers + more, chosen)
             room = sum(self.nodes[number][1][0] for number in chosen)
             # Where workers fill all of it, odd pods hardly ever have places there.
@@ -95,82 +101,121 @@ class _Region:
             if found is not None:
                 return found
             more = more * GROWTH + odd.most + 1
-        return self._shared(range(len(self.nodes)))
+        self._afford(self.count)
+        return self._shared(set(self._every(self.whole)))
 
-    def _shared(self, chosen: set[int] | range) -> dict[str, Counts] | None:
-        budget = self.odd.budget
-        if SHARED * len(chosen) > budget.left:
+    def _afford(self, nodes: int) -> None:
+        if SHARED * nodes > self.odd.budget.left:
             raise OutOfSteps
-        budget.spend(SHARED * len(chosen))
+
+    def _shared(self, chosen: set[_At]) -> dict[str, Counts] | None:
+        self._afford(len(chosen))
+        self.odd.budget.spend(SHARED * len(chosen))
         picked = [self.nodes[number] for number in sorted(chosen)]
         states = [state for state, _ in picked]
         rooms = self.odd.rooms(states, [alone for _, alone in picked])
         return shared(self.question, self.odd, list(zip(states, rooms, strict=True)))
 
-    def _for_odd(self, chosen: set[int]) -> set[int]:
+    def _for_odd(self, chosen: set[_At]) -> set[_At]:
         """And as many nodes besides as odd pods of each class: in domains in use those with the least room
         for workers first, then any.
         """
         found = set(chosen)
-        near = [n for start in sorted({self.around[number] for number in chosen}) for n in self.groups[start]]
+        near = [at for group in sorted({self.around[each] for each in chosen}) for at in self.groups[group]]
         for number, count in enumerate(self.question.counts[1:], start=1):
             self.odd.budget.spend(len(near) // 3)
-            places = ((self.nodes[n][1][0], n) for n in near if n not in found and self.nodes[n][1][number])
-            best = [position for _, position in nsmallest(count, places)]
+            places = (
+                (self.nodes[at][1][0], at) for at in near if at not in found and self._takes(at, number)
+            )
+            best = [at for _, at in nsmallest(count, places)]
             if len(best) < count:
-                self.odd.budget.spend(len(self.nodes) // 8)
-                far = (n for n, (_, rooms) in enumerate(self.nodes) if rooms[number] and n not in found)
+                far = (at for at in self._every(self.whole) if at not in found and self._takes(at, number))
                 best = list(islice(far, count))
             found.update(best)
         return found
 
+    def _takes(self, at: _At, number: int) -> bool:
+        """Whether a node has room for a pod of a class."""
+        return self.nodes[at][1][number] > 0
+
     # --- what domains hold, and which are chosen ---------------------------------------------------
 
-    def _held(self, vertex: Vertex) -> _Held:
-        held = _Held(len(self.nodes), 0, vertex.key[: vertex.top + 2] in self.question.anchored)
-        if vertex.leaves is not None:
-            leaves = vertex.leaves
-            self.odd.budget.spend(1 + len(leaves.rooms) // 2)
-            self.nodes += zip(leaves.states, zip(*leaves.every, strict=True), strict=True)
-            self._group(held.start)
-            held.rooms = [self._whole(room, leaves.top, leaves.costs.depth) for room in leaves.rooms]
-        elif vertex.state is not None:
-            self.odd.budget.spend(2)
-            self.nodes.append((vertex.state, vertex.rooms))
-            self._group(held.start)
-            held.rooms = [vertex.room]
-        else:
-            self.odd.budget.spend()
-            held.parts = [self._held(part) for part in vertex.parts]
-        total = sum(held.rooms) + sum(part.most for part in held.parts)
-        held.most = self._whole(total, vertex.top, vertex.bottom + 1)
+    def _held(self, vertex: Vertex, at: _At) -> _Held:
+        held = _Held(at, vertex, vertex.room)
+        self.odd.budget.spend()
+        if vertex.top <= self.finest:
+            if vertex.state is None:
+                held.most = sum(part.most for part in self._parts(held)) + sum(self._rooms(vertex))
+            held.most = self._whole(held.most, vertex.top, vertex.bottom + 1)
         return held
 
-    def _group(self, start: int) -> None:
-        """Nodes that stand together were added."""
-        self.groups[start] = range(start, len(self.nodes))
-        self.around += [start] * len(self.groups[start])
+    def _parts(self, held: _Held) -> list[_Held]:
+        """The domains just below, and nodes that stand alone; none where below it there are nodes alone."""
+        if held.parts is None:
+            held.parts = [self._held(part, (*held.at, n)) for n, part in enumerate(held.vertex.parts)]
+        return held.parts
+
+    def _rooms(self, vertex: Vertex) -> list[int]:
+        """Of nodes that stand just below, in whole slices."""
+        leaves = vertex.leaves
+        if leaves is None or leaves.top > self.finest:
+            return leaves.rooms if leaves is not None else []
+        self.odd.budget.spend(1 + len(leaves.rooms) // 2)
+        return [self._whole(room, leaves.top, leaves.costs.depth) for room in leaves.rooms]
+
+    def _group(self, held: _Held) -> list[_At]:
+        """The nodes of a domain just around nodes, or the node that it is; they have been looked at then."""
+        if held.at not in self.groups:
+            vertex, leaves = held.vertex, held.vertex.leaves
+            if leaves is not None:
+                self.odd.budget.spend(1 + len(leaves.rooms) // 2)
+                group = [(*held.at, number) for number in range(len(leaves.rooms))]
+                rooms = zip(*leaves.every, strict=True)
+                self.nodes.update(zip(group, zip(leaves.states, rooms, strict=True), strict=True))
+            else:
+                assert vertex.state is not None
+                self.odd.budget.spend()
+                group = [held.at]
+                self.nodes[held.at] = vertex.state, vertex.rooms
+            self.groups[held.at] = group
+            self.around.update(dict.fromkeys(group, held.at))
+        return self.groups[held.at]
+
+    def _every(self, held: _Held) -> Iterator[_At]:
+        """All nodes of a domain, in topology order."""
+        if held.vertex.parts:
+            for part in self._parts(held):
+                yield from self._every(part)
+        else:
+            yield from self._group(held)
 
     def _whole(self, room: int, first: int, end: int) -> int:
         """Of a room in a domain that stands for these levels, what whole slices take."""
         size = next((size for level, size in self.question.slices if first <= level < end), 1)
         return room - room % size
 
-    def _choose(self, held: _Held, workers: int, chosen: set[int]) -> None:
+    def _choose(self, held: _Held, workers: int, chosen: set[_At]) -> None:
         """Add the nodes for so many workers."""
-        if held.parts:
-            rooms = [part.most for part in held.parts]
-            paid = {number for number, part in enumerate(held.parts) if part.paid}
-            for number, given in self._given(rooms, paid, workers):
-                self._choose(held.parts[number], given, chosen)
+        if held.vertex.parts:
+            parts = self._parts(held)
+            paid = {number for number, part in enumerate(parts) if self._is_paid(part.vertex)}
+            for number, given in self._given([part.most for part in parts], paid, workers):
+                self._choose(parts[number], given, chosen)
             return
-        numbers = range(held.start, held.start + len(held.rooms))
-        paid = {n - held.start for n in numbers if self._is_anchored(n)} if held.paid else set()
-        chosen.update(held.start + number for number, _ in self._given(held.rooms, paid, workers))
+        group = self._group(held)
+        if held.vertex.leaves is None:
+            chosen.update(group)
+            return
+        around = self._is_paid(held.vertex)
+        paid = {n for n, at in enumerate(group) if self._is_anchored(at)} if around else set()
+        chosen.update(group[number] for number, _ in self._given(self._rooms(held.vertex), paid, workers))
 
-    def _is_anchored(self, number: int) -> bool:
+    def _is_paid(self, vertex: Vertex) -> bool:
+        return vertex.key[: vertex.top + 2] in self.question.anchored
+
+    def _is_anchored(self, at: _At) -> bool:
         levels = self.question.levels
-        return key_of(self.nodes[number][0], levels)[: levels + 2] in self.question.anchored
+        return key_of(self.nodes[at][0], levels)[: levels + 2] in self.question.anchored
 
     def _given(self, rooms: Sequence[int], paid: set[int], workers: int) -> Iterator[tuple[int, int]]:
         """Which of some rooms take the workers, and how many each."""
