@@ -1,7 +1,7 @@
 """How many pods a node takes, of one class or of several together: free amounts, pod count and cards."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from webhook.placement.budget import Budget
@@ -9,7 +9,7 @@ from webhook.placement.cards import choose as cards
 from webhook.placement.cards.choose import Room
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
-from webhook.placement.snapshot import NodeState
+from webhook.placement.snapshot import Block, NodeState
 
 UNBOUNDED = 10**9
 """Room for pods that ask for nothing on a node that does not limit its pods."""
@@ -51,11 +51,12 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED, budget: B
 
 
 class Columns:
-    """What many nodes have free, resource by resource, for questions about several classes of pods."""
+    """What many nodes have free, for questions about several classes of pods."""
 
     def __init__(self, states: Sequence[NodeState]) -> None:
         self.states = states
         self._free: dict[str, list[int]] = {}
+        self._kinds: dict[tuple[str, ...], Kinds] = {}
 
     def free(self, resource: str) -> list[int]:
         """What each node has free of a resource."""
@@ -63,43 +64,72 @@ class Columns:
             self._free[resource] = [state.free.get(resource, 0) for state in self.states]
         return self._free[resource]
 
+    def kinds(self, resources: tuple[str, ...]) -> "Kinds":
+        """The nodes told apart by what they have free of these resources."""
+        if resources not in self._kinds:
+            numbers: dict[tuple[int, ...], int] = {}
+            rows = zip(*map(self.free, resources), strict=True)
+            of_nodes = [numbers.setdefault(free, len(numbers)) for free in rows]
+            self._kinds[resources] = Kinds(of_nodes or [0] * len(self.states), list(numbers) or [()])
+        return self._kinds[resources]
+
     @cached_property
     def are_open(self) -> bool:
         """Whether each node takes any pod without wishes."""
         return all(map(is_open, self.states))
 
 
+class Kinds(NamedTuple):
+    """of_nodes: the number of each node's kind; free: what a node of each kind has free."""
+
+    of_nodes: list[int]
+    free: list[tuple[int, ...]]
+
+
+def columns_of(block: Block) -> Columns:
+    """Of all nodes of a block, kept with it."""
+    columns: Columns = block.worked_out("columns", lambda: Columns(block.states))
+    return columns
+
+
 def rooms(pod_class: PodClass, nodes: Sequence[NodeState] | Columns, budget: Budget | None = None) -> Rooms:
     """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
 
-    Works resource by resource, which is several times faster than node by node.
+    Works it out once for all nodes with the same free amounts, which is several times faster.
     """
     columns = nodes if isinstance(nodes, Columns) else Columns(nodes)
     states = columns.states
-    counts = [UNBOUNDED] * len(states)
-    for resource, amount in pod_class.requests:
-        counts = [
-            count if available >= amount * count else available // amount
-            for count, available in zip(counts, columns.free(resource), strict=True)
-        ]
+    kinds = columns.kinds(tuple([resource for resource, _ in pod_class.requests]))
+    amounts = tuple([amount for _, amount in pod_class.requests])
+    of_kinds = [_room_in(free, amounts) for free in kinds.free]
+    counts = list(map(of_kinds.__getitem__, kinds.of_nodes))
     rules = pod_class.rules
     if rules.has_wishes or not columns.are_open:
         counts = [
-            count if count > 0 and not reason_against_node(pod_class, state) else 0
+            count if count and not reason_against_node(pod_class, state) else 0
             for count, state in zip(counts, states, strict=True)
         ]
     if pod_class.wants_cards:
         known: dict[object, Room] = {}
         found = []
         for count, state in zip(counts, states, strict=True):
-            alike = (count, tuple(map(cards.signature, state.cards))) if count > 0 else 0
+            alike = (count, tuple(map(cards.signature, state.cards))) if count else 0
             if alike not in known:
-                asked = count > 0
-                known[alike] = cards.room(state.cards, pod_class, count, budget) if asked else Room(0, True)
+                known[alike] = cards.room(state.cards, pod_class, count, budget) if count else Room(0, True)
             found.append(known[alike])
         undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
         return Rooms([each.pods for each in found], undecided)
-    return Rooms([count if count > 0 else 0 for count in counts])
+    return Rooms(counts)
+
+
+@lru_cache(maxsize=1 << 16)  # blocks have nodes of the same kinds
+def _room_in(free: tuple[int, ...], amounts: tuple[int, ...]) -> int:
+    """How many pods that ask for these amounts fit what is free, which may be less than nothing."""
+    most = UNBOUNDED
+    for available, amount in zip(free, amounts, strict=True):
+        if available < amount * most:
+            most = max(0, available // amount)
+    return most
 
 
 def is_open(state: NodeState) -> bool:

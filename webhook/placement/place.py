@@ -81,6 +81,7 @@ def place(
     if looks > options.bound and len(question.classes) > 1:
         return too_many_kinds(gang, len(question.classes), snapshot, options.bound)
     tree = build(question, snapshot, budget.part(budget.left // 2))
+    budget.take(tree.steps)
     solved = _solve(question, snapshot, tree, budget)
     if solved.counts is None:
         if not explained:
@@ -131,7 +132,9 @@ def _near_neighbours(
         if not confined.confined or len(set(confined.confined)) > NEIGHBOURHOODS:
             continue
         part = budget.part(budget.left // 4)
-        solved = _solve(confined, snapshot, build(confined, snapshot, part), part)
+        tree = build(confined, snapshot, part)
+        part.take(tree.steps)
+        solved = _solve(confined, snapshot, tree, part)
         if solved.counts is None:
             continue
         taken = {name: sum(pods) for name, pods in solved.counts.items()}

@@ -19,6 +19,9 @@ from webhook.placement.names import natural
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, block_key, key_of
 
+VERTEX: Final = 7
+"""Steps that a vertex stands for: it is made, counted and asked for its rooms."""
+
 MOST_KINDS: Final = 64
 """Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
 
@@ -100,10 +103,13 @@ class Vertex:
 
 
 class Tree(NamedTuple):
-    """Everything the gang may use. exact: whether the rooms of all nodes were decided, see cards.choose."""
+    """Everything the gang may use. exact: whether the rooms of all nodes were decided, see cards.choose.
+    steps: that making it and looking through it a few times stands for, as often as it is made or remembered.
+    """
 
     root: Vertex
     exact: bool
+    steps: int
 
 
 def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
@@ -115,12 +121,12 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     score = score_of(question, snapshot)
     blocks = [_block_tree(question, block, costs, score, budget) for block in snapshot.blocks.values()]
     children = sorted(
-        (vertex for vertex, _ in blocks if vertex is not None),
+        (block.vertex for block in blocks if block.vertex is not None),
         key=lambda v: [natural(part) for part in v.key],
     )
     room = sum(child.room for child in children)
     root = Vertex(-1, -1, (), room, 0, tuple(children), even=even_of(children))
-    return Tree(root, all(exact for _, exact in blocks))
+    return Tree(root, all(block.exact for block in blocks), VERTEX * sum(block.vertices for block in blocks))
 
 
 def score_of(question: Question, snapshot: Snapshot) -> Score:
@@ -137,20 +143,26 @@ def even_of(children: Sequence[Vertex]) -> tuple[int, int] | None:
     return max(child.even for child in children if child.even)
 
 
-_BlockTree = tuple[Vertex | None, bool]
-"""The vertex of a block with room for the gang, and whether the rooms of all its nodes were decided."""
+class _BlockTree(NamedTuple):
+    """The vertex of a block with room for the gang, whether the rooms of all its nodes were decided, and of
+    how many vertices it is made.
+    """
+
+    vertex: Vertex | None
+    exact: bool
+    vertices: int = 0
 
 
 def _block_tree(question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> _BlockTree:
     """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
     if question.inside is not None and not _overlaps(question.inside, block.key):
-        return None, True
+        return _BlockTree(None, True)
     if question.confined and not any(
         domain is None or _overlaps(domain, block.key) for domain in question.confined
     ):
-        return None, True
+        return _BlockTree(None, True)
     if question.labelled_only and block.states[0].path is None:
-        return None, True
+        return _BlockTree(None, True)
     plain = (
         not question.confined
         and len(question.classes) <= MOST_KINDS
@@ -190,7 +202,8 @@ class _Builder:
         self.score = score
         self.budget = budget
         self.exact = True
-        self.columns = capacity.Columns(block.states)
+        self.vertices = 0
+        self.columns = capacity.columns_of(block)
         self.nothing = [0] * len(block.states)
         self.rooms = [self._rooms(number) for number in range(len(question.classes))]
         some = [rooms for rooms in self.rooms if rooms is not self.nothing]
@@ -247,17 +260,18 @@ class _Builder:
         vertex = self.vertex(self.block.layout, 0)
         if vertex is not None and len(self.rooms) > 1:
             vertex.notes["kinds"] = self._kinds()
-        return vertex, self.exact
+        return _BlockTree(vertex, self.exact, self.vertices)
 
     def _kinds(self) -> list[tuple[NodeState, Counts]]:
         """Of nodes with the same free amounts and rooms one, with its rooms; all of those with cards."""
-        resources = sorted({resource for pod in self.question.classes for resource, _ in pod.requests})
+        resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
         cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
-        keys = zip(*self.rooms, cards, *map(self.columns.free, resources), strict=True)
+        keys = zip(*self.rooms, cards, self.columns.kinds(resources).of_nodes, strict=True)
         one_of = {key: number for number, key in enumerate(keys)}.values()
         return [(self.states[n], tuple([of_class[n] for of_class in self.rooms])) for n in one_of]
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
+        self.vertices += 1
         if domain.index >= 0:
             return self._leaf(domain)
         if domain.flat and domain.key not in self.question.anchored:
@@ -281,19 +295,25 @@ class _Builder:
 
     def _flat(self, domain: Domain, level: int) -> Vertex | None:
         """A domain in which every child holds a single node."""
-        used = [n for n in domain.flat if self.used[n]]
-        if not used:
-            return None
-        if len(used) == 1:
-            return self._single(used[0], level)
-        pick = itemgetter(*used)  # of many classes: several times faster than index by index
-        counts = list(pick(self.reference))
-        nothing = [0] * len(used)
-        every = [
-            counts if rooms is self.reference else nothing if rooms is self.nothing else list(pick(rooms))
-            for rooms in self.rooms
-        ]
-        states = [self.states[n] for n in used]
+        first, end = domain.flat[0], domain.flat[-1] + 1
+        if end - first == len(domain.flat) and all(self.used[first:end]):  # as nearly always: at once
+            states = list(self.states[first:end])
+            counts = self.reference[first:end]
+            every = [counts if rooms is self.reference else rooms[first:end] for rooms in self.rooms]
+        else:
+            used = [n for n in domain.flat if self.used[n]]
+            if not used:
+                return None
+            if len(used) == 1:
+                return self._single(used[0], level)
+            pick = itemgetter(*used)  # of many classes: several times faster than index by index
+            states = list(pick(self.states))
+            counts = list(pick(self.reference))
+            nothing = [0] * len(used)
+            every = [
+                counts if rooms is self.reference else nothing if rooms is self.nothing else list(pick(rooms))
+                for rooms in self.rooms
+            ]
         leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
         room = sum(counts)
         even = (counts[0], level + 1) if min(counts) == max(counts) else None

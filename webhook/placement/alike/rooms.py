@@ -20,19 +20,27 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
     if "census" in vertex.notes:
         known: list[tuple[int, int]] = vertex.notes["census"]
         return known
-    if vertex.leaves is not None:
-        leaves = vertex.leaves
-        all_below = (len(leaves.rooms), max(leaves.rooms))
-        found = [all_below if level >= leaves.top else (0, 0) for level in range(leaves.costs.depth)]
-    else:
-        found = []
-        for part in vertex.parts:
-            inside = [] if part.state is not None else census(part)
-            found += [(0, 0)] * (max(len(inside), part.bottom + 1) - len(found))
-            for level in range(part.top, len(found)):
-                number, largest = (1, part.room) if level <= part.bottom else inside[level]
-                found[level] = (found[level][0] + number, max(found[level][1], largest))
-    vertex.notes["census"] = found
+    leaves = vertex.leaves
+    if leaves is not None:  # quicker worked out than remembered
+        above = leaves.top
+        return [(0, 0)] * above + [(len(leaves.rooms), max(leaves.rooms))] * (leaves.costs.depth - above)
+    numbers: list[int] = []
+    largest: list[int] = []
+    for part in vertex.parts:
+        inside = [] if part.state is not None else census(part)
+        missing = max(len(inside), part.bottom + 1) - len(numbers)
+        if missing > 0:
+            numbers += [0] * missing
+            largest += [0] * missing
+        for level in range(part.top, part.bottom + 1):
+            numbers[level] += 1
+            largest[level] = max(largest[level], part.room)
+        for level in range(part.bottom + 1, len(inside)):
+            number, most = inside[level]
+            numbers[level] += number
+            if most > largest[level]:
+                largest[level] = most
+    found = vertex.notes["census"] = list(zip(numbers, largest, strict=True))
     return found
 
 

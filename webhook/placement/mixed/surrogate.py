@@ -86,7 +86,8 @@ def _without_empty(vertex: Vertex) -> Vertex:
         states, rooms = [leaves.states[n] for n in used], [leaves.rooms[n] for n in used]
         even = (rooms[0], leaves.top) if min(rooms) == max(rooms) else None
         kept = Leaves(leaves.top, states, rooms, [rooms], leaves.score, leaves.costs)
-        return replace(vertex, leaves=kept, even=even, notes={})
+        v = vertex  # dataclasses.replace takes several times as long
+        return Vertex(v.top, v.bottom, v.key, v.room, v.own, (), kept, None, v.rooms, even)
     parts = tuple(part for each in vertex.parts if (part := _for_workers(each)) is not None)
     if parts == vertex.parts:
         return vertex
