@@ -310,10 +310,10 @@ def test_more_kinds_of_pods_than_can_be_looked_at_on_so_many_nodes_are_told_so()
     kinds = [pod_class(1, memory=rank + 1) for rank in range(40)]
     asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
     nodes = [node(f"n{i}", ("b", "r", f"h{i}"), 4, memory=200) for i in range(20)]
-    found = place(asked, Snapshot.build(nodes, []), Options(bound=400))
+    found = place(asked, Snapshot.build(nodes, []), Options(bound=250))
     assert isinstance(found, NoFit)
     assert not found.proven
     assert found.sentence == (
-        "Gang g needs room for 40 pods: none was found within 400 search steps, which does not prove that "
+        "Gang g needs room for 40 pods: none was found within 250 search steps, which does not prove that "
         "there is none; looking at 20 nodes for 40 kinds of pods takes more."
     )

@@ -53,6 +53,7 @@ def no_fit(
     """The reason for a gang that found no place. budget: of the steps to work it out."""
     root = tree.root
     wanted = len(gang.members)
+    budget.take(len(snapshot.nodes))
     several = len(question.counts) > 1
     rooms = {_name(node): node.rooms for node in nodes_of(root)} if several else {}
     causes = Counter(cause for cause in _causes(question, snapshot, rooms, budget) if cause)
@@ -84,7 +85,7 @@ def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budge
     """
     classes = question.classes
     is_plain = not any(each.rules.has_wishes or each.wants_cards for each in classes)
-    is_plain &= question.spread is None
+    is_plain &= question.spread is None or not question.spread.there
     is_plain &= all(question.confinement(number) is None for number in range(len(classes)))
     names = tuple({name for each in classes for name, _ in each.requests})
     known: dict[tuple[int, ...], str] = {}

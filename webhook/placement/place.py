@@ -77,9 +77,9 @@ def place(
         nothing = question.costs().objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
     looks = _looks(question, snapshot)
-    budget.take(looks + len(gang.members))
     if looks > options.bound and len(question.classes) > 1:
         return too_many_kinds(gang, len(question.classes), snapshot, options.bound)
+    budget.take(looks + len(gang.members))
     tree = build(question, snapshot, budget.part(budget.left // 2))
     budget.take(tree.steps)
     solved = _solve(question, snapshot, tree, budget)
@@ -98,7 +98,7 @@ def place(
 
 
 def _looks(question: Question, snapshot: Snapshot) -> int:
-    """Steps to work out what room each node has: for each kind of pods about half a microsecond a node.
+    """Steps to work out what room each node has: for each kind of pods a third of a microsecond a node.
 
     Pods that must stay in one domain look at the nodes of its block alone, pods whose rules name nodes at
     these.
@@ -112,7 +112,7 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
             looked += len(snapshot.blocks[domain[:2]].states)
         else:
             looked += len(snapshot.nodes)
-    return looked // 2
+    return looked // 3
 
 
 def _near_neighbours(

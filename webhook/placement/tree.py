@@ -19,8 +19,9 @@ from webhook.placement.names import natural
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, block_key, key_of
 
-VERTEX: Final = 7
-"""Steps that a vertex stands for: it is made, counted and asked for its rooms."""
+VERTEX: Final = 10
+"""Steps that a vertex stands for: it is made, counted and asked for its rooms; and for every eighth class
+one more."""
 
 MOST_KINDS: Final = 64
 """Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
@@ -126,7 +127,8 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     )
     room = sum(child.room for child in children)
     root = Vertex(-1, -1, (), room, 0, tuple(children), even=even_of(children))
-    return Tree(root, all(block.exact for block in blocks), VERTEX * sum(block.vertices for block in blocks))
+    steps = (VERTEX + len(question.classes) // 8) * sum(block.vertices for block in blocks)
+    return Tree(root, all(block.exact for block in blocks), steps)
 
 
 def score_of(question: Question, snapshot: Snapshot) -> Score:

@@ -23,7 +23,7 @@ from webhook.placement.budget import Budget, OutOfSteps
 STEPS: Final = 5000
 """Looks for one question; one is at one kind on one card, or at one state."""
 
-EACH: Final = 6
+EACH: Final = 8
 """Steps of a budget that a look stands for."""
 
 LONGEST: Final = 60_000

@@ -38,10 +38,10 @@ _MOST_TRIED: Final = 20_000
 _FIRST_TRIES: Final = 3
 """Tries by which a rule has to find cards, for each card that is asked for."""
 
-_LOOK: Final = 9
+_LOOK: Final = 12
 """Steps of a budget that a look at one card stands for."""
 
-_TRY: Final = 18
+_TRY: Final = 24
 """Steps of a budget that a set of cards that is tried stands for."""
 
 DESCENT: Final = 20

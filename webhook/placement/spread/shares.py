@@ -9,6 +9,7 @@ take one more. Which ones, cost decides.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from webhook.placement.bounds import rooms_at
 from webhook.placement.question import Question
 from webhook.placement.tree import Vertex, domains_at
 
@@ -27,8 +28,10 @@ def room_under_cap(question: Question, vertex: Vertex) -> int:
     """How many of the pods a domain has room for under the spread's cap."""
     assert question.spread is not None
     wish = question.spread
-    if wish.most is None:
+    if wish.most is None or not vertex.room:
         return vertex.room
+    if not wish.there:  # without a look at each
+        return sum(min(room, wish.most) for room in rooms_at(vertex, wish.level))
     return sum(
         min(domain.room, max(0, wish.most - wish.there_in(domain.key)))
         for domain in domains_at(vertex, wish.level)
@@ -39,15 +42,14 @@ def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]]
     """By how much the squares grow, and the domains that may take pods; None without room."""
     wish, wanted = question.spread, question.counts[0]
     assert wish is not None
+    if room_under_cap(question, vertex) < wanted:
+        return None
     found = [
         (domain, wish.there_in(domain.key), domain.room)
         for domain in domains_at(vertex, wish.level)
         if domain.room
     ]
     cap = wish.most
-    rooms = (free if cap is None else min(free, max(0, cap - there)) for _, there, free in found)
-    if sum(rooms) < wanted:
-        return None
     if cap is not None:
         return 0, [
             SpreadDomain(domain, 0, min(free, wanted, cap - there))
