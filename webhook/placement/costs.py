@@ -25,6 +25,7 @@ class Costs:
         """levels: number of label levels, without the node. machine: in mode keep-whole the level from which
         on domains are machines, else None. ties: bits of the preferences, below those of the headroom.
         """
+        self._of_nodes: dict[tuple[int, int], int] = {}
         self.ties = ties
         self.most_penalty = 100 if not ties else (100 << ties) + MOST_UNLIKED
         """The largest penalty of a node: for its headroom and for what its pods would like."""
@@ -49,6 +50,13 @@ class Costs:
     def of_levels(self, top: int, bottom: int, room: int) -> int:
         """Cost of using a domain that stands for all these levels."""
         return sum(self.of_domain(level, room) for level in range(top, bottom + 1))
+
+    def of_node(self, top: int, room: int) -> int:
+        """Cost of using a node that stands for all levels from `top` down, but for its headroom penalty."""
+        cost = self._of_nodes.get((top, room))
+        if cost is None:
+            cost = self._of_nodes[top, room] = self.of_levels(top, self.depth - 1, room)
+        return cost
 
     def objective(self, cost: int) -> Objective:
         """The fields of a cost."""

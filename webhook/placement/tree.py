@@ -19,7 +19,7 @@ from webhook.placement.names import natural
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, block_key, key_of
 
-VERTEX: Final = 10
+VERTEX: Final = 12
 """Steps that a vertex stands for: it is made, counted and asked for its rooms; and for every eighth class
 one more."""
 
@@ -40,7 +40,6 @@ class Leaves:
     costs: Costs
     made: tuple["Vertex", ...] = ()
     worked_out: list[int] | None = None
-    costs_of: dict[int, int] = field(default_factory=dict)
 
     @property
     def penalties(self) -> list[int]:
@@ -62,9 +61,7 @@ class Leaves:
 
     def cost_without_penalty(self, room: int) -> int:
         """The cost of using a node with so much room, but for its headroom penalty."""
-        if room not in self.costs_of:
-            self.costs_of[room] = self.costs.of_levels(self.top, self.costs.depth - 1, room)
-        return self.costs_of[room]
+        return self.costs.of_node(self.top, room)
 
     def _vertex(self, number: int) -> "Vertex":
         state, room, bottom = self.states[number], self.rooms[number], self.costs.depth - 1

@@ -71,6 +71,8 @@ def profiles(odd: Odd, root: Vertex, nodes: Sequence[NodeState]) -> list[tuple[N
 
 def _for_workers(vertex: Vertex) -> Vertex | None:
     """The domain without nodes that have room for odd pods alone: as even as it is to workers alone."""
+    if not vertex.parts:  # quicker worked out than remembered
+        return _without_empty(vertex) if vertex.room else None
     if "workers" not in vertex.notes:
         vertex.notes["workers"] = _without_empty(vertex) if vertex.room else None
     found: Vertex | None = vertex.notes["workers"]
