@@ -143,6 +143,7 @@ class Layers:
         size = min(self.wanted, len(row) - 1 + int(part.amounts[-1])) + 1
         merged = np.full(size, self.never, dtype=self.dtype)
         merged[: len(row)] = row
+        scratch = np.empty_like(row)
         amounts, counts = part.amounts, part.counts
         ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
         self.budget.spend(PART + SHIFTED * len(ends) + added(size * (1 + len(ends)), self.narrow))
@@ -151,8 +152,9 @@ class Layers:
                 merged[-1] = min(merged[-1], row[max(0, size - 1 - amount)] + count)
                 continue
             length = min(len(row), size - amount)
-            window = merged[amount : amount + length]
-            np.minimum(window, row[:length] + count, out=window)
+            window, shifted = merged[amount : amount + length], scratch[:length]
+            np.add(row[:length], count, out=shifted)
+            np.minimum(window, shifted, out=window)
         return np.minimum.accumulate(merged[::-1])[::-1]
 
     @property

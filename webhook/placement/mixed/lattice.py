@@ -23,10 +23,13 @@ import numpy as np
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
-from webhook.placement.prices import PART, added, followed, searched
+from webhook.placement.prices import PART, SHIFTED, added, followed, searched
 
-CHUNK = 1 << 20
+CHUNK = 1 << 17
 """Elements that are compared at once."""
+
+SHIFT = 3
+"""As many elements of rows in one word each as one of a row of many states takes, when it is shifted."""
 
 TIGHT = 3
 """Rounds of questions to items in which only ways that may be least are asked about; then all are."""
@@ -58,8 +61,11 @@ class Lattice:
         first = np.full((len(odd.states), self.width), self.unreachable, dtype=dtype)
         first[0, 0] = 0
         self.rows = [first]
+        self.scratch = np.empty_like(first)
         self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held}
         """For each state that an item may hold those before, and those after."""
+        self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in self.pairs.items()}
+        """The same, as slices where they follow each other."""
         reach = 0
         for offer in offers:
             reach = min(wanted, reach + max((int(rooms[-1]) for rooms, _ in offer.held.values()), default=0))
@@ -84,15 +90,20 @@ class Lattice:
         merged = row.copy()
         end = reach + 1
         for odd, (rooms, counts) in offer.held.items():
-            before, after = self.pairs[odd]
+            before, after = self.parts[odd]
             ends = [*np.flatnonzero(counts[1:] != counts[:-1]).tolist(), len(counts) - 1]
-            self.budget.spend(4 * PART + added(5 * len(ends) * len(before) * end, self.narrow))
             start, found = row[before], merged[after]
+            self.budget.spend(
+                2 * PART + SHIFTED * len(ends) + added(SHIFT * len(ends) * len(start) * end, self.narrow)
+            )
             for room, cost in zip(rooms[ends].tolist(), counts[ends].tolist(), strict=True):
                 held = min(room, reach)  # what is wanted stands for all beyond
-                window = found[:, held:end]
-                np.minimum(window, start[:, : end - held] + cost, out=window)
-            merged[after] = found
+                window, shifted = found[:, held:end], self.scratch[: len(start), : end - held]
+                # Into memory that is there: to make some each time takes longer than to add.
+                np.add(start[:, : end - held], cost, out=shifted)
+                np.minimum(window, shifted, out=window)
+            if not isinstance(after, slice):
+                merged[after] = found
         inside = merged[:, :end]
         merged[:, :end] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
         return np.minimum(merged, self.unreachable)
@@ -275,3 +286,9 @@ class Lattice:
                     break
         taken.reverse()
         return taken
+
+
+def _rows(numbers: Array) -> slice | Array:
+    """These rows, as a slice where they follow each other."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
