@@ -12,7 +12,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
-from webhook.sweeper.repair.evict import evict
+from webhook.sweeper.repair.evict import Deletion, evict
 from webhook.sweeper.repair.needed import UNTRIED, NeededRepairs
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
@@ -180,7 +180,7 @@ class OneDelete:
     def request(self, _method: str, _path: str, *, body: Any) -> bytes:
         self.bodies.append(body)
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        if status >= 300:
+        if not 200 <= status < 300:
             raise ApiError(status, "", "refused")
         return b"{}"
 
@@ -188,8 +188,17 @@ class OneDelete:
         return self.pod
 
 
-@pytest.mark.parametrize(("status", "went"), [(200, True), (404, True), (409, False), (500, False)])
-def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "went"),
+    [
+        (200, Deletion.DELETED),
+        (404, Deletion.DELETED),
+        (409, Deletion.ANOTHER),
+        (403, Deletion.REFUSED),
+        *((status, Deletion.PUT_OFF) for status in (0, 401, 429, 500, 503)),
+    ],
+)
+def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: Deletion) -> None:
     # It may have been bound since, and run: our copy may be behind.
     api = OneDelete(status, node="n1")
     assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
@@ -197,28 +206,30 @@ def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("now", "went"), [({}, True), ({"node": "n1"}, False), ({"uid": "another"}, False)], ids=str
+    ("now", "went"),
+    [({}, Deletion.DELETED), ({"node": "n1"}, Deletion.ANOTHER), ({"uid": "another"}, Deletion.ANOTHER)],
+    ids=str,
 )
 def test_a_pod_that_was_written_since_is_deleted_if_it_still_has_no_node(
-    now: dict[str, Any], went: bool
+    now: dict[str, Any], went: Deletion
 ) -> None:
     api = OneDelete(409, 200, **now)
     assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
     guards = [{"uid": "u", "resourceVersion": version} for version in ("7", "8")]
-    assert [body["preconditions"] for body in api.bodies] == guards[: 1 + went]
+    assert [body["preconditions"] for body in api.bodies] == guards[: 2 if went is Deletion.DELETED else 1]
 
 
 def test_a_pod_that_is_written_all_the_time_is_left_for_the_next_pass() -> None:
     api = OneDelete(409)
-    assert not evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"})))
+    pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
+    assert evict(cast(Api, api), pod) is Deletion.PUT_OFF
     assert len(api.bodies) < 5
 
 
 def test_a_pod_of_a_gang_that_goes_back_whole_is_deleted_though_its_status_has_changed_since() -> None:
     api = OneDelete(200)
-    assert evict(
-        cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"})), may_run=True
-    )
+    pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
+    assert evict(cast(Api, api), pod, may_run=True) is Deletion.DELETED
     assert api.body["preconditions"] == {"uid": "u"}
 
 

@@ -118,8 +118,24 @@ def test_a_pod_whose_deletion_does_not_come_about_keeps_its_node_s_turn_from_nob
 # --- going back as a whole ---------------------------------------------------------------------------
 
 
-def rolled_back(anew: str) -> Orders:
-    """What is ordered for a gang of a Job of which one pod runs and one has waited for too long."""
+class GoingBack:
+    """A gang of a Job of which one pod runs and one waits, from second 0 on."""
+
+    def __init__(self) -> None:
+        self.view, self.gang = half_released()
+        self.clock = Clock()
+        owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+        self.repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(self.clock), self.clock)
+        self.at(0, "")
+
+    def at(self, second: float, anew: str) -> Orders:
+        """What a pass orders in that second."""
+        self.clock.now = second
+        return self.repair.roll_back(self.view, [self.gang], lambda *_: anew)
+
+
+def half_released() -> tuple[View, PodGang]:
+    """What is seen of it."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
     metadata = {**GANG, "ownerReferences": [owner]}
     running = gpu_pod("a", node="n1", metadata=metadata)
@@ -129,20 +145,14 @@ def rolled_back(anew: str) -> Orders:
         metadata=Metadata(namespace="ns", name=gang.key.placement_name),
         spec=PlacementSpec(size=2, pods=[PlannedPod("a", "uid-a", "n1")]),
     )
-    view = View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement})
-    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-    clock = Clock()
-    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
-    repair.roll_back(view, [gang], lambda *_: anew)
-    clock.now = 50
-    return repair.roll_back(view, [gang], lambda *_: anew)
+    return View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement}), gang
 
 
 @pytest.mark.parametrize(("anew", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
 def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
     anew: str, gone: list[str]
 ) -> None:
-    evictions = rolled_back(anew).evictions
+    evictions = GoingBack().at(50, anew).evictions
     assert [each.pod.metadata.name for each in evictions] == gone
     assert all(each.may_run for each in evictions)
 
@@ -173,6 +183,23 @@ def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() 
     for clock.now in (0, 50, 61):
         repair.roll_back(view, gangs, anew)
     assert asked == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("then", "order"), [("1 block", True), ("", False)], ids=["room", "none yet"])
+def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_can(
+    then: str, order: bool
+) -> None:
+    scene = GoingBack()
+    scene.repair.put_off(scene.at(50, "1 block").evictions)
+    assert bool(scene.at(51, then).evictions) is order
+    if not order:
+        assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
+
+
+def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again() -> None:
+    scene = GoingBack()
+    assert scene.at(50, "1 block").evictions
+    assert not scene.at(51, "1 block").evictions
 
 
 # --- who is never preempted --------------------------------------------------------------------------

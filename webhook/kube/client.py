@@ -63,6 +63,11 @@ class ApiError(Exception):
         """Whether the same request may succeed later: no answer, overload, or a server's own fault."""
         return self.status in (0, 408, 429) or self.status >= 500
 
+    @property
+    def is_for_now(self) -> bool:
+        """Whether it is transient, or the server does not know who asks: that may be its token's fault."""
+        return self.is_transient or self.status == 401
+
 
 class Api:
     """A connection pool to one API server under one identity. Safe for use by many threads."""

@@ -257,13 +257,15 @@ class Sweeper:
             with self._guarded("measure"):
                 self._figures.hear(orders, done)
             is_settled = not done.failed and not done.evicted
-            return _StepOrders(orders, orders.due_seconds if is_settled else SOON_SECONDS)
+            due = min(orders.due_seconds, done.again_seconds)
+            return _StepOrders(orders, due if is_settled else SOON_SECONDS)
         return _StepOrders(Orders(), SOON_SECONDS, failed=True)
 
     def _remember(self, done: Done) -> None:
         self._expectations.add(done.released)
         self._fair.hear(done)
         self._repair.note(done.evicted)
+        self._repair.put_off(done.put_off)
         for refusal in done.refused:
             if refusal.node:
                 self._avoided.add(refusal.gang, refusal.node)

@@ -18,6 +18,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.evictions import evict_for_others
+from webhook.sweeper.apply.put_off import PutOff
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
@@ -37,7 +38,7 @@ from webhook.sweeper.observe.gangs import GangKey, key_of
 from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.evict import evict
+from webhook.sweeper.repair.evict import Deletion, evict
 
 _PARALLEL_PLANS: Final = 8
 
@@ -68,6 +69,7 @@ class Applier:
         )
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()
+        self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
 
     def close(self) -> None:
         """End the threads."""
@@ -76,6 +78,7 @@ class Applier:
 
     def apply(self, orders: Orders, view: View) -> Done:
         """Do all of it, several plans at once; returns what became of it."""
+        self._put_off.forget_old()
         done = self._evict_all(orders.evictions, view)
         done += self._steer_all(orders.steers)
         if orders.releases:
@@ -121,22 +124,30 @@ class Applier:
         """
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done: list[Done] = []
+        tried = 0
         for _, together in groupby(orders, lambda order: view.gang_of(order.pod)):
             if self._pass.clock() >= deadline:
-                return [*done, Done(failed=True)]
+                return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
             for order in together:
                 self._pass.beat()
                 done.append(each := self._evict(order))
+                tried += 1
                 is_refused = not each.evicted and (each.warnings or not order.for_others)
                 if is_refused and self._pass.clock() >= deadline:
-                    return [*done, Done(failed=True)]
+                    return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
         return done
 
     def _evict(self, order: Eviction) -> Done:
         pod = order.pod
         if order.for_others:
             return evict_for_others(self._pass, order)
-        if not self._pass.may_act() or not evict(self._pass.api, pod, may_run=order.may_run):
+        if not self._pass.may_act():
+            return Done()
+        deletion = evict(self._pass.api, pod, may_run=order.may_run)
+        if deletion is Deletion.PUT_OFF:
+            return Done(put_off=(order,), again_seconds=self._put_off.again(pod.metadata.uid))
+        self._put_off.over(pod.metadata.uid)
+        if deletion is not Deletion.DELETED:
             return Done()
         self._pass.metrics.repairs.labels(order.cause).inc()
         logger.info(

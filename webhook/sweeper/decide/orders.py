@@ -193,7 +193,8 @@ class Done:
     """What became of orders.
 
     placed, released, evicted: what was done. refused: what would be refused again. failed: whether something
-    was not done that may be done soon. warnings, verdicts: what people are to be told of it.
+    was not done that may be done soon. warnings, verdicts: what people are to be told of it. put_off: what
+    evictions were not done and stay due. again_seconds: when what the API server had no time for is due.
     """
 
     placed: tuple[NewPlan, ...] = ()
@@ -202,12 +203,15 @@ class Done:
     refused: tuple[ApiRefusal, ...] = ()
     warnings: tuple[Warn, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    put_off: tuple[Eviction, ...] = ()
     failed: bool = False
+    again_seconds: float = NO_HURRY
 
     @classmethod
     def together(cls, parts: Iterable["Done"]) -> "Done":
         """All of it as one."""
         parts = list(parts)
-        lists = [each.name for each in fields(cls) if each.name != "failed"]
+        lists = [each.name for each in fields(cls) if each.name not in ("failed", "again_seconds")]
         joined = {name: tuple(item for part in parts for item in getattr(part, name)) for name in lists}
-        return cls(**joined, failed=any(part.failed for part in parts))
+        again = min((part.again_seconds for part in parts), default=NO_HURRY)
+        return cls(**joined, failed=any(part.failed for part in parts), again_seconds=again)

@@ -1,6 +1,7 @@
 """Delete one pod, if it is still as it was judged."""
 
 import logging
+from enum import StrEnum
 from typing import Final
 
 from webhook.kube.client import Api, ApiError
@@ -12,8 +13,21 @@ _TRIES: Final = 3
 logger = logging.getLogger(__name__)
 
 
-def evict(api: Api, pod: Pod, *, may_run: bool = False) -> bool:
-    """Delete a pod if it is still as it was judged; returns whether it is (or was) gone.
+class Deletion(StrEnum):
+    """What became of the deletion of one pod."""
+
+    DELETED = "deleted"
+    """It goes, or was gone."""
+    ANOTHER = "another"
+    """It is another pod by now, or is bound: to be judged anew once that has been seen."""
+    PUT_OFF = "put off"
+    """Not now: no answer, too much to do, or somebody writes the pod all the time."""
+    REFUSED = "refused"
+    """The same again would be refused again."""
+
+
+def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deletion:
+    """Delete a pod if it is still as it was judged.
 
     may_run: whether it was judged as one that may run. Else its version guards a pod that has been bound
     since: our copy may be behind. Of one that runs the version changes at any moment, and of a gang that goes
@@ -30,26 +44,26 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> bool:
                 path,
                 body={"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard},
             )
-            return True
+            return Deletion.DELETED
         except ApiError as error:
             if error.status == 404:
-                return True
+                return Deletion.DELETED
             if error.status != 409:
                 logger.warning(
                     "evict_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error)
                 )
-                return False
-        version = _version_if_unbound(api, path, metadata.uid)
+                return Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED
+        try:
+            version = _version_if_unbound(api, path, metadata.uid)
+        except ApiError as error:
+            return Deletion.PUT_OFF if error.is_for_now else Deletion.ANOTHER
         if not version:
-            return False  # another pod by now, or bound: judged anew once it has been seen
-    return False
+            return Deletion.ANOTHER
+    return Deletion.PUT_OFF
 
 
 def _version_if_unbound(api: Api, path: str, uid: str) -> str:
-    """The version of the pod as it is now, "" if it is another, has a node, or cannot be read."""
-    try:
-        pod = api.json("GET", path)
-    except ApiError:
-        return ""
+    """The version of the pod as it is now, "" if it is another or has a node. Raises ApiError."""
+    pod = api.json("GET", path)
     is_same = pod["metadata"]["uid"] == uid and not pod["spec"].get("nodeName")
     return str(pod["metadata"]["resourceVersion"]) if is_same else ""

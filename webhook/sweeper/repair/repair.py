@@ -13,7 +13,7 @@ from webhook.kube.objects import Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Eviction, Orders, Warn
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.pods import Sort
@@ -47,6 +47,8 @@ class Repair:
         self._evicted: set[PodId] = set()
         self._clock = clock
         self._ordered: dict[str, float] = {}
+        self._going_back: dict[str, GangKey] = {}
+        self._half_gone: set[GangKey] = set()
         self.unrepairable: frozenset[str] = frozenset()
         """uids of released pods that will not be bound, and that nobody makes again or we cannot delete."""
         self.blocked: frozenset[str] = frozenset()
@@ -129,9 +131,11 @@ class Repair:
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
         due, started = self._halves.due(view, gangs), self._clock()
+        self._half_gone &= {gang.key for gang in gangs}
+        self._going_back = {}
         for number, (gang, part) in enumerate(due):
             if number and self._clock() - started >= self._settings.pass_seconds:
-                self._halves.still_due(gang for gang, _ in due[number:])
+                self._halves.still_due(gang.key for gang, _ in due[number:])
                 break
             released = [pod for pod in part if identity(pod) not in self._evicted]
             if not released:
@@ -141,6 +145,11 @@ class Repair:
             elif place := anew(gang, released):
                 said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
                 evictions += [Eviction(pod, "rolled-back", said, may_run=True) for pod in released]
+                self._going_back |= {pod.metadata.uid: gang.key for pod in released}
+                self._half_gone.discard(gang.key)
+            if gang.key in self._half_gone:
+                # Asked while the pods that went are not there again, say: the rest goes once there is room.
+                self._halves.still_due([gang.key])
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
     def note(self, evicted: Iterable[Eviction]) -> None:
@@ -148,6 +157,13 @@ class Repair:
         evicted = list(evicted)
         self._evicted |= {identity(each.pod) for each in evicted}
         self.allowance.note(each.pod for each in evicted)
+
+    def put_off(self, orders: Iterable[Eviction]) -> None:
+        """These could not be deleted yet. What goes back as a whole stays due: else half of it would go."""
+        uids = [each.pod.metadata.uid for each in orders]
+        gangs = {self._going_back[uid] for uid in uids if uid in self._going_back}
+        self._half_gone |= gangs
+        self._halves.still_due(gangs)
 
     def forget(self, gangs: Iterable[PodGang]) -> None:
         """Only the controllers of these gangs are there still."""

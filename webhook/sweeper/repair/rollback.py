@@ -46,10 +46,10 @@ class HalfReleased:
         self._halves = halves
         return found
 
-    def still_due(self, gangs: Iterable[PodGang]) -> None:
-        """These were due, and have not been looked at."""
+    def still_due(self, gangs: Iterable[GangKey]) -> None:
+        """These were due, and have not been looked at, or not all of what was due could be done."""
         for gang in gangs:
-            self._halves[gang.key].since = float("-inf")
+            self._halves[gang].since = float("-inf")
 
 
 def _released_part(gang: PodGang, view: View) -> list[Pod]:
