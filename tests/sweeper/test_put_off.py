@@ -2,17 +2,19 @@
 
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from tests.sweeper.test_defects import Answers, Never
 from webhook.kube.client import ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
+from webhook.sweeper.apply.put_off import FIRST_SECONDS
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders, Steer
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -44,17 +46,54 @@ UNKNOWN = ApiError(401, "Unauthorized", "Unauthorized")
 @pytest.mark.parametrize("answer", [BUSY, UNKNOWN], ids=["busy", "does not know us for a moment"])
 def test_releases_that_are_put_off_make_the_next_pass_due_soon(answer: ApiError) -> None:
     done = released(answer)
-    assert done.failed
+    assert done.again_seconds == FIRST_SECONDS
     assert not done.refused, "no node is avoided, and no gang left alone, for that"
 
 
 def test_releases_that_are_written_make_no_pass_due() -> None:
-    assert not released(None).failed
+    done = released(None)
+    assert (done.failed, done.again_seconds) == (False, NO_HURRY)
 
 
 def test_releases_that_are_refused_for_good_make_no_pass_due() -> None:
     done = released(ApiError(403, "Forbidden", "a policy forbids it"))
-    assert (done.failed, len(done.refused)) == (False, len(PODS))
+    assert (done.again_seconds, len(done.refused)) == (NO_HURRY, len(PODS))
+
+
+def due_after(orders: Orders, *answers: ApiError | None) -> list[float]:
+    """After how many seconds passes are due, of which each comes when the one before has said."""
+    left = list(answers)
+
+    def patch(_: str) -> None:
+        if answer := left[0]:
+            raise answer
+
+    never: Any = Never()
+    cache: Any = SimpleNamespace(expect=lambda _: None)
+    clock, snapshotter = Clock(), cast(Any, None)
+    settings = Settings(interval_seconds=30)
+    applier = Applier(Pass(Answers(patch, {}), cache, settings, stopping=never, clock=clock), snapshotter)
+    due: list[float] = []
+    while left:
+        due.append(applier.apply(orders, View(PODS, [], {}, {})).again_seconds)
+        clock.now += min(due[-1], 30)
+        left.pop(0)
+    applier.close()
+    return due
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),)),
+        Orders(steers=(Steer(PODS[0], {"model": "H100"}),)),
+    ],
+    ids=["release", "labels"],
+)
+def test_what_is_put_off_for_ever_makes_fewer_and_fewer_passes_due_until_it_succeeds(orders: Orders) -> None:
+    """As where a webhook of somebody else answers 500."""
+    due = due_after(orders, *[BUSY] * 4, *[UNKNOWN] * 3, None, BUSY)
+    assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
 
 
 def test_releases_that_are_put_off_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -105,11 +105,14 @@ class Applier:
             body = patches.steering_patch(order.pod, order.labels)
             self._pass.api.request("PATCH", path, body=body, content_type=JSON_PATCH)
         except ApiError as error:
-            if error.is_transient or error.status in (404, 409, 422):
-                # Of what is gone, or is another by now, the watch tells; all else is tried again.
-                return Done(failed=error.is_transient)
+            if error.is_for_now:
+                return Done(again_seconds=self._put_off.again(metadata.uid))
+            self._put_off.over(metadata.uid)
+            if error.status in (404, 409, 422):
+                return Done()  # of what is gone, or is another by now, the watch tells
             told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
             return Done(refused=(ApiRefusal(key_of(order.pod)),), warnings=(told,))
+        self._put_off.over(metadata.uid)
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
         return Done()
 
@@ -245,14 +248,17 @@ class Applier:
         for release in self._releaser.release(pairs, self._consumed(pods.values())):
             self._pass.metrics.releases.labels(release.outcome).inc()
             pod = pods[release.planned.uid]
+            if release.outcome is not Outcome.FAILED:
+                self._put_off.over(release.planned.uid)
             match release.outcome:
                 case Outcome.RELEASED:
                     done.append(Done(released=(release.planned,)))
                 case Outcome.REFUSED:
                     done.append(_refused(pod, key_of(pod, self._pass.settings.gang_labels), release))
                 case Outcome.FAILED:
-                    put_off.append(release)
-                    done.append(Done(failed=True))  # nothing that happens need tell of it
+                    put_off.append(release)  # nothing that happens need tell of it, so a pass is due
+                    seconds = self._put_off.again(release.planned.uid)
+                    done.append(Done(again_seconds=seconds))
         if put_off:
             first = put_off[0].planned
             logger.warning(
