@@ -166,15 +166,17 @@ def test_nodes_that_were_made_for_a_gang_are_all_its_own_whatever_the_share(
     assert len(scene.held()) == held
 
 
-def test_what_was_made_for_one_gang_leaves_nothing_of_the_share_to_others() -> None:
+@pytest.mark.parametrize(("nodes", "held"), [(4, 4), (5, 5), (8, 8), (9, 8)])
+def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes: int, held: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
-    scene = Scene(*gang("g", 5), *gang("h", 4), settings=settings, books=False)
+    scene = Scene(*gang("g", 9), *gang("h", 9), settings=settings, books=False)
     scene.book("g", 4, is_made=True)
-    scene.book("h", 4)
-    scene.come(4)
-    (holder,) = scene.placing.placer.held
-    assert "-g-" in holder
-    assert len(scene.held()) == 4
+    scene.book("h", 9)
+    scene.come(nodes)
+    sizes = {key: len(each.nodes) for key, each in scene.placing.placer.held.items()}
+    own = [size for key, size in sizes.items() if "-g-" in key]
+    assert own == [4]
+    assert sum(sizes.values()) == held, "half of the nodes beside what was made"
 
 
 def test_what_is_held_in_vain_is_let_go_in_time_and_rests() -> None:

@@ -6,7 +6,8 @@ and take pods of it: first come those that their autoscaler says it has served, 
 They are bounded as reservations are, together with these: in number, and in time; what stood empty in vain is
 held by nobody for as long afterwards. A gang that is more urgent, or must end before, may use them. Nodes
 that an autoscaler has made for a request are not bounded by the share: they are there for its gang alone, and
-bounded by what may be asked for. Else in a cluster that had no nodes half of a gang's would be anybody's.
+bounded by what may be asked for. Else in a cluster that had no nodes half of a gang's would be anybody's. Nor
+do they count to the share, or what was made for one gang would take from others what they have booked.
 """
 
 import logging
@@ -167,7 +168,7 @@ class BookedNodes:
             nodes = self._suited(gang, booking.pods, there, view, looks)[:room]
             if nodes:
                 self._began[booking.request] = began
-                left -= len(nodes)
+                left -= 0 if room is None else len(nodes)
                 closed.update(nodes)
                 ends = began[1] + timedelta(seconds=self._settings.reserve_hold_seconds)
                 held = Held(frozenset(nodes), began[0], until, ends, is_new=True)
