@@ -17,7 +17,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Cause, Done, Orders
+from webhook.sweeper.decide.orders import Cause, Delay, Done, Orders
 from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -47,6 +47,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
         self._turns: Mapping[str, str] = {}
+        self._delays: dict[GangKey, dict[str, Delay]] = {}
         self._settling: set[GangKey] = set()
         self._settled = Settled()
         self._failed: dict[str, str] = {}
@@ -69,8 +70,28 @@ class Reporter:
                 self.settling(verdict.gang, verdict.reason)
             else:
                 self.waits(verdict.gang, verdict.reason, verdict.cause)
-        for plan_ in told.placed if isinstance(told, Done) else ():
-            self.placed(plan_.gang, plan_.told)
+        if isinstance(told, Done):
+            for plan_ in told.placed:
+                self.placed(plan_.gang, plan_.told)
+            self._hear_of_releases(told)
+
+    def _hear_of_releases(self, done: Done) -> None:
+        """One Event for a gang and cause, not one for each pod."""
+        for delay in done.delays:
+            known = self._delays.setdefault(delay.gang, {})
+            # Of one kind the first is told: its sentence may have ports, versions and times in it.
+            same = next((each for each in known.values() if each.kind == delay.kind), None)
+            if same is None:
+                self._announcer.say(delay.pod, "ReleasePutOff", printable(delay.note), warning=True)
+            known[delay.pod.metadata.uid] = same or delay
+        released = {planned.uid for planned in done.released}
+        self._keep_delays(lambda uid: uid not in released)
+
+    def _keep_delays(self, stays: Callable[[str], bool]) -> None:
+        left = {
+            key: {uid: delay for uid, delay in own.items() if stays(uid)} for key, own in self._delays.items()
+        }
+        self._delays = {key: own for key, own in left.items() if own}
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
@@ -134,6 +155,9 @@ class Reporter:
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
         self._settled.begin_round(view)
+        if self._delays:
+            gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
+            self._keep_delays(gated.__contains__)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         self._is_away, self._deadline = False, self._clock() + self._settings.pass_seconds
@@ -258,7 +282,8 @@ class Reporter:
 
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""
-        parts = (self._reasons.get(key, ""), self.notes.get(key, ""))
+        delayed = next((each.note for each in self._delays.get(key, {}).values()), "")
+        parts = (self._reasons.get(key, ""), delayed, self.notes.get(key, ""))
         return shortened(printable("; ".join(filter(None, parts))), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
     ApiRefusal,
     Cause,
+    Delay,
     Done,
     Eviction,
     NewPlan,
@@ -258,7 +259,9 @@ class Applier:
                 case Outcome.FAILED:
                     put_off.append(release)  # nothing that happens need tell of it, so a pass is due
                     seconds = self._put_off.again(release.planned.uid)
-                    done.append(Done(again_seconds=seconds))
+                    stays = release.answer and self._put_off.stays(release.planned.uid)
+                    delays = (self._delay(pod, release),) if stays else ()
+                    done.append(Done(again_seconds=seconds, delays=delays))
         if put_off:
             first = put_off[0].planned
             logger.warning(
@@ -266,6 +269,14 @@ class Applier:
                 len(put_off), pods[first.uid].metadata.namespace, first.name, first.node, put_off[0].detail,
             )  # fmt: skip
         return Done.together(done)
+
+    def _delay(self, pod: Pod, release: Release) -> Delay:
+        seconds = self._pass.settings.interval_seconds
+        note = (
+            f"not released yet: {release.answer}; tried again, every {seconds:g} s at least, with its place "
+            "kept: see whether a webhook or the API server itself is at fault"
+        )
+        return Delay(key_of(pod, self._pass.settings.gang_labels), pod, str(release.status), note)
 
     def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         """By uid, what to write on pods for which an autoscaler has provided nodes."""

@@ -54,6 +54,10 @@ class Release:
     outcome: Outcome
     detail: str = ""
     depends_on_node: bool = True
+    answer: str = ""
+    """What the API server answered, where it was not released for that and may be later."""
+    status: int = 0
+    """The HTTP status of that answer, 0 if there was none."""
 
 
 class Releaser:
@@ -115,7 +119,8 @@ class Releaser:
 
     def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-        detail = objection = ""
+        detail = objection = answer = ""
+        status = 0
         # Of what a plan holds only the annotations that hand out cards are written.
         cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
         for attempt in range(_ATTEMPTS):
@@ -160,9 +165,11 @@ class Releaser:
                         return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
                     objection = detail
                 else:  # also who is not known: that tells of the server or our token, not of pod and node
+                    status = error.status
+                    answer = f"the API server answered {status}: {error}" if status else f"no answer: {error}"
                     asked = error.retry_after or 0.2 * 2**attempt
                     self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
-        return Release(planned, Outcome.FAILED, detail)
+        return Release(planned, Outcome.FAILED, detail, answer=answer, status=status)
 
     def _forgets(self, pod: Pod) -> bool:
         return self._forgets_managers and pod.metadata.namespace not in self._keeping

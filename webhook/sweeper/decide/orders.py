@@ -189,6 +189,19 @@ class ApiRefusal:
 
 
 @dataclass(frozen=True)
+class Delay:
+    """A planned pod whose release is put off again and again.
+
+    kind: tells one cause from another; note: a sentence.
+    """
+
+    gang: GangKey
+    pod: Pod
+    kind: str
+    note: str
+
+
+@dataclass(frozen=True)
 class Done:
     """What became of orders.
 
@@ -204,6 +217,7 @@ class Done:
     warnings: tuple[Warn, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     put_off: tuple[Eviction, ...] = ()
+    delays: tuple[Delay, ...] = ()
     failed: bool = False
     again_seconds: float = NO_HURRY
 
