@@ -78,7 +78,7 @@ class MixedInside:
             rooms = vertex.leaves.every[0]
             each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
             vertex.notes[key] = counts_of_equals(rooms, self.unit, each, self.wanted, terms.counts.fits)
-        terms.budget.spend(PART + self.wanted // 100)
+        terms.budget.spend(2 * PART + self.wanted // 60)
         known: Array = vertex.notes[key]
         return known
 
@@ -158,6 +158,7 @@ class MixedDomainItem:
         terms, inside = self.around.terms, self.inside
         own = terms.counts.pack(self.vertex.own)
         held: dict[int, RoomsAtCounts] = {}
+        terms.budget.spend(PART // 2 * len(self.around.odd.states))
         for odd in range(len(self.around.odd.states)):
             row, loss = self._row(inside, odd)
             first = max(self.least, 0 if odd else 1)
