@@ -1,0 +1,55 @@
+"""Whatever a pass asks the placement core for one gang has one budget of steps together."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.placement import Budget, Options
+from webhook.sweeper.decide.asking import QUESTIONS
+from webhook.sweeper.settings import Settings
+
+BOUND = 3000
+
+
+def hard_gang(dice: random.Random) -> Nodes:
+    """A gang of many kinds that all but fills 24 nodes of 16 GPUs, on which pods of lower priority run."""
+    wishes = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "90"}
+    metadata = {"annotations": wishes, "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:05Z"}
+    sizes = [dice.choice((3, 5, 7)) for _ in range(90)]
+    pods = [
+        gpu_pod(f"g-{number}", gpus=size, priority=100, metadata={**metadata, "uid": f"g-{number}"})
+        for number, size in enumerate(sizes)
+    ]
+    running = [
+        gpu_pod(
+            f"low-{number}",
+            gpus=dice.choice((1, 2)),
+            node=f"n{number}",
+            priority=1,
+            metadata={"uid": f"low-{number}"},
+        )
+        for number in range(24)
+    ]
+    return Nodes(24, *pods, *running, gpus=16)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_place_victims_and_held_nodes_of_one_gang_take_no_more_than_one_budget(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = 0
+    real = Budget.take
+
+    def take(self: Budget, steps: int) -> None:
+        nonlocal spent
+        spent += 0 if self._whole else steps
+        real(self, steps)
+
+    monkeypatch.setattr(Budget, "take", take)
+    options = replace(Options(), bound=BOUND)
+    settings = Settings(settle_seconds=0, reserve_seconds=0, reserve_share=1.0, options=options)
+    Placing(hard_gang(random.Random(seed)), settings).one()
+    assert BOUND < spent <= (QUESTIONS + 1) * BOUND  # the rule for workers may end a little beyond
