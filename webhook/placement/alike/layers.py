@@ -1,7 +1,7 @@
 """The vector operations of the knapsack: what the parts of a domain hold together, at which cost.
 
-This module and pricing are the only ones that use numpy. The knapsack loads it at the first gang that needs
-it, so that programs which only share types with placement do not.
+This module, pricing and paid are the ones that use numpy here. The knapsack loads it at the first gang that
+needs it, so that programs which only share types with placement do not.
 
 Theory. A part offers amounts x at a count cost each (domains and nodes used) and, among its solutions of just
 that amount and count cost, a least value (leftover and headroom penalty). With the parts in a row, let P_i(j)
@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.placement.alike.paid import PaidParts
 from webhook.placement.budget import Budget
 from webhook.placement.prices import PART, SHIFTED, added, followed, searched
 
@@ -132,6 +133,7 @@ class Layers:
         self.steps: list[_Steps] = []
         self.best: list[Array] = []
         self.values: list[dict[int, int]] = []
+        self.paid: PaidParts | None = None
 
     def _kind(self, narrow: bool) -> None:
         self.narrow = narrow
@@ -177,6 +179,13 @@ class Layers:
         self.solved = frozenset(targets)
         wanted = np.zeros(self.reach[-1] + 1, dtype=np.bool_)
         wanted[list(targets)] = True
+        counts = self._row(len(self.parts))
+        self.paid = None
+        if not any(int(counts[target]) for target in targets):  # all is paid for
+            self.paid = PaidParts(self.most, self.dtype, self.never, self.budget)
+            for part in self.parts:
+                self.paid.add(part.amounts[part.counts == 0].tolist(), part.source.values)
+            return [self.paid.value(target) for target in targets]
         self.values = [{0: 0} for _ in self.parts]
         steps = self._optimal(wanted)
         while True:
@@ -271,6 +280,8 @@ class Layers:
 
     def taken(self, target: int) -> list[int]:
         """How much each part holds in the best solution of a target; of equals the first parts hold most."""
+        if self.paid is not None:
+            return self.paid.taken(target)
         amounts: list[int] = []
         for number in range(len(self.parts) - 1, -1, -1):
             each, known = self.steps[number], self.values[number]

@@ -23,6 +23,7 @@ import numpy as np
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
+from webhook.placement.mixed.paid import PaidItems
 from webhook.placement.prices import PART, SHIFTED, added, followed, searched
 
 CHUNK = 1 << 17
@@ -77,6 +78,7 @@ class Lattice:
         self.known: list[dict[State, int]] = []
         self.solved: frozenset[State] = frozenset()
         self.found: dict[State, int | None] = {}
+        self.paid: PaidItems | None = None
 
     @property
     def counts(self) -> Array:
@@ -135,6 +137,11 @@ class Lattice:
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
         for odd, room in targets:
             wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
+        if not any(int(self.rows[-1][target]) for target in targets):  # all is paid for
+            empty = np.full(self.rows[0].shape, self.never, dtype=self.dtype)
+            self.paid = PaidItems(self.offers, self.pairs, empty, self.never, self.budget)
+            return [self.paid.value(target) for target in targets]
+        self.paid = None
         self.known = [{(0, 0): 0} for _ in self.offers]
         possible = self._optimal(wanted)
         for tries in count():
@@ -268,7 +275,7 @@ class Lattice:
         """What each item holds in the best solution of a state."""
         if target not in self.solved:
             self.solve([target], narrow)
-        return self._taken(target)
+        return self._taken(target) if self.paid is None else self.paid.taken(target)
 
     def _taken(self, target: State) -> list[State]:
         """What each item holds in the best solution of a state; of equals the first items hold most."""
