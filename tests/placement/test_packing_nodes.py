@@ -28,12 +28,33 @@ def test_pods_that_nearly_fill_twenty_nodes_are_packed(kinds: int, slack: int) -
     assert ours(planted(20, kinds, slack, 0)) is True
 
 
-def test_pods_that_fill_fifty_nodes_are_packed() -> None:
-    assert ours(planted(50, 8, 0, 0)) is True
+@pytest.mark.parametrize(
+    ("kinds", "slack", "seed"),
+    [
+        (10, 2, 16),
+        (10, 2, 219),
+        (10, 1, 1),
+        (10, 1, 224),
+        (12, 1, 107),
+        (12, 1, 115),
+        (12, 1, 214),
+        (8, 2, 705),
+    ],
+)
+def test_pods_of_which_few_ways_fit_twenty_nodes_are_packed(kinds: int, slack: int, seed: int) -> None:
+    """What some nodes hold has to be what is likely completed by the others, not like a part of all."""
+    assert ours(planted(20, kinds, slack, seed)) is True
+
+
+@pytest.mark.parametrize(("nodes", "kinds", "slack"), [(50, 8, 0), (50, 12, 1), (100, 12, 1), (20, 16, 1)])
+def test_pods_that_nearly_fill_many_nodes_or_are_of_many_kinds_are_packed(
+    nodes: int, kinds: int, slack: int
+) -> None:
+    assert ours(planted(nodes, kinds, slack, 0)) is True
 
 
 @given(st.integers(3, 12), st.integers(2, 9), st.integers(0, 3), st.integers(0, 10**6))
-def test_halves_that_meet_hold_all_pods_and_no_node_more_than_it_has(
+def test_quarters_that_meet_hold_all_pods_and_no_node_more_than_it_has(
     nodes: int, kinds: int, slack: int, seed: int
 ) -> None:
     packing = planted(nodes, kinds, slack, seed)
@@ -51,11 +72,21 @@ def test_halves_that_meet_hold_all_pods_and_no_node_more_than_it_has(
 
 
 @given(st.integers(3, 6), st.integers(2, 5), st.integers(0, 2), st.integers(0, 10**6))
-def test_halves_meet_wherever_few_nodes_can_be_filled(nodes: int, kinds: int, slack: int, seed: int) -> None:
+def test_quarters_meet_wherever_few_nodes_can_be_filled(
+    nodes: int, kinds: int, slack: int, seed: int
+) -> None:
     assert meeting.solve(_filling(planted(nodes, kinds, slack, seed)), Budget(10**6)) is not None
 
 
-def test_halves_meet_at_once_or_within_the_steps_there_are() -> None:
+def test_quarters_of_one_question_meet_in_the_same_place_each_time() -> None:
+    packing = planted(20, 12, 1, 107)
+    budgets = [Budget(10**6), Budget(10**6)]
+    first, second = (meeting.solve(_filling(packing), budget) for budget in budgets)
+    assert first == second
+    assert budgets[0].spent == budgets[1].spent
+
+
+def test_quarters_meet_at_once_or_within_the_steps_there_are() -> None:
     filling = _filling(planted(24, 12, 1, 204))
     budget = Budget(10_000)
     assert meeting.solve(filling, budget) is None

@@ -1,17 +1,17 @@
-"""Unlike pods that nearly fill their nodes are found a place: what half of the nodes takes, the others leave.
+"""Unlike pods that nearly fill their nodes are found a place: what some of the nodes take, the others leave.
 
-Each half is filled node after node, a few thousand of the ways to do so side by side; two ways that together
-hold all pods are a place (meet in the middle; Horowitz and Sahni, 1974, "Computing Partitions with
-Applications to the Knapsack Problem"). Of very many ways those are kept that hold of each class about the
-part that falls to such nodes, and leave over no more than theirs: in both halves these lie closest together,
-so that pairs are found. One node stands between the halves: a pair need only agree up to what that takes.
+Each quarter of the nodes is filled node after node, some hundred of the ways to do so side by side; four ways
+that together hold all pods are a place (Horowitz and Sahni, 1974, "Computing Partitions with Applications to
+the Knapsack Problem"; of quarters Schroeppel and Shamir, 1981, "A T = O(2^(n/2)), S = O(2^(n/4)) Algorithm
+for Certain NP-Complete Problems"). Of very many ways those are kept that are likely completed by the other
+nodes (see tilting): there the sums of four lie so close together that some are what is looked for.
 
 It only finds: that there is no place it cannot know. What it finds are sets that fit each node, in all the
 pods that are asked for.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -19,45 +19,33 @@ from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.prices import PART, added
 from webhook.placement.question import Counts
 from webhook.placement.unlike.filling import Filling
+from webhook.placement.unlike.quarters import Filler, Quarter
 from webhook.placement.unlike.takes import Array, Takes, takes
+from webhook.placement.unlike.tilting import tilt
 
-NODES: Final = 64
-"""Beyond so many, halves hardly meet."""
+NODES: Final = 128
+"""Beyond so many, quarters hardly meet."""
 
-CLASSES: Final = 16
+CLASSES: Final = 20
 """Likewise."""
 
-TRIES: Final = ((1000, 3.0), (1000, 1.5), (3000, 3.0), (3000, 1.5), (3000, 4.5))
-"""How many ways to fill a half are kept; and it leaves over no more than its part and what falls to so many
-nodes. One is tried after the other. Of 90 planted packings each of 20 nodes (hack/comparing/packings.py;
-seeds 0 to 29, 100 to 129, 200 to 229) 90 were found with 8 kinds of pods and up to 2 of a resource left over,
-87 and 83 with 10 kinds and up to 2 and 1 left over, 78 with 12 kinds and up to 1.
-"""
+TRIES: Final = (100, 200, 400, 800, 1600)
+"""Ways to fill a quarter that are kept. One is tried after the other, each with other quarters."""
 
-FEW: Final = 50
-"""Ways of which some are kept though they leave more over: while there are few, none is given up."""
+PAIRS: Final = 40_000
+"""Of the ways of two quarters that are looked up together, about."""
 
-TRIED: Final = 30
-"""Ways to go on that are tried, for each that may be kept."""
+BITS: Final = 18
+"""Of a key in a table of those that are looked for."""
 
-BETWEEN: Final = 2000
-"""Sets that the nodes between two halves take together; of one node as many as there are."""
+MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Times a key, it has its bits in front from all over the key."""
 
-CHUNK: Final = 16
-"""Sets between two halves that are looked up together."""
+FACTOR: Final = 7919
+"""Powers of this tell ways apart modulo something, hardly ever two."""
 
 LARGEST: Final = 2**60
 """Amounts in all that machine words hold."""
-
-
-class _Half(NamedTuple):
-    """Ways to fill some nodes. held: pods of each class; key: tells them apart; trail: for each node the way
-    before it and the set that it takes, by number.
-    """
-
-    held: Array
-    key: Array
-    trail: list[tuple[Array, Array]]
 
 
 class Meeting:
@@ -73,7 +61,7 @@ class Meeting:
         self.free = np.array([kind.free for kind in self.kinds], dtype=np.int64)
         self.spare = self.free.sum(axis=0) - self.counts @ self.needs
         # Each way has a number of its own, as long as they fit a machine word, and hardly two have the same
-        # beyond: then a pair that does not hold all pods is passed over.
+        # beyond: then four ways that do not hold all pods are passed over.
         base = int(self.counts.max()) + 1
         powers = [pow(base, number, 2**64) for number in range(len(self.counts))]
         self.weights = np.array(powers, dtype=np.uint64)
@@ -89,125 +77,110 @@ class Meeting:
         sets = [known[kind.number] for kind in self.kinds]
         if not all(len(each.pods) for each in sets):
             return None
+        tilted = tilt(sets, self.counts, self.budget)
+        if tilted is None:
+            return None
+        filler = Filler(sets, tilted, (self.counts, self.spare), self.weights, self.budget)
         order: list[int] = np.argsort([len(each.pods) for each in sets], kind="stable").tolist()
-        for number, (ways, ahead) in enumerate(TRIES):
-            halves, between = _split(order, [len(each.pods) for each in sets], number)
-            first = self._filled(halves[0], sets, ways, ahead)
-            second = self._filled(halves[1], sets, ways, ahead) if first is not None else None
-            if first is None or second is None:
-                continue
-            joined = self._joined(between, sets)
-            met = self._met(first, joined.held, second)
-            if met is not None:
-                way, of_between, other = met
-                found = self._traced(between, joined, way=of_between)
-                found |= self._traced(halves[0], first, way)
-                found |= self._traced(halves[1], second, other)
-                return {
-                    self.names[node]: tuple(sets[node].pods[chosen].tolist())
-                    for node, chosen in sorted(found.items())
-                    if sets[node].pods[chosen].any()
-                }
+        for turn, ways in enumerate(TRIES):
+            quarters = []
+            for nodes in _dealt(order, turn):
+                filled = filler.filled(nodes, ways)
+                if filled is None:
+                    break
+                quarters.append(filled)
+            else:
+                met = self._met(quarters)
+                if met is not None:
+                    return self._placed(quarters, met, sets)
+                if all(quarter.every for quarter in quarters):
+                    return None
         return None
 
-    def _joined(self, nodes: Sequence[int], sets: Sequence[Takes]) -> _Half:
-        """All that these nodes take together."""
-        held, trail = np.zeros((1, len(self.counts)), dtype=np.int64), []
-        for node in nodes:
-            pods = sets[node].pods
-            before, number = _pairs(len(held), len(pods), len(held) * len(pods))
-            self.budget.spend(PART + added(8 * len(before) * held.shape[1], True))
-            held = held[before] + pods[number]
-            trail.append((before, number))
-        return _Half(held, held.astype(np.uint64) @ self.weights, trail)
+    def _placed(
+        self, quarters: Sequence[Quarter], ways: Sequence[int], sets: Sequence[Takes]
+    ) -> dict[str, Counts]:
+        """Node name -> pods of each class, in one way of each quarter."""
+        found: dict[int, int] = {}
+        for quarter, way in zip(quarters, ways, strict=True):
+            found |= quarter.traced(way)
+        return {
+            self.names[node]: tuple(sets[node].pods[chosen].tolist())
+            for node, chosen in sorted(found.items())
+            if sets[node].pods[chosen].any()
+        }
 
-    def _filled(self, nodes: Sequence[int], sets: Sequence[Takes], ways: int, ahead: float) -> _Half | None:
-        """So many ways to fill these nodes, one after the other; None where none is left."""
-        held = np.zeros((1, len(self.counts)), dtype=np.int64)
-        left = np.zeros((1, len(self.spare)), dtype=np.int64)
-        key = np.zeros(1, dtype=np.uint64)
-        trail = []
-        total = np.maximum(1, self.free.sum(axis=0))
-        fallen = np.zeros(len(self.spare))
-        for node in nodes:
-            pods, over = sets[node]
-            fallen += self.free[node] / total
-            before, number = _pairs(len(held), len(pods), ways * TRIED)
-            self.budget.spend(4 * PART + added(24 * len(before) * held.shape[1], True))
-            new_held, new_left = held[before] + pods[number], left[before] + over[number]
-            most = np.minimum(self.spare, self.spare * (fallen + ahead / len(self.kinds)) + 1)
-            fine = (new_held <= self.counts).all(axis=1) & (new_left <= self.spare).all(axis=1)
-            fits = np.flatnonzero(fine & (new_left <= most).all(axis=1))
-            if len(fits) < FEW:
-                fits = np.flatnonzero(fine)
-                much = ((new_left[fits] - most) / np.maximum(1, self.spare)).max(axis=1)
-                fits = fits[np.argsort(much, kind="stable")[:FEW]]
-            keys = new_held[fits].astype(np.uint64) @ self.weights
-            order = np.argsort(keys, kind="stable")
-            fits, keys = fits[order], keys[order]
-            apart = np.ones(len(fits), dtype=np.bool_)
-            apart[1:] = keys[1:] != keys[:-1]
-            fits, keys = fits[apart], keys[apart]
-            if not len(fits):
-                return None
-            if len(fits) > ways:
-                near = self._nearest(new_held[fits], float(fallen.mean()), ways)
-                fits, keys = fits[near], keys[near]
-            held, left, key = new_held[fits], new_left[fits], keys
-            trail.append((before[fits], number[fits]))
-        return _Half(held, key, trail)
+    def _met(self, quarters: Sequence[Quarter]) -> list[int] | None:
+        """A way of each quarter that hold all pods together.
 
-    def _nearest(self, held: Array, part: float, ways: int) -> Array:
-        """So many ways that hold of each class about such a part of its pods, as chance would have it."""
-        spread = np.maximum(self.counts * part * (1 - part), 0.3)
-        apart = ((held - self.counts * part) ** 2 / spread).sum(axis=1)
-        return np.sort(np.argsort(apart, kind="stable")[:ways])
-
-    def _met(self, first: _Half, pods: Array, second: _Half) -> tuple[int, int, int] | None:
-        """A way of each half, and a set of the node between them, that hold all pods together."""
-        rows = np.argsort(second.key, kind="stable")
-        ordered = second.key[rows]
-        wanted = (self.counts - first.held).astype(np.uint64) @ self.weights
-        of_sets = pods.astype(np.uint64) @ self.weights
-        for begin in range(0, len(pods), CHUNK):
-            rest = wanted[:, None] - of_sets[begin : begin + CHUNK]
-            self.budget.spend(2 * PART + added(64 * rest.size, True))
-            at = np.minimum(ordered.searchsorted(rest), len(ordered) - 1)
-            for way, number in np.argwhere(ordered[at] == rest).tolist():
-                other = int(rows[at[way, number]])
-                if (first.held[way] + pods[begin + number] + second.held[other] == self.counts).all():
-                    return way, begin + number, other
+        Two ways of the first half are looked up beside two of the other, but not all at once: those that hold
+        so many pods modulo something with those that hold the rest.
+        """
+        sizes = [len(quarter.held) for quarter in quarters]
+        modulus = max(1, max(sizes[0] * sizes[1], sizes[2] * sizes[3]) // PAIRS)
+        factors = np.array([pow(FACTOR, n + 1, 2**31) for n in range(len(self.counts))], dtype=np.int64)
+        total = int(self.counts @ factors) % modulus
+        rests = [quarter.held @ factors % modulus for quarter in quarters]
+        self.budget.spend(4 * PART + added(8 * sum(sizes) * len(self.counts), True))
+        first, second = (_Pairs(quarters[at : at + 2], rests[at : at + 2], modulus) for at in (0, 2))
+        whole = self.counts.astype(np.uint64) @ self.weights
+        for rest in range(modulus):
+            *ways, keys = first.of(rest)
+            *others, wanted = second.of((total - rest) % modulus)
+            self.budget.spend(8 * PART + added(48 * (len(keys) + len(wanted)), True))
+            for one, other in _equal(keys, whole - wanted):
+                four = [int(each[one]) for each in ways] + [int(each[other]) for each in others]
+                held = [quarter.held[way] for quarter, way in zip(quarters, four, strict=True)]
+                if (sum(held) == self.counts).all():
+                    return four
         return None
 
-    def _traced(self, nodes: Sequence[int], half: _Half, way: int) -> dict[int, int]:
-        """The set that each node takes in one way, by number."""
-        found = {}
-        for node, (before, number) in zip(reversed(nodes), reversed(half.trail), strict=True):
-            found[node] = int(number[way])
-            way = int(before[way])
-        return found
+
+class _Pairs:
+    """Ways of one quarter beside those of another."""
+
+    def __init__(self, quarters: Sequence[Quarter], rests: Sequence[Array], modulus: int) -> None:
+        """rests: of each way what tells it apart, modulo the same."""
+        self.keys, self.rests, self.modulus = [quarter.key for quarter in quarters], rests, modulus
+        self.order = np.argsort(rests[1], kind="stable")
+        self.ends = np.cumsum(np.bincount(rests[1], minlength=modulus))
+
+    def of(self, rest: int) -> tuple[Array, Array, Array]:
+        """The pairs with such a rest together: the way of each quarter, and their key."""
+        wanted = (rest - self.rests[0]) % self.modulus
+        end = self.ends[wanted]
+        many = end - np.where(wanted, self.ends[wanted - 1], 0)
+        first = np.repeat(np.arange(len(many)), many)
+        second = self.order[np.arange(len(first)) + np.repeat(end - np.cumsum(many), many)]
+        return first, second, self.keys[0][first] + self.keys[1][second]
 
 
-def _split(order: Sequence[int], sets: Sequence[int], turn: int) -> tuple[list[list[int]], list[int]]:
-    """Two halves of the nodes, and those between; others in each turn. sets: how many each node takes."""
-    rest = list(order)
-    between = [rest.pop(-1 - turn % len(rest))]
-    many = sets[between[0]]
-    while len(rest) > 2 and many * sets[rest[-1]] <= BETWEEN:
-        between.append(rest.pop())
-        many *= sets[between[-1]]
-    first = [node for number, node in enumerate(rest) if (number >> turn) + number & 1] if turn else rest[::2]
-    return [first, [node for node in rest if node not in set(first)]], between
+def _equal(keys: Array, others: Array) -> Iterator[tuple[int, int]]:
+    """Where equal ones of both stand. Most are known to have no equal by a few of their bits."""
+    here, there = keys * MIXED >> (64 - BITS), others * MIXED >> (64 - BITS)
+    some = _marked(here, there)
+    few = _marked(there[some], here)
+    if len(few):
+        order = some[np.argsort(others[some], kind="stable")]
+        ordered, wanted = others[order], keys[few]
+        at = np.minimum(ordered.searchsorted(wanted), len(ordered) - 1)
+        for hit in np.flatnonzero(ordered[at] == wanted).tolist():
+            yield int(few[hit]), int(order[at[hit]])
 
 
-def _pairs(ways: int, sets: int, most: int) -> tuple[Array, Array]:
-    """Which ways go on with which sets: each with all, or with some from all over, others than the next."""
-    each = min(sets, max(1, most // ways))
-    before = np.repeat(np.arange(ways), each)
-    stride = sets / each
-    shift = np.repeat(np.arange(ways) * 7919 % sets, each)
-    number = (np.tile((np.arange(each) * stride).astype(np.int64), ways) + shift) % sets
-    return before, number
+def _marked(marks: Array, bits: Array) -> Array:
+    """Which of the bits are among the marks."""
+    table = np.zeros(2**BITS, dtype=np.bool_)
+    table[marks] = True
+    return np.flatnonzero(table[bits])
+
+
+def _dealt(order: Sequence[int], turn: int) -> list[list[int]]:
+    """The nodes in four quarters, from each four in a row one to each; others in each of four turns."""
+    quarters: list[list[int]] = [[], [], [], []]
+    for number, node in enumerate(order):
+        quarters[(number + turn * (number // 4)) % 4].append(node)
+    return quarters
 
 
 def serves(filling: Filling) -> bool:

@@ -16,7 +16,7 @@ MOST: Final = 20_000
 """Sets of pods of one node beyond which only some are looked at, evenly over all."""
 
 KEPT: Final = 4000
-"""Sets of one node that are kept, likewise: of 64 unlike nodes they take 40 MB."""
+"""Sets of one node that are kept, likewise: at most 0.8 MB. Steps bound how many nodes have so many."""
 
 WASTE: Final = 4
 """What a node leaves over is at most so many times what is left over a node, if there are sets enough."""
@@ -66,7 +66,7 @@ def _sets(free: Counts, most: Array, needs: Array, spare: Array, budget: Budget)
         ends = np.cumsum(many)
         total = int(ends[-1]) if len(ends) else 0
         kept = np.arange(MOST) * total // MOST if total > MOST else np.arange(total)
-        budget.spend(PART + added(16 * (len(pods) + 3 * len(kept)) * len(most), True))
+        budget.spend(6 * PART + added(8 * (len(pods) + 3 * len(kept)) * len(most), True))
         row = ends.searchsorted(kept, side="right")  # of the kept alone: there may be very many sets
         count = kept - (ends - many)[row] + least[row]
         pods, left = pods[row], left[row] - count[:, None] * asked
