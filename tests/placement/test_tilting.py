@@ -30,12 +30,15 @@ def sums(sets: list[list[tuple[int, ...]]]) -> set[tuple[int, ...]]:
     return {tuple(map(sum, zip(*way, strict=True))) for way in product(*sets)}
 
 
-def filled(sets: list[Takes], counts: Array, ways: int) -> Quarter:
+def filler(sets: list[Takes], counts: Array) -> Filler:
     tilted = tilt(sets, counts, Budget(STEPS))
     assert tilted is not None
     weights = np.array([1, 1000], dtype=np.uint64)
-    filler = Filler(sets, tilted, (counts, np.zeros(RESOURCES, dtype=np.int64)), weights, Budget(STEPS))
-    found = filler.filled(range(len(sets)), ways)
+    return Filler(sets, tilted, (counts, np.zeros(RESOURCES, dtype=np.int64)), weights, Budget(STEPS))
+
+
+def filled(sets: list[Takes], counts: Array, ways: int) -> Quarter:
+    found = filler(sets, counts).filled(range(len(sets)), ways)
     assert found is not None
     return found
 
@@ -107,3 +110,12 @@ def test_of_many_ways_those_nearest_to_the_average_are_kept() -> None:
     assert not found.every
     assert len(found.held) == 5
     assert {(4, 4), (3, 4), (4, 3), (3, 3)} < set(map(tuple, found.held.tolist()))
+
+
+def test_what_quarters_hold_more_on_average_than_there_is_the_next_aim_below() -> None:
+    sets = [takes([(a, b) for a in range(9) for b in range(9)])] * 4
+    each = filler(sets, np.array([16, 16]))
+    before = each.tilted.middles.sum(axis=0)
+    held = np.array([[20, 15], [22, 15]])
+    each.lean([Quarter(range(4), held, np.zeros(2, dtype=np.uint64), [], False)])
+    assert ((before - each.tilted.middles.sum(axis=0)) / UNIT).round().tolist() == [5, -1]

@@ -95,6 +95,7 @@ class Meeting:
                     return self._placed(quarters, met, sets)
                 if all(quarter.every for quarter in quarters):
                     return None
+                filler.lean(quarters)
         return None
 
     def _placed(

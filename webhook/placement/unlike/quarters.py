@@ -18,7 +18,7 @@ OVER: Final = 4
 too few are left, so many times as many are made, and so on.
 """
 
-SHIFT: Final = 22
+SHIFT: Final = 28
 """Distances are in sixteenths of the deviation of a node's set: UNIT * SCALE >> SHIFT."""
 
 
@@ -92,6 +92,15 @@ class Filler:
                 return None
             trail.append(step)
         return Quarter(nodes, known.held, known.key, trail, every)
+
+    def lean(self, quarters: Sequence[Quarter]) -> None:
+        """Aim at as much less of each class as these quarters hold more, on average, than the pods there are.
+
+        More ways leave much over than little, so the average of those that are near to a point is beyond it.
+        """
+        held = [quarter.held.sum(axis=0) * UNIT // len(quarter.held) for quarter in quarters]
+        more = sum(held) - self.counts * UNIT
+        self.tilted = self.tilted._replace(middles=self.tilted.middles - more // len(self.sets))
 
     def _next(
         self, known: Ways, node: int, far: Array, among: Array, ways: int

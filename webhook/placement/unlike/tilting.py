@@ -19,7 +19,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.prices import PART, added
 from webhook.placement.unlike.takes import Array, Takes
 
-UNIT: Final = 64
+UNIT: Final = 2**12
 """Averages are in such parts of a pod."""
 
 SCALE: Final = 2**20
