@@ -1,8 +1,8 @@
 """Whether unlike pods fit at all: the searches of the placement core beside OR-Tools' CP-SAT, same instances.
 
 Ours is placement without its search for the best (budget 1), which ends with a place or with none; the rival
-is the packing alone, without a model of topology. CP-SAT is no dependency: pip install "ortools>=9.15,<10"
-for its half. Times are CPU seconds of this process.
+is the packing alone, without a model of topology, and not of kinds that want cards. CP-SAT is no dependency:
+pip install "ortools>=9.15,<10" for its half. Times are CPU seconds of this process.
 """
 
 import argparse
@@ -11,17 +11,26 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from hack.benchmarks.placing.row import timed
+from hack.comparing.carded import planted_cards
 from hack.comparing.hostile import packed
 from hack.comparing.packings import Packing, cp_sat, loose, planted
-from webhook.placement import Assignment, Options, check, place
+from webhook.placement import Assignment, Gang, Options, Snapshot, check, place
+
+Given = TypeVar("Given")
 
 
 def ours(packing: Packing) -> bool | None:
     """Whether all pods fit, by the placement core; None: not decided."""
-    asked, snapshot = packed(packing)
+    return decided(packed(packing))
+
+
+def decided(instance: tuple[Gang, Snapshot]) -> bool | None:
+    """The same of a gang."""
+    asked, snapshot = instance
     found = place(asked, snapshot, Options(budget=1))
     if isinstance(found, Assignment):
         assert not check(found, asked, snapshot)
@@ -29,7 +38,7 @@ def ours(packing: Packing) -> bool | None:
     return False if found.proven else None
 
 
-def measured(name: str, what: str, packings: list[Packing], decide: Callable[[Packing], bool | None]) -> None:
+def measured(name: str, what: str, packings: Iterable[Given], decide: Callable[[Given], bool | None]) -> None:
     """One line: how many were decided, and the CPU that it took."""
     seconds, answers = [], []
     for packing in packings:
@@ -57,11 +66,16 @@ def main(argv: list[str] | None = None) -> int:
     }
     kinds["12 nodes, 8 kinds, 1 spare"] = [planted(12, 8, 1, seed) for seed in seeds]
     kinds["24 nodes, 12 kinds, 3 spare"] = [planted(24, 12, 3, seed) for seed in seeds]
+    kinds["20 nodes, 12 kinds, 1 spare"] = [planted(20, 12, 1, seed) for seed in seeds]
+    kinds["50 nodes, 12 kinds, 1 spare"] = [planted(50, 12, 1, seed) for seed in seeds]
     kinds["500 nodes, 3 kinds of 130"] = [loose(500, 3, 130, seed) for seed in seeds]
     kinds["500 nodes, 50 kinds of 20"] = [loose(500, 50, 20, seed) for seed in seeds]
     rival = importlib.util.find_spec("ortools") is not None
     for name, packings in kinds.items():
         measured(name, "ours", packings, ours)
+    for nodes, some, slack in ((4, 4, 0), (6, 4, 2), (10, 6, 0), (10, 6, 2), (20, 6, 0), (20, 8, 2)):
+        name = f"{nodes} nodes, {some} kinds, {slack} spare, cards"
+        measured(name, "ours", [planted_cards(nodes, some, slack, seed) for seed in seeds], decided)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"memory of this process so far: {memory} MB")
     if not rival:

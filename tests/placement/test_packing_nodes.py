@@ -4,7 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hack.benchmarks.packing import ours
+from hack.benchmarks.packing import decided, ours
+from hack.comparing.carded import planted_cards
 from hack.comparing.hostile import packed
 from hack.comparing.packings import Packing, planted
 from tests.placement.small import node, pod_class
@@ -51,6 +52,11 @@ def test_pods_that_nearly_fill_many_nodes_or_are_of_many_kinds_are_packed(
     nodes: int, kinds: int, slack: int
 ) -> None:
     assert ours(planted(nodes, kinds, slack, 0)) is True
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pods_that_fill_the_cards_of_a_few_nodes_are_packed(seed: int) -> None:
+    assert decided(planted_cards(4, 4, 0, seed)) is True
 
 
 @given(st.integers(3, 12), st.integers(2, 9), st.integers(0, 3), st.integers(0, 10**6))
