@@ -7,7 +7,7 @@ same tree with these rooms. Where the best without the cap keeps it, nothing is 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -15,23 +15,31 @@ from webhook.placement.alike import knapsack
 from webhook.placement.alike.rooms import census, child_rooms
 from webhook.placement.budget import Budget
 from webhook.placement.question import Counts, Question
-from webhook.placement.snapshot import Path, key_of
+from webhook.placement.snapshot import NodeState, Path, key_of
 from webhook.placement.solution import Solution
 from webhook.placement.spread.shares import SpreadDomain
-from webhook.placement.spreading import Spreading
-from webhook.placement.tree import Leaves, Vertex, nodes_of
+from webhook.placement.tree import Leaves, Vertex
+
+Caps = Callable[[Path], int]
+"""How many pods the domain of a path may take; of a path of the spread's level."""
 
 
-def solve(question: Question, root: Vertex, domains: Sequence[SpreadDomain], budget: Budget) -> Solution:
-    """The optimum, in mode best-fit; domains: those that may take pods. Raises OutOfSteps."""
+def caps_of(question: Question, domains: Sequence[SpreadDomain]) -> Caps:
+    """The caps of these domains; all others take none."""
+    assert question.spread is not None
+    most = {domain.vertex.key[: question.spread.level + 2]: domain.most for domain in domains}
+    return lambda path: most.get(path, 0)
+
+
+def solve(question: Question, root: Vertex, most: Caps, budget: Budget) -> Solution:
+    """The optimum, in mode best-fit. Raises OutOfSteps."""
     wish = question.spread
     assert wish is not None
-    most = {domain.vertex.key[: wish.level + 2]: domain.most for domain in domains}
     tree = _capped(root, wish.level, most)
     assert tree is not None
     if _fewest(tree, question) <= _fewest(root, question):
         free = knapsack.solve(replace(question, spread=None), root, budget)
-        if free.counts is not None and _keeps(wish, root, free.counts, most):
+        if free.counts is not None and _keeps(question, root, free.counts, most):
             return free
     # Numpy takes a tenth of a second to load: not before a gang needs it.
     from webhook.placement.mixed.proving import solve as found
@@ -45,19 +53,31 @@ def _fewest(root: Vertex, question: Question) -> int:
     return bisect_left(sums, question.counts[0])
 
 
-def _keeps(wish: Spreading, root: Vertex, counts: Mapping[str, Counts], most: Mapping[Path, int]) -> bool:
+def _keeps(question: Question, root: Vertex, counts: Mapping[str, Counts], most: Caps) -> bool:
     """Whether no domain takes more than it may."""
+    assert question.spread is not None
     held = Counter[Path]()
-    for vertex in nodes_of(root):
-        if vertex.state is not None and vertex.state.name in counts:
-            held[vertex.key[: wish.level + 2]] += sum(counts[vertex.state.name])
-    return all(number <= most.get(key, 0) for key, number in held.items())
+    for state in _states(root):
+        if state.name in counts:
+            path = key_of(state, question.levels)[: question.spread.level + 2]
+            held[path] += sum(counts[state.name])
+    return all(number <= most(key) for key, number in held.items())
 
 
-def _capped(vertex: Vertex, level: int, most: Mapping[Path, int]) -> Vertex | None:
+def _states(vertex: Vertex) -> Iterator[NodeState]:
+    """The nodes of a domain."""
+    if vertex.state is not None:
+        yield vertex.state
+    elif vertex.leaves is not None:
+        yield from vertex.leaves.states
+    for part in vertex.parts:
+        yield from _states(part)
+
+
+def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
     """The domain with the rooms that the caps leave; None where it takes nothing."""
     if vertex.bottom >= level:
-        room = min(vertex.room, most.get(vertex.key[: level + 2], 0))
+        room = min(vertex.room, most(vertex.key[: level + 2]))
         if not room:
             return None
         if vertex.state is not None:
@@ -69,11 +89,11 @@ def _capped(vertex: Vertex, level: int, most: Mapping[Path, int]) -> Vertex | No
     return _with(vertex, sum(part.room for part in parts), parts=parts) if parts else None
 
 
-def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Mapping[Path, int]) -> Vertex | None:
+def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Vertex | None:
     """The same for a domain of nodes that stand alone for the spread's level."""
     depth = leaves.costs.depth
     bounds = [
-        min(room, most.get(key_of(state, depth - 1)[: level + 2], 0))
+        min(room, most(key_of(state, depth - 1)[: level + 2]))
         for state, room in zip(leaves.states, leaves.rooms, strict=True)
     ]
     used = [number for number, room in enumerate(bounds) if room]

@@ -30,7 +30,7 @@ class NodesUpTo:
             before = self.rows[-1]
             row = before
             for used, cost in enumerate(accumulate(map(leaves.own, numbers[: -(-most // room)])), start=1):
-                budget.spend(1 + most // ENTRIES)
+                budget.spend(2 + most // ENTRIES)
                 shift = min(used * room, most)
                 reached = [before[0]] * shift + before[: most + 1 - shift]
                 row = list(map(min, row, [known + cost for known in reached]))

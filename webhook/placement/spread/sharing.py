@@ -97,7 +97,7 @@ def _product(row: Curve, curve: Curve, left: int, budget: Budget) -> Curve:
     found = [UNKNOWN] * size
     for amount in _ends(curve):
         length = min(len(row), size - amount)
-        budget.spend(1 + len(row) // 8)
+        budget.spend(2 + len(row) // 5)
         cost = curve[amount]
         if length > 0:
             reached = [known + cost for known in row[:length]]

@@ -23,7 +23,7 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.solution import Solution
 from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
-from webhook.placement.spread.shares import SpreadDomain, shares
+from webhook.placement.spread.shares import SpreadDomain, room_under_cap, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, JoinedParts
 from webhook.placement.tree import Vertex, nodes_of
 
@@ -38,6 +38,9 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum for identical pods that are spread; modes other than balanced count as best-fit."""
     if question.options.mode not in (Mode.BEST_FIT, Mode.BALANCED):
         question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
+    by_one_cap = _by_one_cap(question, root, budget)
+    if by_one_cap is not None:
+        return by_one_cap
     regions = []
     for base, vertex in Knapsack(question, budget).roots(root, 0):
         found = shares(question, vertex)
@@ -51,7 +54,8 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     every = [domain for *_, domains in regions for domain in domains]
     if question.options.mode is Mode.BEST_FIT and not any(domain.least for domain in every):
         try:
-            return capped.solve(question, root, every, budget.part(budget.left * 3 // 4))
+            caps = capped.caps_of(question, every)
+            return capped.solve(question, root, caps, budget.part(budget.left * 3 // 4))
         except OutOfSteps:
             pass  # the roomiest are filled
     best: tuple[int, dict[str, Counts]] | None = None
@@ -66,6 +70,22 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
             best = base + cost, spread.counts(taken)
             proven = proven and spread.proven
     return Solution(None if best is None else best[1], proven)
+
+
+def _by_one_cap(question: Question, root: Vertex, budget: Budget) -> Solution | None:
+    """Where each domain may take as many, without a look at each of them; None where that does not serve."""
+    wish, wanted = question.spread, question.counts[0]
+    assert wish is not None
+    if wish.most is None or wish.there or question.options.mode is not Mode.BEST_FIT:
+        return None
+    regions = [vertex for _, vertex in Knapsack(question, budget).roots(root, 0)]
+    if all(room_under_cap(question, vertex) < wanted for vertex in regions):
+        return Solution(None, True)
+    cap = min(wish.most, wanted)
+    try:
+        return capped.solve(question, root, lambda _: cap, budget.part(budget.left * 3 // 4))
+    except OutOfSteps:
+        return None
 
 
 class SpreadSearch:
