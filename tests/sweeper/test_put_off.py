@@ -99,6 +99,49 @@ def test_what_is_put_off_for_ever_makes_fewer_and_fewer_passes_due_until_it_succ
     assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
 
 
+@pytest.mark.parametrize("answer", [BUSY, UNKNOWN], ids=["busy", "does not know us for a moment"])
+def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
+    answer: ApiError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any) -> str:
+        raise answer
+
+    monkeypatch.setattr(Applier, "_write_if_it_holds", write)
+    order: Any = SimpleNamespace(gang=SimpleNamespace(key=key_of(PODS[0])))
+    clock, cache, never = Clock(), cast(Any, None), cast(Any, Never())
+    settings, api = Settings(interval_seconds=30), Answers(lambda _: None, {})
+    applier = Applier(Pass(api, cache, settings, stopping=never, clock=clock), cast(Any, None))
+    due = []
+    for _ in range(6):
+        done = applier.apply(Orders(plans=(order,)), View(PODS, [], {}, {}))
+        assert not done.refused, "the gang is not left alone for that"
+        assert "not committed" in done.verdicts[0].reason
+        due.append(done.again_seconds)
+        clock.now += due[-1]
+    applier.close()
+    assert due == [1, 2, 4, 8, 16, 30]
+
+
+def test_after_the_last_try_of_a_release_nothing_is_waited_for() -> None:
+    waits: list[float] = []
+
+    class Counted(Never):
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return False
+
+    def patch(_: str) -> None:
+        raise BUSY
+
+    counted: Any = Counted()
+    cache: Any = SimpleNamespace(expect=lambda _: None)
+    applier = Applier(Pass(Answers(patch, {}), cache, Settings(), stopping=counted), cast(Any, None))
+    planned = PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
+    applier.apply(Orders(releases=((PODS[0], planned),)), View(PODS, [], {}, {}))
+    applier.close()
+    assert waits == [0.2, 0.4, 0.8, 1.6]
+
+
 def test_releases_that_are_put_off_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         released(BUSY)

@@ -196,6 +196,17 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
         assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
 
 
+def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
+    scene = GoingBack()
+    scene.repair.put_off(scene.at(50, "1 block").evictions)
+    half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
+    scene.at(51, "")
+    scene.view = half
+    for second in (52, 103):
+        assert not scene.at(second, "").evictions
+    assert not scene.at(104, "1 block").evictions
+
+
 def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again() -> None:
     scene = GoingBack()
     assert scene.at(50, "1 block").evictions

@@ -175,6 +175,7 @@ class Applier:
                 self._pass.cache.changed.set()
                 reason = f"planned anew, since the cluster changed: {fault}"
                 return Done(verdicts=(Verdict(gang, reason, Cause.CHANGED),))
+            self._put_off.over(str(gang.key))
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
@@ -183,13 +184,13 @@ class Applier:
             return replace(self._release(order.now), placed=(order,))
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
+            told = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
+            if error.is_for_now:
+                return Done(verdicts=told, again_seconds=self._put_off.again(str(gang.key)))
+            self._put_off.over(str(gang.key))
             # What is refused for good would take room in each pass, and be refused in each.
-            is_final = not error.is_transient and error.status != 409
-            return Done(
-                verdicts=(Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),),
-                refused=(ApiRefusal(gang.key),) if is_final else (),
-                failed=True,
-            )
+            refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
+            return Done(verdicts=told, refused=refused, failed=True)
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
             return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),))

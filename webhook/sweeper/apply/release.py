@@ -168,7 +168,8 @@ class Releaser:
                     status = error.status
                     answer = f"the API server answered {status}: {error}" if status else f"no answer: {error}"
                     asked = error.retry_after or 0.2 * 2**attempt
-                    self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
+                    if attempt + 1 < _ATTEMPTS:
+                        self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
         return Release(planned, Outcome.FAILED, detail, answer=answer, status=status)
 
     def _forgets(self, pod: Pod) -> bool:

@@ -131,7 +131,7 @@ class Repair:
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
         due, started = self._halves.due(view, gangs), self._clock()
-        self._half_gone &= {gang.key for gang in gangs}
+        self._half_gone &= self._halves.known
         self._going_back = {}
         for number, (gang, part) in enumerate(due):
             if number and self._clock() - started >= self._settings.pass_seconds:

@@ -1,7 +1,7 @@
 """Gangs of which a part is released and the rest has found no place for too long: the part goes back."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from webhook.kube.objects import Pod
@@ -45,6 +45,11 @@ class HalfReleased:
             halves[gang.key] = half
         self._halves = halves
         return found
+
+    @property
+    def known(self) -> Set[GangKey]:
+        """The gangs of which a part is released and the rest waits, as of the last look."""
+        return self._halves.keys()
 
     def still_due(self, gangs: Iterable[GangKey]) -> None:
         """These were due, and have not been looked at, or not all of what was due could be done."""
