@@ -91,6 +91,7 @@ class Lattice:
         """
         merged = row.copy()
         end = reach + 1
+        self.budget.spend(3 * PART)
         for odd, (rooms, counts) in offer.held.items():
             before, after = self.parts[odd]
             ends = [*np.flatnonzero(counts[1:] != counts[:-1]).tolist(), len(counts) - 1]

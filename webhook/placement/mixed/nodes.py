@@ -10,6 +10,7 @@ from webhook.placement.costs import Costs
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Offer, RoomsAtCounts, State, rooms_at_counts
+from webhook.placement.prices import PART
 from webhook.placement.snapshot import NodeState
 
 
@@ -61,6 +62,7 @@ class MixedNodesItem:
         enough = (-(-wanted // room) if room > 0 else 0) + odd.most
         number = min(len(self.nodes), enough)
         self._fill(number)
+        self.terms.budget.spend(PART)
         each = self.terms.counts.pack(self.cost)
         held: dict[int, RoomsAtCounts] = {}
         for state in range(len(odd.states)):
