@@ -74,3 +74,15 @@ def test_the_rule_uses_domains_in_use_before_others_and_no_more_than_it_needs() 
     found = first_found(question, build(question, snapshot, Budget(10**9)).root, Budget(10**9))
     assert found is not None
     assert set(found) == {"n16", "n17", "n18", "n19"}
+
+
+def test_a_look_at_all_nodes_for_odd_pods_is_paid_for_each_class_and_try() -> None:
+    """Their resources are on the last node alone, and each look begins at the first."""
+    nodes = [node(f"n{i:04}", (f"b{i // 64}", f"r{i // 8}", f"h{i}"), 2) for i in range(1024)]
+    nodes[-1] = node("n1023", ("b15", "r127", "h1023"), 9, **{f"example.com/{n}": 1 for n in range(3)})
+    odd = [Member(f"o{n}", 100 + n, pod_class(1, **{f"example.com/{n}": 1})) for n in range(3)]
+    asked, snapshot = gang_of(20), Snapshot.build(nodes, [])
+    question, _ = ask(replace(asked, members=(*asked.members, *odd)), snapshot, Options())
+    root, budget = build(question, snapshot, Budget(10**9)).root, Budget(10**9)
+    assert first_found(question, root, budget) is not None
+    assert budget.spent >= len(odd) * len(nodes) // 8

@@ -50,6 +50,10 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED, budget: B
     return Room(count, True)
 
 
+MOST_COLUMNS = 32
+"""Resources, and sets of them, of which is kept what a block has free: anybody may name more and more."""
+
+
 class Columns:
     """What many nodes have free, for questions about several classes of pods."""
 
@@ -61,12 +65,16 @@ class Columns:
     def free(self, resource: str) -> list[int]:
         """What each node has free of a resource."""
         if resource not in self._free:
+            if len(self._free) >= MOST_COLUMNS:
+                self._free.clear()
             self._free[resource] = [state.free.get(resource, 0) for state in self.states]
         return self._free[resource]
 
     def kinds(self, resources: tuple[str, ...]) -> "Kinds":
         """The nodes told apart by what they have free of these resources."""
         if resources not in self._kinds:
+            if len(self._kinds) >= MOST_COLUMNS:
+                self._kinds.clear()
             numbers: dict[tuple[int, ...], int] = {}
             rows = zip(*map(self.free, resources), strict=True)
             of_nodes = [numbers.setdefault(free, len(numbers)) for free in rows]
@@ -95,14 +103,12 @@ def columns_of(block: Block) -> Columns:
 def rooms(pod_class: PodClass, nodes: Sequence[NodeState] | Columns, budget: Budget | None = None) -> Rooms:
     """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
 
-    Works it out once for all nodes with the same free amounts, which is several times faster.
+    Works it out once for all nodes with the same free amounts, or resource by resource where these are many:
+    both are several times faster than node by node.
     """
     columns = nodes if isinstance(nodes, Columns) else Columns(nodes)
     states = columns.states
-    kinds = columns.kinds(tuple([resource for resource, _ in pod_class.requests]))
-    amounts = tuple([amount for _, amount in pod_class.requests])
-    of_kinds = [_room_in(free, amounts) for free in kinds.free]
-    counts = list(map(of_kinds.__getitem__, kinds.of_nodes))
+    counts = _counts(pod_class, columns)
     rules = pod_class.rules
     if rules.has_wishes or not columns.are_open:
         counts = [
@@ -120,6 +126,22 @@ def rooms(pod_class: PodClass, nodes: Sequence[NodeState] | Columns, budget: Bud
         undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
         return Rooms([each.pods for each in found], undecided)
     return Rooms(counts)
+
+
+def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
+    """What fits the free amounts of each node."""
+    kinds = columns.kinds(tuple([resource for resource, _ in pod_class.requests]))
+    if 2 * len(kinds.free) <= len(kinds.of_nodes):
+        amounts = tuple([amount for _, amount in pod_class.requests])
+        of_kinds = [_room_in(free, amounts) for free in kinds.free]
+        return list(map(of_kinds.__getitem__, kinds.of_nodes))
+    counts = [UNBOUNDED] * len(columns.states)
+    for resource, amount in pod_class.requests:
+        counts = [
+            count if available >= amount * count else available // amount
+            for count, available in zip(counts, columns.free(resource), strict=True)
+        ]
+    return [count if count > 0 else 0 for count in counts]
 
 
 @lru_cache(maxsize=1 << 16)  # blocks have nodes of the same kinds

@@ -129,6 +129,7 @@ class _Region:
             )
             best = [at for _, at in nsmallest(count, places)]
             if len(best) < count:
+                self.odd.budget.spend(self.count // 8)
                 far = (at for at in self._every(self.whole) if at not in found and self._takes(at, number))
                 best = list(islice(far, count))
             found.update(best)

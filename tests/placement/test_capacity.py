@@ -1,0 +1,37 @@
+"""What many nodes have room for is what each of them has, and little of it is kept."""
+
+import random
+
+import pytest
+
+from tests.placement.small import seeds
+from webhook.placement import NodeInfo, PodClass, Snapshot, Usage, vector
+from webhook.placement.capacity import MOST_COLUMNS, Columns, columns_of, room, rooms
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("amounts", [3, 10**6], ids=["nodes of few kinds", "each node its own kind"])
+def test_rooms_of_many_nodes_are_those_of_each(seed: int, amounts: int) -> None:
+    """Also where pods take more than there is, so that less than nothing is free."""
+    dice = random.Random(seed)
+    named = {"cpu": 10**6, "memory": 10**6, "pods": 10**6}
+    nodes = [
+        NodeInfo(f"n{n}", allocatable={name: dice.randrange(amounts) for name in named}) for n in range(30)
+    ]
+    usage = [
+        (each.name, Usage({"cpu": dice.randrange(2 * amounts)})) for each in nodes if dice.random() < 0.2
+    ]
+    states = tuple(Snapshot.build(nodes, usage).nodes.values())
+    wanted = {name: dice.randint(1, max(1, amounts // 3)) for name in named if dice.random() < 0.7}
+    asked = PodClass(vector(wanted))
+    assert rooms(asked, states).counts == [room(asked, state).pods for state in states]
+
+
+def test_a_block_keeps_what_is_free_of_few_resources_whatever_gangs_ask_for() -> None:
+    snapshot = Snapshot.build([NodeInfo(f"n{n}", allocatable={"cpu": 1}) for n in range(3)], [])
+    (block, *_) = snapshot.blocks.values()
+    for number in range(3 * MOST_COLUMNS):
+        rooms(PodClass(vector({f"example.com/r{number}": 1})), columns_of(block))
+    kept: Columns = columns_of(block)
+    assert len(kept._free) <= MOST_COLUMNS
+    assert len(kept._kinds) <= MOST_COLUMNS
