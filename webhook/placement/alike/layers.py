@@ -226,7 +226,7 @@ class Layers:
         rows = max(1, CHUNK // len(part.amounts))
         for start in range(0, len(targets), rows):
             to = targets[start : start + rows]
-            self.budget.spend(PART + searched(len(to) * len(part.amounts), self.narrow))
+            self.budget.spend(3 * PART + searched(len(to) * len(part.amounts), self.narrow))
             come = to[:, None] - part.amounts
             inside = (come >= 0) & (come < len(before))
             equal = before[np.where(inside, come, 0)] + part.counts == after[to][:, None]
@@ -242,7 +242,7 @@ class Layers:
         """The least value of each amount after each part; values: of the steps."""
         best = [np.zeros(1, dtype=self.dtype)]
         for reach, each, value in zip(self.reach[1:], steps, values, strict=True):
-            self.budget.spend(PART + added(reach, True) + followed(len(each.after)))
+            self.budget.spend(2 * PART + added(reach, True) + followed(len(each.after)))
             row = np.full(reach + 1, self.never, dtype=self.dtype)
             if len(each.after) == 1:
                 row[each.after] = np.minimum(best[-1][each.before] + value, self.never)
@@ -258,7 +258,7 @@ class Layers:
         kept: list[_Steps] = []
         for number in range(len(steps) - 1, -1, -1):
             each = steps[number]
-            self.budget.spend(PART + added(self.reach[number], True) + followed(len(each.after)))
+            self.budget.spend(2 * PART + added(self.reach[number], True) + followed(len(each.after)))
             cost = best[number][each.before] + firsts[number]
             keep = (cost == best[number + 1][each.after]) & (cost < self.never) & wanted[each.after]
             kept.append(each.only(keep))
