@@ -38,12 +38,10 @@ def room_under_cap(question: Question, vertex: Vertex) -> int:
     )
 
 
-def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]] | None:
-    """By how much the squares grow, and the domains that may take pods; None without room."""
+def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]]:
+    """By how much the squares grow, and the domains that may take pods; there is room, see room_under_cap."""
     wish, wanted = question.spread, question.counts[0]
     assert wish is not None
-    if room_under_cap(question, vertex) < wanted:
-        return None
     found = [
         (domain, wish.there_in(domain.key), domain.room)
         for domain in domains_at(vertex, wish.level)

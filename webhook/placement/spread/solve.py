@@ -38,26 +38,33 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum for identical pods that are spread; modes other than balanced count as best-fit."""
     if question.options.mode not in (Mode.BEST_FIT, Mode.BALANCED):
         question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
-    by_one_cap = _by_one_cap(question, root, budget)
-    if by_one_cap is not None:
-        return by_one_cap
-    regions = []
-    for base, vertex in Knapsack(question, budget).roots(root, 0):
-        found = shares(question, vertex)
-        budget.take(2 * len(found[1]) if found is not None else 1)
-        if found is not None:
-            regions.append((found[0], base, vertex, found[1]))
-    if not regions:
+    wish, wanted = question.spread, question.counts[0]
+    assert wish is not None
+    roots = [
+        (base, vertex)
+        for base, vertex in Knapsack(question, budget).roots(root, 0)
+        if room_under_cap(question, vertex) >= wanted
+    ]
+    if not roots:
         return Solution(None, True)
+    is_best_fit = question.options.mode is Mode.BEST_FIT
+    cap = None if wish.most is None or wish.there or not is_best_fit else min(wish.most, wanted)
+    if cap is not None:  # each domain may take as many: without a look at each of them
+        found = _within(question, root, lambda _: cap, budget)
+        if found is not None:
+            return found
+    regions = []
+    for base, vertex in roots:
+        uneven, domains = shares(question, vertex)
+        budget.take(2 * len(domains))
+        regions.append((uneven, base, vertex, domains))
     evenest = min(uneven for uneven, *_ in regions)
     regions = [region for region in regions if region[0] == evenest]
     every = [domain for *_, domains in regions for domain in domains]
-    if question.options.mode is Mode.BEST_FIT and not any(domain.least for domain in every):
-        try:
-            caps = capped.caps_of(question, every)
-            return capped.solve(question, root, caps, budget.part(budget.left * 3 // 4))
-        except OutOfSteps:
-            pass  # the roomiest are filled
+    if is_best_fit and cap is None and not any(domain.least for domain in every):
+        found = _within(question, root, capped.caps_of(question, every), budget)
+        if found is not None:
+            return found
     best: tuple[int, dict[str, Counts]] | None = None
     proven = True
     for _, base, vertex, domains in regions:
@@ -72,18 +79,10 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     return Solution(None if best is None else best[1], proven)
 
 
-def _by_one_cap(question: Question, root: Vertex, budget: Budget) -> Solution | None:
-    """Where each domain may take as many, without a look at each of them; None where that does not serve."""
-    wish, wanted = question.spread, question.counts[0]
-    assert wish is not None
-    if wish.most is None or wish.there or question.options.mode is not Mode.BEST_FIT:
-        return None
-    regions = [vertex for _, vertex in Knapsack(question, budget).roots(root, 0)]
-    if all(room_under_cap(question, vertex) < wanted for vertex in regions):
-        return Solution(None, True)
-    cap = min(wish.most, wanted)
+def _within(question: Question, root: Vertex, caps: capped.Caps, budget: Budget) -> Solution | None:
+    """The optimum where no domain must take any; None where that takes too long: the roomiest are filled."""
     try:
-        return capped.solve(question, root, lambda _: cap, budget.part(budget.left * 3 // 4))
+        return capped.solve(question, root, caps, budget.part(budget.left * 3 // 4))
     except OutOfSteps:
         return None
 
