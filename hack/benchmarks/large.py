@@ -137,12 +137,9 @@ class PlayedCluster:
             self.api.written[_path(each["metadata"]["name"])] = each
         return made
 
+    @seldom_collected()
     def run(self, repeats: int) -> dict[str, str]:
         """All measurements of one cluster, by name."""
-        with seldom_collected():
-            return self._run(repeats)
-
-    def _run(self, repeats: int) -> dict[str, str]:
         self.early = self.gang("first", 64)
         began = time.perf_counter()
         cache = ClusterCache(self.api, keys.GATE_PREFIX)

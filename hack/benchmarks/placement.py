@@ -40,6 +40,7 @@ GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
 }
 
 
+@seldom_collected()
 def main(argv: list[str] | None = None) -> int:
     """Print the measurements."""
     parser = argparse.ArgumentParser(prog="hack/bench placement", description=__doc__)
@@ -54,19 +55,16 @@ def main(argv: list[str] | None = None) -> int:
     form.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args(argv)
     seconds, _ = timed(importlib.import_module, "webhook.placement.alike.layers")
-    with seldom_collected():
-        for group in args.rows or GROUPS:
-            if args.markdown:
-                print(f"\n{HEADER}", flush=True)
-            rows = GROUPS[group](args.repeats, args.quick)
-            once = (
-                [Row(group, "loading numpy, once in a process", (seconds,))] if group == "identical" else []
-            )
-            for row in itertools.chain(once, rows):
-                if args.json:
-                    print(msgspec.json.encode(row).decode(), flush=True)
-                else:
-                    print(row.markdown() if args.markdown else row.line(), flush=True)
+    for group in args.rows or GROUPS:
+        if args.markdown:
+            print(f"\n{HEADER}", flush=True)
+        rows = GROUPS[group](args.repeats, args.quick)
+        once = [Row(group, "loading numpy, once in a process", (seconds,))] if group == "identical" else []
+        for row in itertools.chain(once, rows):
+            if args.json:
+                print(msgspec.json.encode(row).decode(), flush=True)
+            else:
+                print(row.markdown() if args.markdown else row.line(), flush=True)
     return 0
 
 

@@ -25,17 +25,22 @@ PODS = [job_pod(number) for number in range(20)]
 BUSY = ApiError(429, "TooManyRequests", "too many requests, please try again later")
 
 
-def released(answer: ApiError | None) -> Done:
-    """What becomes of the releases of twenty planned pods."""
+def applier_of(answers: list[ApiError | None], stopping: Never | None = None, **surroundings: Any) -> Applier:
+    """One to whose writes the API server gives the first of the answers, None for well."""
 
     def patch(_: str) -> None:
-        if answer:
+        if answer := answers[0]:
             raise answer
 
-    never: Any = Never()
     cache: Any = SimpleNamespace(expect=lambda _: None)
-    snapshotter: Any = None
-    applier = Applier(Pass(Answers(patch, {}), cache, Settings(), stopping=never), snapshotter)
+    event: Any = stopping or Never()
+    settings = Settings(interval_seconds=30)
+    return Applier(Pass(Answers(patch, {}), cache, settings, stopping=event, **surroundings), cast(Any, None))
+
+
+def released(answer: ApiError | None) -> Done:
+    """What becomes of the releases of twenty planned pods."""
+    applier = applier_of([answer])
     pairs = [(pod, PlannedPod(pod.metadata.name, pod.metadata.uid, f"n{i}")) for i, pod in enumerate(PODS)]
     try:
         return applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {}))
@@ -65,17 +70,8 @@ def test_releases_that_are_refused_for_good_make_no_pass_due() -> None:
 
 def due_after(orders: Orders, *answers: ApiError | None) -> list[float]:
     """After how many seconds passes are due, of which each comes when the one before has said."""
-    left = list(answers)
-
-    def patch(_: str) -> None:
-        if answer := left[0]:
-            raise answer
-
-    never: Any = Never()
-    cache: Any = SimpleNamespace(expect=lambda _: None)
-    clock, snapshotter = Clock(), cast(Any, None)
-    settings = Settings(interval_seconds=30)
-    applier = Applier(Pass(Answers(patch, {}), cache, settings, stopping=never, clock=clock), snapshotter)
+    left, clock = list(answers), Clock()
+    applier = applier_of(left, clock=clock)
     due: list[float] = []
     while left:
         due.append(applier.apply(orders, View(PODS, [], {}, {})).again_seconds)
@@ -108,9 +104,8 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
 
     monkeypatch.setattr(Applier, "_write_if_it_holds", write)
     order: Any = SimpleNamespace(gang=SimpleNamespace(key=key_of(PODS[0])))
-    clock, cache, never = Clock(), cast(Any, None), cast(Any, Never())
-    settings, api = Settings(interval_seconds=30), Answers(lambda _: None, {})
-    applier = Applier(Pass(api, cache, settings, stopping=never, clock=clock), cast(Any, None))
+    clock = Clock()
+    applier = applier_of([None], clock=clock)
     due = []
     for _ in range(6):
         done = applier.apply(Orders(plans=(order,)), View(PODS, [], {}, {}))
@@ -130,12 +125,7 @@ def test_after_the_last_try_of_a_release_nothing_is_waited_for() -> None:
             waits.append(seconds)
             return False
 
-    def patch(_: str) -> None:
-        raise BUSY
-
-    counted: Any = Counted()
-    cache: Any = SimpleNamespace(expect=lambda _: None)
-    applier = Applier(Pass(Answers(patch, {}), cache, Settings(), stopping=counted), cast(Any, None))
+    applier = applier_of([BUSY], Counted())
     planned = PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
     applier.apply(Orders(releases=((PODS[0], planned),)), View(PODS, [], {}, {}))
     applier.close()

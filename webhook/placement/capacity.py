@@ -1,6 +1,6 @@
 """How many pods a node takes, of one class or of several together: free amounts, pod count and cards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -37,14 +37,8 @@ def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED, budget: B
 
     budget: takes the steps of what cards decide; once it is exhausted nothing more is decided.
     """
-    count = most
     free = state.free
-    for resource, amount in pod_class.requests:
-        available = free.get(resource, 0)
-        if available < amount * count:
-            count = max(0, available // amount)
-            if not count:
-                return Room(0, True)
+    count = _fitting([(free.get(resource, 0), amount) for resource, amount in pod_class.requests], most)
     if pod_class.cards and count and pod_class.wants_cards:
         return cards.room(state.cards, pod_class, count, budget)
     return Room(count, True)
@@ -146,9 +140,15 @@ def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
 
 @lru_cache(maxsize=1 << 16)  # blocks have nodes of the same kinds
 def _room_in(free: tuple[int, ...], amounts: tuple[int, ...]) -> int:
-    """How many pods that ask for these amounts fit what is free, which may be less than nothing."""
-    most = UNBOUNDED
-    for available, amount in zip(free, amounts, strict=True):
+    """How many pods that ask for these amounts fit what is free."""
+    return _fitting(zip(free, amounts, strict=True), UNBOUNDED)
+
+
+def _fitting(amounts: Iterable[tuple[int, int]], most: int) -> int:
+    """How many pods fit, at most so many. amounts: of each resource what is free, which may be less than
+    nothing, and what a pod takes.
+    """
+    for available, amount in amounts:
         if available < amount * most:
             most = max(0, available // amount)
     return most

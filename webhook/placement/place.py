@@ -180,13 +180,13 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
         if ruled.counts is not None and budget.left < RULE * census(root)[-1][0]:
             return ruled
         found = unlike.solve(question, root, budget)
-        if ruled.counts is None or found.counts is None:
-            return found if ruled.counts is None else ruled
-        return (
-            found
-            if found.proven
-            else min(ruled, found, key=lambda each: _cost(question, snapshot, root, each))
-        )
+        if ruled.counts is None:
+            return found
+        if found.counts is None:
+            return ruled
+        if found.proven:
+            return found
+        return min(ruled, found, key=lambda each: _cost(question, snapshot, root, each))
     found = unlike.solve(question, root, budget)
     if found.counts is not None or found.proven:
         return found

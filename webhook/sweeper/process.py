@@ -106,10 +106,10 @@ class _Process:
         while not self.stopping.is_set():
             self.pulse.beat()
             if self.leads():
-                with lasting.seldom_collected():
-                    self._lead()
+                self._lead()
             self.stopping.wait(0.05)
 
+    @lasting.seldom_collected()
     def _lead(self) -> None:
         """Sweep for as long as this process leads.
 

@@ -177,8 +177,6 @@ class Layers:
         """
         self._kind(narrow)
         self.solved = frozenset(targets)
-        wanted = np.zeros(self.reach[-1] + 1, dtype=np.bool_)
-        wanted[list(targets)] = True
         counts = self._row(len(self.parts))
         self.paid = None
         if not any(int(counts[target]) for target in targets):  # all is paid for
@@ -186,6 +184,8 @@ class Layers:
             for part in self.parts:
                 self.paid.add(part.amounts[part.counts == 0].tolist(), part.source.values)
             return [self.paid.value(target) for target in targets]
+        wanted = np.zeros(self.reach[-1] + 1, dtype=np.bool_)
+        wanted[list(targets)] = True
         self.values = [{0: 0} for _ in self.parts]
         steps = self._optimal(wanted)
         while True:

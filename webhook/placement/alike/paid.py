@@ -13,15 +13,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from webhook.placement.budget import Budget
-from webhook.placement.prices import PART
+from webhook.placement.prices import PART, summed
 
 Array = NDArray[Any]
 
 CHUNK: Final = 1 << 17
 """Sums that are compared at once."""
-
-SUMS: Final = 700
-"""Such sums in one step of the budget, of machine words."""
 
 
 def with_part(row: Array, amounts: Sequence[int], values: Sequence[int], never: int) -> Array:
@@ -67,7 +64,7 @@ def _columns(most: int, amounts: Sequence[int]) -> Array | slice:
 def steps_of(row: Array, amounts: Sequence[int]) -> int:
     """The steps of the budget that `with_part` takes at most."""
     sums = (len(row) + max(amounts, default=0)) * len(amounts)
-    return 4 * PART + sums // (SUMS if row.dtype != object else SUMS // 30)
+    return 4 * PART + summed(sums, row.dtype != object)
 
 
 class PaidParts:

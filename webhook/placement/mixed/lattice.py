@@ -135,14 +135,14 @@ class Lattice:
         self.is_narrow = narrow
         self.never = never(narrow)
         self.solved = frozenset(targets)
-        wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
-        for odd, room in targets:
-            wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
         if not any(int(self.rows[-1][target]) for target in targets):  # all is paid for
             empty = np.full(self.rows[0].shape, self.never, dtype=self.dtype)
             self.paid = PaidItems(self.offers, self.pairs, empty, self.never, self.budget)
             return [self.paid.value(target) for target in targets]
         self.paid = None
+        wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
+        for odd, room in targets:
+            wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
         self.known = [{(0, 0): 0} for _ in self.offers]
         possible = self._optimal(wanted)
         for tries in count():

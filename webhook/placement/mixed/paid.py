@@ -72,10 +72,10 @@ class PaidItems:
     def taken(self, target: State) -> list[State]:
         """What each item holds in the best solution of a state; of equals the first items hold most."""
         taken: list[State] = []
-        for row, known in zip(reversed(self.rows[:-1]), reversed(self.held), strict=True):
+        for number in range(len(self.held) - 1, -1, -1):
+            known, best = self.held[number], self.rows[number + 1][target]
             self.budget.spend(PART + len(known) // 2)
-            best = self.rows[len(self.rows) - 1 - len(taken)][target]
-            held, target = self._step(row, known, target, best)
+            held, target = self._step(self.rows[number], known, target, best)
             taken.append(held)
         taken.reverse()
         return taken

@@ -160,7 +160,7 @@ class Releaser:
                             return Release(planned, Outcome.REFUSED, detail)
                         objection = detail
                     pod = fresh
-                elif not error.is_transient and error.status != 401:
+                elif not error.is_for_now:
                     if not forgets:
                         return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
                     objection = detail
