@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 
 from webhook.placement.alike.layers import Array, Ranges
-from webhook.placement.alike.pricing import PRICES
+from webhook.placement.alike.pricing import PRICES, Enough
 from webhook.placement.bounds import rooms_at
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, Costs
@@ -60,12 +60,14 @@ def priced_beside(
     most: int,
     prices: Iterable[int],
     budget: Budget,
-) -> dict[int, Ranges]:
+    enough: Enough | None,
+) -> tuple[dict[int, Ranges], int]:
     """Ranges of amounts, from 0 up, that children hold in solutions that use just `fewest` of those that
-    cost, and no more than `most` parts that cost; children that are part of none are left out.
+    cost, and the fewest parts that cost; children that are part of none are left out.
 
-    heads: see heads_beside, by child. prices: to be tried, of which some are. By pricing, see
-    pricing.priced. Raises OutOfSteps.
+    heads: see heads_beside, by child. most: parts that cost, of which so many suffice; it is bettered by
+    `enough`, which takes positions in `heads`. prices: to be tried, of which some are. Returns the ranges,
+    and `most`. By pricing, see pricing.priced. Raises OutOfSteps.
     """
     numbers = list(heads)
     width = max(map(len, heads.values()), default=1)
@@ -76,15 +78,21 @@ def priced_beside(
     tried = sorted(each for each in set(prices) if each > 0)
     budget.spend(held.size // 8 + min(len(tried), 2 * PRICES) * (6 * PART + added(12 * held.size, True)))
     others = np.full(held.shape, -_NONE, dtype=np.int64)
+    given, payable = np.flatnonzero(~paid).tolist(), np.flatnonzero(paid)
+    tables = []
     for price in tried[:: max(1, len(tried) // PRICES)]:
         worth = (held - price * parts).max(axis=1)
-        largest = -np.sort(-worth[paid])[:fewest]
-        given, best = int(worth[~paid].sum()), int(largest.sum())
-        last = int(largest[-1]) if fewest else 0
-        beside = given + best - np.where(paid, np.maximum(worth, last), worth)
+        largest = payable[np.argsort(-worth[payable], kind="stable")[:fewest]]
+        tables.append((price, worth, largest))
+        found = enough(tuple(sorted([*given, *largest.tolist()]))) if enough is not None else None
+        most = most if found is None else min(most, found)
+    for price, worth, largest in tables:
+        best = int(worth[given].sum() + worth[largest].sum())
+        last = int(worth[largest[-1]]) if fewest else 0
+        beside = best - np.where(paid, np.maximum(worth, last), worth)
         np.minimum(others, beside[:, None] + price * (most - parts), out=others)
     least: Array = wanted - others
-    found: dict[int, Ranges] = {}
+    ranges_of: dict[int, Ranges] = {}
     for number, lows in zip(numbers, least.tolist(), strict=True):
         amounts = [-1, *heads[number]]
         costs = number not in anchored
@@ -95,5 +103,5 @@ def priced_beside(
             (low, high) for n in steps if (low := max(amounts[n] + 1, lows[n])) <= (high := amounts[n + 1])
         ]
         if ranges:
-            found[number] = ranges
-    return found
+            ranges_of[number] = ranges
+    return ranges_of, most

@@ -112,7 +112,8 @@ class CoveringDomain:
         if most is None:
             return {}
         prices = {room for _, others in parts.values() for room in others}
-        found = priced_beside(heads, anchored, self.pods, fewest, most, prices, self.budget)
+        by_any = by_parts(list(heads.values()), self.pods)
+        found, _ = priced_beside(heads, anchored, self.pods, fewest, most, prices, self.budget, by_any)
         ranges = {n: [(max(1, low), high) for low, high in of if high] for n, of in found.items()}
         return {number: of for number, of in ranges.items() if of}
 
@@ -144,7 +145,7 @@ class CoveringDomain:
         pool = sorted((room for n in largest[:fewest] for room in rooms[n]), reverse=True)
         enough = bisect_left(list(accumulate(pool)), self.pods) + 1
         heads = [list(accumulate(sorted(at_part, reverse=True))) for at_part in rooms]
-        by_any = by_parts(heads, self.pods)
+        by_any = by_parts([[0, *head] for head in heads], self.pods)
         ranges, enough = priced(heads, self.pods, fewest, enough, self.budget, by_any)
         left = [n for n, at_part in enumerate(ranges) if at_part]
         if len(left) * (fewest + 1) * (enough + 1) < SCREENED:

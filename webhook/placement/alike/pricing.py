@@ -17,20 +17,25 @@ Enough = Callable[[tuple[int, ...]], int | None]
 
 
 def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
-    """Where a domain holds what its parts do. heads: as for `priced`."""
-    rooms = [np.diff(np.array(head, dtype=np.int64), prepend=0) for head in heads]
+    """Where a domain holds what its parts do. heads: of each domain what it holds with its 0, 1, 2, ...
+    roomiest parts.
+    """
+    rooms = [np.diff(np.array(head, dtype=np.int64)) for head in heads]
 
     @cache
     def enough(numbers: tuple[int, ...]) -> int | None:
-        sums = np.cumsum(-np.sort(-np.concatenate([rooms[number] for number in numbers])))
-        return int(np.searchsorted(sums, wanted)) + 1 if sums[-1] >= wanted else None
+        missing = wanted - sum(heads[number][0] for number in numbers)
+        sums = np.cumsum(-np.sort(-np.concatenate([[0], *(rooms[number] for number in numbers)])))
+        if missing <= 0:
+            return 0
+        return int(np.searchsorted(sums, missing)) + 1 if sums[-1] >= missing else None
 
     return enough
 
 
 def by_units(heads: Sequence[Sequence[int]], unit: int, wanted: int, more: int, budget: Budget) -> Enough:
-    """Where a domain holds whole units of what its parts do. wanted: units; more: that one of the domains
-    holds besides. What is given back raises OutOfSteps.
+    """Where a domain holds whole units of what its parts do. heads: as for by_parts. wanted: units; more:
+    what one of the domains holds besides. What is given back raises OutOfSteps.
     """
     never = 1 << 40
     plain, loaded = ([_parts_of_units(head, unit, beside) for head in heads] for beside in (0, more))
@@ -57,8 +62,7 @@ def by_units(heads: Sequence[Sequence[int]], unit: int, wanted: int, more: int, 
 def _parts_of_units(head: Sequence[int], unit: int, beside: int) -> list[tuple[int, int]]:
     """For each number of units, of 0 too, the parts that hold them and so much beside."""
     amounts = np.arange(0, head[-1] - beside + 1, unit) + beside
-    needed = np.where(amounts > 0, np.searchsorted(head, amounts) + 1, 0)
-    return list(enumerate(needed.tolist()))
+    return list(enumerate(np.searchsorted(head, amounts).tolist()))
 
 
 def priced(

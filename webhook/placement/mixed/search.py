@@ -21,7 +21,7 @@ from itertools import accumulate
 
 from webhook.placement.alike.beside import heads_beside, needed_beside, parts_beside, priced_beside
 from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.alike.pricing import by_parts, by_units, priced
+from webhook.placement.alike.pricing import Enough, by_parts, by_units, priced
 from webhook.placement.alike.rooms import anchored_children, census, child_rooms, least_held
 from webhook.placement.bounds import least_cost, rooms_at, rooms_below
 from webhook.placement.budget import Budget
@@ -227,7 +227,7 @@ class MixedSearch:
             return None  # more of them may cost less
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
         if self.question.anchored:
-            return self._beside(vertex, unit, finer, wanted)
+            return self._beside(vertex, unit, finer_level, finer, wanted)
         rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
         held = [sum(of_part) // unit for of_part in rooms]
         least, fewest = least_held(held, set(), wanted)
@@ -244,29 +244,37 @@ class MixedSearch:
         ratio = unit // finer
         heads = [[head - head % ratio for head in of_part] for of_part in whole]
         enough = None
-        if (len(self.odd.states) == 1 or self.odd.below(1) is not self.odd) and finer_level <= second:
-            more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
-            if ratio == 1:
-                enough = by_parts(heads, wanted + more)
-            else:
-                enough = by_units(whole, ratio, wanted, more, self.budget)
+        if finer_level <= second:
+            enough = self._enough([[0, *head] for head in whole], finer, ratio, wanted)
         prices = {room // finer for number in numbers for room in rooms[number]}
         ranges, most = priced(heads, wanted * ratio, fewest, most, self.budget, enough, prices)
         lows = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
         least = {number: -(-low // ratio) for number, low in lows.items()}
         return least, fewest, most
 
+    def _enough(self, heads: Sequence[Sequence[int]], finer: int, ratio: int, wanted: int) -> Enough | None:
+        """How many parts of domains suffice, where that is told by rooms; heads: as for by_parts, in `finer`
+        pods, of which `ratio` make a unit.
+        """
+        if len(self.odd.states) > 1 and self.odd.below(1) is self.odd:
+            return None
+        more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
+        if ratio == 1:
+            return by_parts(heads, wanted + more)
+        return by_units(heads, ratio, wanted, more, self.budget)
+
     def _beside(
-        self, vertex: Vertex, unit: int, finer: int, wanted: int
+        self, vertex: Vertex, unit: int, finer_level: int, finer: int, wanted: int
     ) -> tuple[dict[int, int], int, int] | None:
         """The same beside anchors, in units of `finer` pods below the children."""
         second, ratio = vertex.bottom + 2, unit // finer
-        parts, heads = {}, {}
+        parts, whole, heads = {}, {}, {}
         for number, part in enumerate(vertex.parts):
             parts[number] = tuple(
                 [room // finer for room in rooms] for rooms in parts_beside(part, second, self.costs)
             )
-            heads[number] = [head - head % ratio for head in heads_beside(*parts[number])]
+            whole[number] = heads_beside(*parts[number])
+            heads[number] = [head - head % ratio for head in whole[number]]
         anchored = anchored_children(vertex, self.costs)
         held = [heads[number][-1] // ratio for number in heads]
         least, fewest = least_held(held, anchored, wanted)
@@ -281,6 +289,11 @@ class MixedSearch:
         most += 1 + self.odd.most + (fewest + len(anchored) if ratio > 1 else 0)
         prices = {room for number in least for room in parts[number][1]}
         heads = {number: heads[number] for number in least}
-        ranges = priced_beside(heads, anchored, wanted * ratio, fewest, most, prices, self.budget)
+        enough = None
+        if finer_level <= second:
+            enough = self._enough([whole[number] for number in least], finer, ratio, wanted)
+        ranges, most = priced_beside(
+            heads, anchored, wanted * ratio, fewest, most, prices, self.budget, enough
+        )
         least = {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}
         return least, fewest, most
