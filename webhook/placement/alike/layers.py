@@ -180,7 +180,7 @@ class Layers:
         counts = self._row(len(self.parts))
         self.paid = None
         if not any(int(counts[target]) for target in targets):  # all is paid for
-            self.paid = PaidParts(self.most, self.dtype, self.never, self.budget)
+            self.paid = PaidParts(self.reach[-1], self.dtype, self.never, self.budget)
             for part in self.parts:
                 self.paid.add(part.amounts[part.counts == 0].tolist(), part.source.values)
             return [self.paid.value(target) for target in targets]

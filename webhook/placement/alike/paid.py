@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from webhook.placement.budget import Budget
-from webhook.placement.prices import PART, summed
+from webhook.placement.prices import PART, added, summed
 
 Array = NDArray[Any]
 
@@ -61,10 +61,11 @@ def _columns(most: int, amounts: Sequence[int]) -> Array | slice:
     return columns
 
 
-def steps_of(row: Array, amounts: Sequence[int]) -> int:
-    """The steps of the budget that `with_part` takes at most."""
-    sums = (len(row) + max(amounts, default=0)) * len(amounts)
-    return 4 * PART + summed(sums, row.dtype != object)
+def steps_of(row: Array, amounts: Sequence[int], reach: int) -> int:
+    """The steps of the budget that `with_part` takes at most. reach: of the row, no amount beyond is held."""
+    narrow = row.dtype != object
+    sums = (min(len(row), reach + 1) + max(amounts, default=0)) * len(amounts)
+    return 4 * PART + added(3 * len(row), narrow) + summed(sums, narrow)
 
 
 class PaidParts:
@@ -77,18 +78,21 @@ class PaidParts:
         first = np.full(most + 2, never, dtype=dtype)  # the last for what is too much
         first[0] = 0
         self.rows = [first]
+        self.reach = 0
+        """No amount beyond is held so far."""
         self.held: list[dict[int, int]] = []
         """For each part the value of each amount that it may hold."""
 
     def add(self, amounts: Sequence[int], values: Callable[[list[int]], list[int | None]]) -> None:
         """One more part. amounts: those that cost nothing; values: their least values. Raises OutOfSteps."""
         asked = [amount for amount in amounts if amount < len(self.rows[0]) - 1]
-        self.budget.spend(len(asked) + steps_of(self.rows[-1], asked))
+        self.budget.spend(len(asked) + steps_of(self.rows[-1], asked, self.reach))
         found = values(asked) if asked else []
         known = {x: value for x, value in zip(asked, found, strict=True) if value is not None}
         row = self.rows[-1]
         if known:
             row = np.minimum(row, with_part(row, list(known), list(known.values()), self.never))
+        self.reach += max(known, default=0)
         self.held.append(known)
         self.rows.append(row)
 

@@ -59,7 +59,7 @@ class PaidItems:
             rooms = [room for held, room in known if held == odd]
             values = [known[odd, room] for room in rooms]
             for before, after in self.pairs[odd].T.tolist():
-                self.budget.spend(steps_of(row[before, : reach + 1], rooms))
+                self.budget.spend(steps_of(row[before, : reach + 1], rooms, reach))
                 found = with_part(row[before], rooms, values, self.never)
                 np.minimum(merged[after], found, out=merged[after])
         return merged
