@@ -1,7 +1,7 @@
 """The vector operations of the knapsack: what the parts of a domain hold together, at which cost.
 
-This module, pricing and paid are the ones that use numpy here. The knapsack loads it at the first gang that
-needs it, so that programs which only share types with placement do not.
+This module, shifted, pricing, beside and paid are the ones that use numpy here. The knapsack loads it at the
+first gang that needs it, so that programs which only share types with placement do not.
 
 Theory. A part offers amounts x at a count cost each (domains and nodes used) and, among its solutions of just
 that amount and count cost, a least value (leftover and headroom penalty). With the parts in a row, let P_i(j)
@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.placement.alike.paid import PaidParts
+from webhook.placement.alike.shifted import into_shifted, steps_of
 from webhook.placement.budget import Budget
-from webhook.placement.prices import PART, SHIFTED, added, followed, searched
+from webhook.placement.prices import PART, added, followed, searched
 
 Array = NDArray[Any]
 """Of int64, or of Python integers where costs need more than a machine word."""
@@ -145,18 +146,11 @@ class Layers:
         size = min(self.wanted, len(row) - 1 + int(part.amounts[-1])) + 1
         merged = np.full(size, self.never, dtype=self.dtype)
         merged[: len(row)] = row
-        scratch = np.empty_like(row)
         amounts, counts = part.amounts, part.counts
         ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
-        self.budget.spend(PART + SHIFTED * len(ends) + added(size * (1 + len(ends)), self.narrow))
-        for amount, count in zip(amounts[ends].tolist(), counts[ends].tolist(), strict=True):
-            if amount >= size:
-                merged[-1] = min(merged[-1], row[max(0, size - 1 - amount)] + count)
-                continue
-            length = min(len(row), size - amount)
-            window, shifted = merged[amount : amount + length], scratch[:length]
-            np.add(row[:length], count, out=shifted)
-            np.minimum(window, shifted, out=window)
+        self.budget.spend(PART + steps_of(1, size, len(ends), self.narrow))
+        held = np.minimum(amounts[ends], size - 1).tolist()  # what is wanted stands for all beyond
+        into_shifted(merged[None, :], row[None, :], held, counts[ends], self.never)
         return np.minimum.accumulate(merged[::-1])[::-1]
 
     @property

@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from webhook.placement.alike.shifted import into_shifted, steps_of
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
 from webhook.placement.mixed.paid import PaidItems
-from webhook.placement.prices import PART, SHIFTED, added, followed, searched
+from webhook.placement.prices import PART, added, followed, searched
 
 CHUNK = 1 << 17
 """Elements that are compared at once."""
-
-SHIFT = 3
-"""As many elements of rows in one word each as one of a row of many states takes, when it is shifted."""
 
 TIGHT = 3
 """Rounds of questions to items in which only ways that may be least are asked about; then all are."""
@@ -62,7 +60,6 @@ class Lattice:
         first = np.full((len(odd.states), self.width), self.unreachable, dtype=dtype)
         first[0, 0] = 0
         self.rows = [first]
-        self.scratch = np.empty_like(first)
         self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held}
         """For each state that an item may hold those before, and those after."""
         self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in self.pairs.items()}
@@ -96,15 +93,9 @@ class Lattice:
             before, after = self.parts[odd]
             ends = [*np.flatnonzero(counts[1:] != counts[:-1]).tolist(), len(counts) - 1]
             start, found = row[before], merged[after]
-            self.budget.spend(
-                2 * PART + SHIFTED * len(ends) + added(SHIFT * len(ends) * len(start) * end, self.narrow)
-            )
-            for room, cost in zip(rooms[ends].tolist(), counts[ends].tolist(), strict=True):
-                held = min(room, reach)  # what is wanted stands for all beyond
-                window, shifted = found[:, held:end], self.scratch[: len(start), : end - held]
-                # Into memory that is there: to make some each time takes longer than to add.
-                np.add(start[:, : end - held], cost, out=shifted)
-                np.minimum(window, shifted, out=window)
+            self.budget.spend(PART + steps_of(len(start), end, len(ends), self.narrow))
+            held = np.minimum(rooms[ends], reach).tolist()  # what is wanted stands for all beyond
+            into_shifted(found[:, :end], start[:, :end], held, counts[ends], self.unreachable)
             if not isinstance(after, slice):
                 merged[after] = found
         inside = merged[:, :end]
