@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.placement.alike.paid import PaidParts
-from webhook.placement.alike.shifted import into_shifted, steps_of
+from webhook.placement.alike.shifted import Shifts, into_shifted, steps_of
 from webhook.placement.budget import Budget
 from webhook.placement.prices import PART, added, followed, searched
 
@@ -149,8 +149,9 @@ class Layers:
         amounts, counts = part.amounts, part.counts
         ends = np.append(np.flatnonzero(counts[1:] != counts[:-1]), len(counts) - 1)
         self.budget.spend(PART + steps_of(1, size, len(ends), self.narrow))
-        held = np.minimum(amounts[ends], size - 1).tolist()  # what is wanted stands for all beyond
-        into_shifted(merged[None, :], row[None, :], held, counts[ends], self.never)
+        held = np.minimum(amounts[ends], size - 1)  # what is wanted stands for all beyond
+        shifts = Shifts(np.zeros_like(ends), held, counts[ends])
+        into_shifted(merged[None, :], row[None, :], shifts, self.never)
         return np.minimum.accumulate(merged[::-1])[::-1]
 
     @property

@@ -5,7 +5,7 @@ amounts at once, in a table of the windows that they see; long ones, whose table
 cache, one amount after the other.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,22 +28,35 @@ SHIFT: Final = 3
 """As many elements of rows one by one as one of a row of many states takes, when it is shifted."""
 
 
-def into_shifted(found: Array, rows: Array, amounts: Sequence[int], costs: Array, never: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Shifts:
+    """How far rows are shifted, by as many rows down and elements along, and the cost of each shift."""
+
+    down: Array
+    along: Array
+    costs: Array
+
+    def __len__(self) -> int:
+        return len(self.along)
+
+
+def into_shifted(found: Array, rows: Array, shifts: Shifts, never: int) -> None:
     """Lower `found` to the least of the rows, shifted by each amount at its cost.
 
-    found, rows: [row, amount held], of equal shape or rows shorter; not overlapping. amounts: ascending,
-    below the width of `found`; costs: of each. never: more than any cost.
+    found, rows: [row, amount held], of equal shape or rows shorter; not overlapping. shifts: below the shape
+    of `found`. never: more than any cost.
     """
-    width = found.shape[1]
-    if _at_once(rows.shape[0] * width, len(amounts), not rows.dtype.hasobject):
-        np.minimum(found, _table(rows, width, amounts, costs, never).min(axis=0), out=found)
+    number, width = found.shape
+    if _at_once(number * width, len(shifts), not rows.dtype.hasobject):
+        np.minimum(found, _table(rows, width, shifts, never).min(axis=0), out=found)
         return
     scratch = np.empty_like(rows)
-    for amount, cost in zip(amounts, costs.tolist(), strict=True):
+    ways = zip(shifts.down.tolist(), shifts.along.tolist(), shifts.costs.tolist(), strict=True)
+    for down, amount, cost in ways:
         length = min(rows.shape[1], width - amount)
-        window, shifted = found[:, amount : amount + length], scratch[:, :length]
+        window, shifted = found[down:, amount : amount + length], scratch[: number - down, :length]
         # Into memory that is there: to make some each time takes longer than to add.
-        np.add(rows[:, :length], cost, out=shifted)
+        np.add(rows[: number - down, :length], cost, out=shifted)
         np.minimum(window, shifted, out=window)
 
 
@@ -59,14 +72,14 @@ def _at_once(elements: int, shifts: int, narrow: bool) -> bool:
     return narrow and shifts > FEW and elements <= SHORT and elements * shifts <= LAID_OUT
 
 
-def _table(rows: Array, width: int, amounts: Sequence[int], costs: Array, never: int) -> Array:
+def _table(rows: Array, width: int, shifts: Shifts, never: int) -> Array:
     """[shift, row, amount held]: each row as it is shifted, with its cost."""
-    most = amounts[-1]
-    padded = np.full((len(rows), most + width), never, dtype=rows.dtype)
-    padded[:, most : most + rows.shape[1]] = rows[:, :width]
+    lowest, most = int(shifts.down.max()), int(shifts.along.max())
+    padded = np.full((lowest + len(rows), most + width), never, dtype=rows.dtype)
+    padded[lowest:, most : most + rows.shape[1]] = rows[:, :width]
     down, along = padded.strides
-    shape, strides = (most + 1, len(rows), width), (along, down, along)
+    shape, strides = (lowest + 1, most + 1, len(rows), width), (down, along, down, along)
     windows: Array = np.ndarray(shape, rows.dtype, padded, 0, strides)  # as_strided takes ten times as long
-    table: Array = windows[most - np.array(amounts)]
-    table += costs[:, None, None]
+    table: Array = windows[lowest - shifts.down, most - shifts.along]
+    table += shifts.costs[:, None, None]
     return table

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from webhook.placement.alike.shifted import into_shifted, steps_of
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
 from webhook.placement.mixed.paid import PaidItems
+from webhook.placement.mixed.state_rows import StateRows
 from webhook.placement.prices import PART, added, followed, searched
 
 CHUNK = 1 << 17
@@ -54,22 +54,9 @@ class Lattice:
         self.width = wanted + 1
         self.narrow = narrow
         self.budget = budget
-        self.unreachable: int = never(narrow)
-        """As a count cost."""
-        dtype: Any = np.int64 if narrow else object
-        first = np.full((len(odd.states), self.width), self.unreachable, dtype=dtype)
-        first[0, 0] = 0
-        self.rows = [first]
-        self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held}
-        """For each state that an item may hold those before, and those after."""
-        self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in self.pairs.items()}
-        """The same, as slices where they follow each other."""
-        reach = 0
-        for offer in offers:
-            reach = min(wanted, reach + max((int(rooms[-1]) for rooms, _ in offer.held.values()), default=0))
-            self.rows.append(self._merged(self.rows[-1], offer, reach))
-        self.origins = {each: self._origins(each) for each in self.pairs}
-        """For each state that an item may hold: of each state after it the one before, -1 for none."""
+        counted = StateRows(offers, odd, wanted, narrow, budget)
+        self.rows, self.pairs, self.origins = counted.rows, counted.pairs, counted.origins
+        self.unreachable = counted.unreachable
         self.steps: list[StateSteps] = []
         self.best: list[Array] = []
         self.known: list[dict[State, int]] = []
@@ -81,32 +68,6 @@ class Lattice:
     def counts(self) -> Array:
         """Least count cost of each state of odd pods, with room for at least 0, 1, 2, ... workers."""
         return self.rows[-1]
-
-    def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
-        """The row once the item may hold something too: each amount shifts it. reach: room for so many then
-        at most.
-        """
-        merged = row.copy()
-        end = reach + 1
-        self.budget.spend(3 * PART)
-        for odd, (rooms, counts) in offer.held.items():
-            before, after = self.parts[odd]
-            ends = [*np.flatnonzero(counts[1:] != counts[:-1]).tolist(), len(counts) - 1]
-            start, found = row[before], merged[after]
-            self.budget.spend(PART + steps_of(len(start), end, len(ends), self.narrow))
-            held = np.minimum(rooms[ends], reach).tolist()  # what is wanted stands for all beyond
-            into_shifted(found[:, :end], start[:, :end], held, counts[ends], self.unreachable)
-            if not isinstance(after, slice):
-                merged[after] = found
-        inside = merged[:, :end]
-        merged[:, :end] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
-        return np.minimum(merged, self.unreachable)
-
-    def _origins(self, odd: int) -> Array:
-        before, after = self.pairs[odd]
-        found = np.full(len(self.odd.states), -1)
-        found[after] = before
-        return found
 
     # --- values -----------------------------------------------------------------------------------
 
@@ -164,15 +125,14 @@ class Lattice:
         before, after = self.rows[number - 1], self.rows[number]
         same = np.flatnonzero(wanted & (before == after))
         found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
-        targets = np.flatnonzero(wanted)
-        ends = targets // self.width
-        for odd, (rooms, _) in self.offers[number - 1].held.items():
-            every = targets[self.origins[odd][ends] >= 0]
-            chunk = max(1, CHUNK // len(rooms))
-            for first in range(0, len(every), chunk):
-                part = every[first : first + chunk]
-                self.budget.spend(2 * PART + searched(len(part) * len(rooms), self.narrow))
-                found += self._steps_of(number, odd, part)
+        targets, offer = np.flatnonzero(wanted), self.offers[number - 1]
+        if offer.held:
+            size = len(offer.every[0])
+            chunk = max(1, CHUNK // size)
+            for first in range(0, len(targets), chunk):
+                part = targets[first : first + chunk]
+                self.budget.spend(3 * PART + searched(len(part) * size, self.narrow))
+                found += self._steps_of(number, offer, part)
         ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
         self.budget.spend(len(rooms) // SORTED)
         width = int(rooms.max(initial=0)) + 1
@@ -182,36 +142,37 @@ class Lattice:
         states = [divmod(each, width) for each in held.tolist()]
         return StateSteps(ways_before, ways_after, held.searchsorted(codes), states)
 
-    def _steps_of(self, number: int, odd: int, targets: Array) -> list[_Found]:
-        """The steps into these states on which the item holds such odd pods; each has a state before."""
+    def _steps_of(self, number: int, offer: Offer, targets: Array) -> list[_Found]:
+        """The steps into these states on which the item holds something; each has a state before."""
         before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
-        rooms, counts = self.offers[number - 1].held[odd]
+        odds, rooms, counts = offer.every
         state, room = np.divmod(targets, self.width)
-        start = self.origins[odd][state] * self.width
-        come = room[:, None] - rooms
-        equal = before[start[:, None] + np.maximum(come, 0)] + counts == after[targets][:, None]
-        row, column = np.nonzero(equal & ((come >= 0) | (room == self.wanted)[:, None]))
-        if not len(row):
+        origin, come = self.origins[odds, state[:, None]], room[:, None] - rooms
+        row, column = np.nonzero((origin >= 0) & ((come >= 0) | (room == self.wanted)[:, None]))
+        begin = origin[row, column] * self.width + np.maximum(come[row, column], 0)
+        equal = np.flatnonzero(before[begin] + counts[column] == after[targets[row]])
+        if not len(equal):
             return []
-        into, held = targets[row], rooms[column]
-        begin = start[row] + np.maximum(come[row, column], 0)
-        found = [(begin, into, np.full(len(row), odd), held)]
-        full = room[row] == self.wanted
-        if full.any():
-            found += self._beyond(before, odd, begin[full], into[full], held[full])
-        return found
+        row, column, begin = row[equal], column[equal], begin[equal]
+        into, odd, held = targets[row], odds[column], rooms[column]
+        full = np.flatnonzero(room[row] == self.wanted)
+        found = self._beyond(before, begin[full], into[full], odd[full], held[full])
+        return [(begin, into, odd, held), *found]
 
-    def _beyond(self, before: Array, odd: int, begins: Array, intos: Array, rooms: Array) -> list[_Found]:
-        """Steps to the full room from states that hold more than they would need to, at the same cost."""
+    def _beyond(self, before: Array, *steps: Array) -> list[_Found]:
+        """Steps to the full room from states that hold more than they would need to, at the same cost.
+
+        steps: from states that hold just enough, as a _Found.
+        """
         found = []
-        self.budget.spend(PART * len(begins) // 2)
-        for begin, into, room in zip(begins.tolist(), intos.tolist(), rooms.tolist(), strict=True):
+        self.budget.spend(PART * len(steps[0]) // 2)
+        for begin, *rest in zip(*(each.tolist() for each in steps), strict=True):
             end = (begin // self.width + 1) * self.width
             last = begin + int(np.searchsorted(before[begin:end], before[begin], side="right"))
             if last > begin + 1:
                 more = np.arange(begin + 1, last)
-                full, odds, held = (np.full(len(more), each) for each in (into, odd, room))
-                found.append((more, full, odds, held))
+                into, odd, held = (np.full(len(more), each) for each in rest)
+                found.append((more, into, odd, held))
         return found
 
     def _values(self, steps: StateSteps, known: Mapping[State, int]) -> Array:
@@ -285,9 +246,3 @@ class Lattice:
                     break
         taken.reverse()
         return taken
-
-
-def _rows(numbers: Array) -> slice | Array:
-    """These rows, as a slice where they follow each other."""
-    first, last = int(numbers[0]), int(numbers[-1])
-    return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers

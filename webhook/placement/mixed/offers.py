@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,12 +32,27 @@ def rooms_at_counts(rooms: Sequence[int], counts: Sequence[int], narrow: bool) -
     return np.array(rooms, dtype=np.int64), np.array(counts, dtype=np.int64 if narrow else object)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Offer:
     """What one item can hold, for each state of odd pods."""
 
     held: Mapping[int, RoomsAtCounts]
     source: OfferSource
+
+    @cached_property
+    def every(self) -> tuple[Array, Array, Array]:
+        """All that it can hold: states of odd pods, rooms and count costs."""
+        odds = np.repeat(list(self.held), [len(rooms) for rooms, _ in self.held.values()])
+        rooms, counts = zip(*self.held.values(), strict=True)
+        return odds, np.concatenate(rooms), np.concatenate(counts)
+
+    @cached_property
+    def most(self) -> tuple[Array, Array, Array]:
+        """Of these the most room at each count cost, for each state of odd pods."""
+        odds, rooms, counts = self.every
+        last = np.flatnonzero((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1]))
+        ends = np.append(last, len(counts) - 1)
+        return odds[ends], rooms[ends], counts[ends]
 
 
 def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
