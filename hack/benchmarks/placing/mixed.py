@@ -4,14 +4,14 @@ The rival is HiGHS where its program says the same: the fewest blocks, subblocks
 """
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.benchmarks.placing import instances
 from hack.benchmarks.placing.row import Rival, Row, answered, in_turns, timed
 from labeler.contract import keys
-from webhook.placement import Anchor, Assignment, Gang, Slice, Spread
+from webhook.placement import Anchor, Assignment, Gang, NodeInfo, Slice, Spread
 
 PATIENCE: Final = 15.0
 """Seconds that HiGHS has for one instance."""
@@ -36,10 +36,18 @@ def leaders(repeats: int, quick: bool) -> Iterator[Row]:
             rival = {"leader": 2} if slots == 8 else None
             one = instances.gang(workers, slots, [instances.LEADER])
             many = instances.gang(workers, slots, instances.ODD)
-            yield from _rows(
-                "leaders", nodes, slots, workers, repeats,
-                [_Asked("one leader", one, rival), _Asked("8 odd pods of 3 classes", many)],
-            )  # fmt: skip
+            anchored = replace(many, anchors=(Anchor(_anchor(instances.cluster(nodes, slots)).name),))
+            asked = [
+                _Asked("one leader", one, rival),
+                _Asked("8 odd pods of 3 classes", many),
+                _Asked("8 odd pods of 3 classes, beside an anchor", anchored),
+            ]
+            yield from _rows("leaders", nodes, slots, workers, repeats, asked)
+
+
+def _anchor(made: Sequence[NodeInfo]) -> NodeInfo:
+    """The first node that has GPUs."""
+    return next(each for each in made if each.allocatable[instances.GPU])
 
 
 def slices(repeats: int, quick: bool) -> Iterator[Row]:
@@ -48,7 +56,7 @@ def slices(repeats: int, quick: bool) -> Iterator[Row]:
         for slots in (8, 1) if workers != 2000 else (8,):
             pairs = replace(instances.gang(workers, slots), slices=(Slice("subblock", 2),))
             made = instances.cluster(nodes, slots)
-            anchor = next(each for each in made if each.allocatable[instances.GPU])
+            anchor = _anchor(made)
             one = replace(pairs, anchors=(Anchor(anchor.name),))
             path = tuple(anchor.labels[key] for key in keys.GCE_TOPOLOGY)
             paid = frozenset(path[:length] for length in (1, 2, 3))
@@ -66,19 +74,18 @@ def slices(repeats: int, quick: bool) -> Iterator[Row]:
                     _Asked("slices of 40 in a block, 4 in a subblock", nested),
                     _Asked("slices of 4, and a leader", led),
                     _Asked("slices of 4, and 8 odd pods of 3 classes", odd),
+                    _Asked(
+                        "slices of 4, and 8 odd pods of 3 classes, beside an anchor",
+                        replace(odd, anchors=one.anchors),
+                    ),
                 ]
             yield from _rows("slices", nodes, slots, workers, repeats, asked)
-    made = instances.cluster(5000, 8)
-    anchors = tuple(Anchor(made[n].name) for n in range(4000))
-    grown = replace(instances.gang(4000, 8), slices=(Slice("subblock", 2),), anchors=anchors)
-    yield from _rows(
-        "slices",
-        5000,
-        8,
-        4000,
-        repeats,
-        [_Asked("slices of 2, 4000 anchors", grown)],
-    )
+    for nodes in (5000,) if quick else (5000, 100_000):
+        anchors = tuple(Anchor(each.name) for each in instances.cluster(nodes, 8)[:4000])
+        grown = replace(instances.gang(4000, 8), slices=(Slice("subblock", 2),), anchors=anchors)
+        odd = replace(instances.gang(3992, 8, instances.ODD), anchors=anchors)
+        asked = [_Asked("slices of 2, 4000 anchors", grown), _Asked("8 odd pods, 4000 anchors", odd)]
+        yield from _rows("slices", nodes, 8, 4000, repeats, asked)
 
 
 def spread(repeats: int, quick: bool) -> Iterator[Row]:
