@@ -371,6 +371,16 @@ def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
         yield from nodes_of(child)
 
 
+def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
+    """The nodes of a domain and their rooms, in topology order; quicker than their vertices."""
+    if vertex.state is not None:
+        yield vertex.state, vertex.room
+    elif vertex.leaves is not None:
+        yield from zip(vertex.leaves.states, vertex.leaves.rooms, strict=True)
+    for part in vertex.parts:
+        yield from states_of(part)
+
+
 def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
     """The domains of a level in a domain; None: that domain itself."""
     if level is None or vertex.bottom >= level:

@@ -25,7 +25,7 @@ from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
 from webhook.placement.spread.shares import SpreadDomain, room_under_cap, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, JoinedParts
-from webhook.placement.tree import Vertex, nodes_of
+from webhook.placement.tree import Vertex, states_of
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
@@ -150,8 +150,7 @@ class SpreadSearch:
                 yield from ((state, free) for state, free, _ in cover.picks)
                 return
         self.proven = False
-        roomiest = sorted(nodes_of(vertex), key=lambda node: -node.room)
-        yield from ((node.state, node.room) for node in roomiest if node.state is not None)
+        yield from sorted(states_of(vertex), key=lambda each: -each[1])
 
     def _cover(self, vertex: Vertex, amount: int) -> Cover:
         """The best for so many pods in a domain. Raises OutOfSteps."""
