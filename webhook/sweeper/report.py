@@ -17,8 +17,9 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Cause, Delay, Done, Orders
+from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import is_gated
@@ -47,7 +48,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
         self._turns: Mapping[str, str] = {}
-        self._delays: dict[GangKey, dict[str, Delay]] = {}
+        self._delays = Delays(surroundings.announcer)
         self._settling: set[GangKey] = set()
         self._settled = Settled()
         self._failed: dict[str, str] = {}
@@ -73,25 +74,10 @@ class Reporter:
         if isinstance(told, Done):
             for plan_ in told.placed:
                 self.placed(plan_.gang, plan_.told)
-            self._hear_of_releases(told)
-
-    def _hear_of_releases(self, done: Done) -> None:
-        """One Event for a gang and cause, not one for each pod."""
-        for delay in done.delays:
-            known = self._delays.setdefault(delay.gang, {})
-            # Of one kind the first is told: its sentence may have ports, versions and times in it.
-            same = next((each for each in known.values() if each.kind == delay.kind), None)
-            if same is None:
-                self._announcer.say(delay.pod, "ReleasePutOff", printable(delay.note), warning=True)
-            known[delay.pod.metadata.uid] = same or delay
-        released = {planned.uid for planned in done.released}
-        self._keep_delays(lambda uid: uid not in released)
-
-    def _keep_delays(self, stays: Callable[[str], bool]) -> None:
-        left = {
-            key: {uid: delay for uid, delay in own.items() if stays(uid)} for key, own in self._delays.items()
-        }
-        self._delays = {key: own for key, own in left.items() if own}
+            self._delays.hear(told.delays)
+            if told.released:
+                released = {planned.uid for planned in told.released}
+                self._delays.keep(lambda uid: uid not in released)
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
@@ -155,9 +141,8 @@ class Reporter:
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
         self._settled.begin_round(view)
-        if self._delays:
-            gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
-            self._keep_delays(gated.__contains__)
+        gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
+        self._delays.keep(gated.__contains__)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         self._is_away, self._deadline = False, self._clock() + self._settings.pass_seconds
@@ -282,8 +267,7 @@ class Reporter:
 
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""
-        delayed = next((each.note for each in self._delays.get(key, {}).values()), "")
-        parts = (self._reasons.get(key, ""), delayed, self.notes.get(key, ""))
+        parts = (self._reasons.get(key, ""), self._delays.note_of(key), self.notes.get(key, ""))
         return shortened(printable("; ".join(filter(None, parts))), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:
