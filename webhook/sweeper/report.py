@@ -5,13 +5,12 @@ What is told twice is told once: a status is written when it differs, an Event w
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import msgspec
 
 from webhook.kube import placements
-from webhook.kube.client import ApiError
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
@@ -26,6 +25,7 @@ from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settled import Settled
+from webhook.sweeper.statuses import StatusWriter
 from webhook.text import printable
 
 REASON_BYTES: Final = 4096
@@ -38,12 +38,10 @@ class Reporter:
     """Collects what a pass finds out and writes what has changed at its end."""
 
     def __init__(self, surroundings: Pass) -> None:
-        self._api = surroundings.api
         self._cache = surroundings.cache
         self._settings = surroundings.settings
         self._metrics = surroundings.metrics
         self._announcer = surroundings.announcer
-        self._may_act = surroundings.may_act
         self._reasons: dict[GangKey, str] = {}
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
@@ -51,12 +49,7 @@ class Reporter:
         self._delays = Delays(surroundings.announcer)
         self._settling: set[GangKey] = set()
         self._settled = Settled()
-        self._failed: dict[str, str] = {}
-        self._clock = surroundings.clock
-        self._beat = surroundings.beat
-        self._deadline = 0.0
-        self._missed = ""
-        self._is_away = False
+        self._writer = StatusWriter(surroundings)
         self.notes: Mapping[GangKey, str] = {}
         """What else is told of gangs that wait, after the reason."""
 
@@ -145,9 +138,9 @@ class Reporter:
         self._delays.keep(gated.__contains__)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
-        self._is_away, self._deadline = False, self._clock() + self._settings.pass_seconds
         names = by_name.keys() | current.keys()
-        first, self._missed = self._missed, ""
+        first = self._writer.missed
+        self._writer.begin()
         for name in sorted(names, key=lambda each: (each < first, each)):
             gang, placement = by_name.get(name), current.get(name)
             if not gang and name not in self._held and self._settled.has(placement):
@@ -171,14 +164,14 @@ class Reporter:
                 status = self._progress(placement, members, gang, view, others)
                 status = msgspec.structs.replace(status, **self._holding(name))
                 states.append(status.state)
-                self._write(placement, status)
+                self._writer.write(placement, status)
                 if not gang:
                     self._settled.saw(placement, status)
             elif gang:
                 states.append(self._report_gang(gang, placement))
             elif placement:
-                self._try(placement, self._remove)
-        self._failed = {name: error for name, error in self._failed.items() if name in names}
+                self._writer.remove(placement)
+        self._writer.keep_only(names)
         living = {gang.key for gang in gangs}
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._causes = {key: cause for key, cause in self._causes.items() if key in living}
@@ -186,7 +179,7 @@ class Reporter:
         self._settled.keep_only(current)
         self._metrics.count_gangs(states)
         self._metrics.count_causes(self._causes.values(), Cause)
-        return not self._missed
+        return not self._writer.missed
 
     def _bound_beside_plans(
         self, view: View, current: Mapping[str, Placement]
@@ -212,21 +205,10 @@ class Reporter:
             **self._holding(gang.key.placement_key),
         )
         if placement is not None:
-            self._write(placement, status)
+            self._writer.write(placement, status)
         else:
-            self._create(gang, status)
+            self._writer.create(gang, status)
         return placements.WAITING
-
-    def _create(self, gang: PodGang, status: PlacementStatus) -> None:
-        """A Placement without a plan, which says why the gang waits."""
-
-        def create() -> None:
-            spec = plan.plan_spec(gang, None, [])
-            made = placements.write_plan(self._api, None, plan.plan_metadata(gang), spec)
-            self._cache.written(made)
-            self._cache.written(placements.write_status(self._api, made, status))
-
-        self._attempt(gang.key.placement_key, create, expected=(409,))
 
     def _progress(
         self,
@@ -276,53 +258,6 @@ class Reporter:
         if held is None or not held.nodes:
             return {}
         return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
-
-    def _write(self, placement: Placement, status: PlacementStatus) -> None:
-        if status != placement.status:
-            self._try(
-                placement, lambda each: self._cache.written(placements.write_status(self._api, each, status))
-            )
-
-    def _remove(self, placement: Placement) -> None:
-        placements.delete(self._api, placement)
-        self._cache.forgotten(placement)
-
-    def _try(self, placement: Placement, action: Callable[[Placement], None]) -> None:
-        # Gone, or written since: then the watch will show it.
-        if self._attempt(placement.key, lambda: action(placement), expected=(404, 409)):
-            self._cache.forgotten(placement)
-
-    def _attempt(self, name: str, write: Callable[[], None], expected: Sequence[int]) -> bool:
-        """Write for one gang; returns whether the API server refused in an expected way (HTTP status).
-
-        Any other failure is said once until it is another. Once the API server is away nothing more is tried
-        in this pass: each try would wait as long.
-        """
-        if self._clock() >= self._deadline:
-            self._missed = self._missed or name
-        if self._missed or self._is_away or not self._may_act():
-            return False
-        self._beat()
-        try:
-            write()
-        except ApiError as error:
-            if error.status in expected:
-                return True
-            self._is_away = not error.status
-            self._metrics.errors.labels(str(error.status)).inc()
-            # Not told apart by the message: it has ports, versions and times in it.
-            if self._is_news(name, f"{error.status} {error.reason}"):
-                logger.warning("status_failed placement=%s error=%r", name, str(error))
-        except Exception as error:  # the other gangs are still to be told of
-            if self._is_news(name, type(error).__name__):
-                logger.exception("status_failed placement=%s error=%r", name, error)
-        else:
-            self._failed.pop(name, None)
-        return False
-
-    def _is_news(self, name: str, kind: str) -> bool:
-        before, self._failed[name] = self._failed.get(name), kind
-        return before != kind
 
 
 def _lacking(placement: Placement, count: int) -> str:

@@ -1,0 +1,103 @@
+"""Write what is told of gangs into Placements: what differs, one by one, for as long as a pass may last.
+
+A Placement that cannot be written keeps no other from being written; it is said once why.
+"""
+
+import logging
+from collections.abc import Callable, Sequence, Set
+
+from webhook.kube import placements
+from webhook.kube.client import ApiError
+from webhook.kube.placements import Placement, PlacementStatus
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide import plan
+from webhook.sweeper.observe.gangs import PodGang
+
+logger = logging.getLogger(__name__)
+
+
+class StatusWriter:
+    """Writes for one pass after the other. missed: the first Placement that one had no time for, or ""."""
+
+    def __init__(self, surroundings: Pass) -> None:
+        self._pass = surroundings
+        self._failed: dict[str, str] = {}
+        self._deadline = 0.0
+        self._is_away = False
+        self.missed = ""
+
+    def begin(self) -> None:
+        """A pass writes for as long as a pass may last, from now on."""
+        self._deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        self._is_away, self.missed = False, ""
+
+    def keep_only(self, names: Set[str]) -> None:
+        """Forget Placements ("namespace/name") that are gone."""
+        self._failed = {name: error for name, error in self._failed.items() if name in names}
+
+    def write(self, placement: Placement, status: PlacementStatus) -> None:
+        """Write a status that differs."""
+        if status == placement.status:
+            return
+
+        def write() -> None:
+            self._pass.cache.written(placements.write_status(self._pass.api, placement, status))
+
+        self._try(placement, write)
+
+    def create(self, gang: PodGang, status: PlacementStatus) -> None:
+        """Write a Placement without a plan, which says why the gang waits."""
+
+        def create() -> None:
+            spec = plan.plan_spec(gang, None, [])
+            made = placements.write_plan(self._pass.api, None, plan.plan_metadata(gang), spec)
+            self._pass.cache.written(made)
+            self._pass.cache.written(placements.write_status(self._pass.api, made, status))
+
+        self._attempt(gang.key.placement_key, create, expected=(409,))
+
+    def remove(self, placement: Placement) -> None:
+        """Remove a Placement whose gang is gone."""
+
+        def remove() -> None:
+            placements.delete(self._pass.api, placement)
+            self._pass.cache.forgotten(placement)
+
+        self._try(placement, remove)
+
+    def _try(self, placement: Placement, action: Callable[[], None]) -> None:
+        # Gone, or written since: then the watch will show it.
+        if self._attempt(placement.key, action, expected=(404, 409)):
+            self._pass.cache.forgotten(placement)
+
+    def _attempt(self, name: str, write: Callable[[], None], expected: Sequence[int]) -> bool:
+        """Write for one gang; returns whether the API server refused in an expected way (HTTP status).
+
+        Any other failure is said once until it is another. Once the API server is away nothing more is tried
+        in this pass: each try would wait as long.
+        """
+        if self._pass.clock() >= self._deadline:
+            self.missed = self.missed or name
+        if self.missed or self._is_away or not self._pass.may_act():
+            return False
+        self._pass.beat()
+        try:
+            write()
+        except ApiError as error:
+            if error.status in expected:
+                return True
+            self._is_away = not error.status
+            self._pass.metrics.errors.labels(str(error.status)).inc()
+            # Not told apart by the message: it has ports, versions and times in it.
+            if self._is_news(name, f"{error.status} {error.reason}"):
+                logger.warning("status_failed placement=%s error=%r", name, str(error))
+        except Exception as error:  # the other gangs are still to be told of
+            if self._is_news(name, type(error).__name__):
+                logger.exception("status_failed placement=%s error=%r", name, error)
+        else:
+            self._failed.pop(name, None)
+        return False
+
+    def _is_news(self, name: str, kind: str) -> bool:
+        before, self._failed[name] = self._failed.get(name), kind
+        return before != kind
