@@ -15,7 +15,8 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders, Steer
+from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Orders, Steer
+from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter
@@ -120,12 +121,12 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
 def test_after_the_last_try_of_a_release_nothing_is_waited_for() -> None:
     waits: list[float] = []
 
-    class Counted(Never):
+    class Awaited(Never):
         def wait(self, seconds: float) -> bool:
             waits.append(seconds)
             return False
 
-    applier = applier_of([BUSY], Counted())
+    applier = applier_of([BUSY], Awaited())
     planned = PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
     applier.apply(Orders(releases=((PODS[0], planned),)), View(PODS, [], {}, {}))
     applier.close()
@@ -179,6 +180,40 @@ def test_one_warning_for_a_gang_says_why_its_releases_stay_put_off_however_the_s
     assert word == "ReleasePutOff"
     assert "the API server answered 500: failed calling webhook at port 1" in note
     assert reason == note
+
+
+def test_answers_that_change_from_try_to_try_are_one_warning_and_the_last_is_in_the_status() -> None:
+    answers = [ApiError(status, "", f"answer {status}") for status in (0, 429, 504, 500, 429, 504)]
+    events, reason = told_of(BUSY, *answers, *answers)
+    assert len(events) == 1
+    assert "the API server answered 504: answer 504" in reason
+
+
+def test_a_warning_comes_again_once_all_pods_were_released_in_between() -> None:
+    events, _ = told_of(BUSY, BUSY, None, BUSY, failing("at port 1"))
+    assert len(events) == 2
+
+
+class Counted(str):
+    """A kind that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
+    gang, delays = key_of(PODS[0]), Delays(Silent())
+    kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
+    delays.hear(Delay(gang, pod, kind, "") for pod, kind in zip(PODS, kinds, strict=True))
+    assert Counted.compared <= len(PODS)
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,7 @@ class Reporter:
             for plan_ in told.placed:
                 self.placed(plan_.gang, plan_.told)
             self._delays.hear(told.delays)
-            if told.released:
-                released = {planned.uid for planned in told.released}
-                self._delays.keep(lambda uid: uid not in released)
+            self._delays.over(planned.uid for planned in told.released)
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
@@ -134,8 +132,7 @@ class Reporter:
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
         self._settled.begin_round(view)
-        gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
-        self._delays.keep(gated.__contains__)
+        self._delays.keep_only({pod.metadata.uid for gang in gangs for pod in gang.gated})
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         names = by_name.keys() | current.keys()
