@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import groupby
 from typing import Final
 
 from webhook.kube import placements
@@ -17,7 +16,7 @@ from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.evictions import evict_for_others
+from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.put_off import PutOff
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass
@@ -27,7 +26,6 @@ from webhook.sweeper.decide.orders import (
     Cause,
     Delay,
     Done,
-    Eviction,
     NewPlan,
     Orders,
     Pair,
@@ -39,7 +37,6 @@ from webhook.sweeper.observe.gangs import GangKey, key_of
 from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.evict import Deletion, evict
 
 _PARALLEL_PLANS: Final = 8
 
@@ -47,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class Applier:
-    """Writes plans, releases pods and deletes them."""
+    """Writes plans, releases pods and has them evicted."""
 
     def __init__(
         self,
@@ -71,6 +68,7 @@ class Applier:
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()
         self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
+        self._evictor = Evictor(surroundings, self._put_off)
 
     def close(self) -> None:
         """End the threads."""
@@ -80,7 +78,7 @@ class Applier:
     def apply(self, orders: Orders, view: View) -> Done:
         """Do all of it, several plans at once; returns what became of it."""
         self._put_off.forget_old()
-        done = self._evict_all(orders.evictions, view)
+        done = self._evictor.evict_all(orders.evictions, view)
         done += self._steer_all(orders.steers)
         if orders.releases:
             done.append(self._release(orders.releases))
@@ -116,50 +114,6 @@ class Applier:
         self._put_off.over(metadata.uid)
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
         return Done()
-
-    # --- deletions ------------------------------------------------------------------------------
-
-    def _evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
-        """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
-
-        A gang of which one pod is evicted is done with: the next pass may find that the others are in
-        nobody's way any more, and they would be left half dead. But once the time is over it ends with the
-        first that is not evicted: each of thousands may take as long to be refused.
-        """
-        deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        done: list[Done] = []
-        tried = 0
-        for _, together in groupby(orders, lambda order: view.gang_of(order.pod)):
-            if self._pass.clock() >= deadline:
-                return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
-            for order in together:
-                self._pass.beat()
-                done.append(each := self._evict(order))
-                tried += 1
-                is_refused = not each.evicted and (each.warnings or not order.for_others)
-                if is_refused and self._pass.clock() >= deadline:
-                    return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
-        return done
-
-    def _evict(self, order: Eviction) -> Done:
-        pod = order.pod
-        if order.for_others:
-            return evict_for_others(self._pass, order)
-        if not self._pass.may_act():
-            return Done()
-        deletion = evict(self._pass.api, pod, may_run=order.may_run)
-        if deletion is Deletion.PUT_OFF:
-            return Done(put_off=(order,), again_seconds=self._put_off.again(pod.metadata.uid))
-        self._put_off.over(pod.metadata.uid)
-        if deletion is not Deletion.DELETED:
-            return Done()
-        self._pass.metrics.repairs.labels(order.cause).inc()
-        logger.info(
-            "evicted pod=%s/%s cause=%s reason=%r",
-            pod.metadata.namespace, pod.metadata.name, order.cause, order.reason,
-        )  # fmt: skip
-        told = Warn(pod, "Evicted", f"deleted to be placed anew: {order.reason}")
-        return Done(evicted=(order,), warnings=(told,))
 
     # --- plans ----------------------------------------------------------------------------------
 

@@ -1,11 +1,19 @@
-"""Evict one pod for the sake of others, by the eviction API: it heeds budgets, and the pod's own grace."""
+"""Evict pods: by deletion what is to be placed anew, by the eviction API what goes for the sake of others.
+
+The eviction API heeds budgets, and the pod's own grace.
+"""
 
 import logging
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from webhook.kube.client import ApiError
+from webhook.sweeper.apply.put_off import PutOff
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Done, Eviction, Warn
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.evict import Deletion, evict
 
 EVICTED: Final = "evicted"
 REFUSED: Final = "refused"
@@ -14,36 +22,86 @@ FAILED: Final = "failed"
 logger = logging.getLogger(__name__)
 
 
-def evict_for_others(surroundings: Pass, order: Eviction) -> Done:
-    """Ask for it once; whom a budget keeps is asked for again by a later pass.
+class Evictor:
+    """Carries evictions out."""
 
-    The uid guards a pod of the same name that was made since.
-    """
-    if not surroundings.may_act():
-        return Done()
+    def __init__(self, surroundings: Pass, put_off: PutOff) -> None:
+        self._pass = surroundings
+        self._put_off = put_off
+
+    def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
+        """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
+
+        A gang of which one pod is evicted is done with: the next pass may find that the others are in
+        nobody's way any more, and they would be left half dead. But once the time is over it ends with the
+        first that is not evicted: each of thousands may take as long to be refused.
+        """
+        deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        done: list[Done] = []
+        tried = 0
+        for _, together in groupby(orders, lambda order: view.gang_of(order.pod)):
+            if self._pass.clock() >= deadline:
+                return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
+            for order in together:
+                self._pass.beat()
+                done.append(each := self._evict(order))
+                tried += 1
+                is_refused = not each.evicted and (each.warnings or not order.for_others)
+                if is_refused and self._pass.clock() >= deadline:
+                    return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
+        return done
+
+    def _evict(self, order: Eviction) -> Done:
+        if not self._pass.may_act():
+            return Done()
+        return self._ask(order) if order.for_others else self._delete(order)
+
+    def _delete(self, order: Eviction) -> Done:
+        pod = order.pod
+        deletion = evict(self._pass.api, pod, may_run=order.may_run)
+        if deletion is Deletion.PUT_OFF:
+            return Done(put_off=(order,), again_seconds=self._put_off.again(pod.metadata.uid))
+        self._put_off.over(pod.metadata.uid)
+        if deletion is not Deletion.DELETED:
+            return Done()
+        self._pass.metrics.repairs.labels(order.cause).inc()
+        _log(order)
+        told = Warn(pod, "Evicted", f"deleted to be placed anew: {order.reason}")
+        return Done(evicted=(order,), warnings=(told,))
+
+    def _ask(self, order: Eviction) -> Done:
+        """Ask for it once; whom a budget keeps is asked for again by a later pass.
+
+        The uid guards a pod of the same name that was made since.
+        """
+        metadata = order.pod.metadata
+        path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}/eviction"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+        }
+        outcomes = self._pass.metrics.evictions
+        try:
+            self._pass.api.request("POST", path, body=body)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return Done()  # gone, or another pod by now: the watch will show it
+            outcome = REFUSED if error.status == 429 else FAILED
+            outcomes.labels(order.cause, outcome).inc()
+            logger.warning(
+                "eviction_%s pod=%s/%s error=%r", outcome, metadata.namespace, metadata.name, str(error)
+            )
+            told = Warn(order.pod, "EvictionRefused", f"to be {order.reason}; tried again: {error}")
+            return Done(warnings=(told,))
+        outcomes.labels(order.cause, EVICTED).inc()
+        _log(order)
+        return Done(evicted=(order,), warnings=(Warn(order.pod, "Preempted", order.reason),))
+
+
+def _log(order: Eviction) -> None:
     metadata = order.pod.metadata
-    path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}/eviction"
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": metadata.name, "namespace": metadata.namespace},
-        "deleteOptions": {"preconditions": {"uid": metadata.uid}},
-    }
-    outcomes = surroundings.metrics.evictions
-    try:
-        surroundings.api.request("POST", path, body=body)
-    except ApiError as error:
-        if error.status in (404, 409):
-            return Done()  # gone, or another pod by now: the watch will show it
-        outcome = REFUSED if error.status == 429 else FAILED
-        outcomes.labels(order.cause, outcome).inc()
-        logger.warning(
-            "eviction_%s pod=%s/%s error=%r", outcome, metadata.namespace, metadata.name, str(error)
-        )
-        told = Warn(order.pod, "EvictionRefused", f"to be {order.reason}; tried again: {error}")
-        return Done(warnings=(told,))
-    outcomes.labels(order.cause, EVICTED).inc()
     logger.info(
         "evicted pod=%s/%s cause=%s reason=%r", metadata.namespace, metadata.name, order.cause, order.reason
     )
-    return Done(evicted=(order,), warnings=(Warn(order.pod, "Preempted", order.reason),))
