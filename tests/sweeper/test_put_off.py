@@ -15,7 +15,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Orders, Steer
+from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Orders, Steer
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
@@ -96,6 +96,50 @@ def test_what_is_put_off_for_ever_makes_fewer_and_fewer_passes_due_until_it_succ
     assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
 
 
+def plan_of_a_gang() -> Any:
+    return SimpleNamespace(gang=SimpleNamespace(key=key_of(PODS[0])))
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),)),
+        Orders(steers=(Steer(PODS[0], {"model": "H100"}),)),
+        Orders(evictions=(Eviction(PODS[0], "why", "", may_run=True),)),
+        Orders(plans=(plan_of_a_gang(),)),
+    ],
+    ids=["release", "labels", "deletion", "plan"],
+)
+def test_a_pass_that_comes_for_something_else_does_not_try_what_is_put_off(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[float] = []
+    clock = Clock()
+
+    def busy(*_: Any, **__: Any) -> str:
+        tries.append(clock.now)
+        raise BUSY
+
+    monkeypatch.setattr(Applier, "_write_if_it_holds", busy)
+    monkeypatch.setattr(Answers, "request", busy)
+    applier = applier_of([None], clock=clock)
+    seen = []
+    for clock.now in (0, 0.25, 1, 2.75, 3):
+        caplog.clear()
+        done = applier.apply(orders, View(PODS, PODS, {}, {}))
+        seen.append((clock.now in tries, done.again_seconds, done.put_off == orders.evictions))
+        is_news = bool(done.verdicts or done.delays or caplog.messages)
+        assert clock.now in tries or not is_news, "what was not tried has not failed anew"
+    applier.close()
+    assert seen == [
+        (True, 1, True),
+        (False, 0.75, True),
+        (True, 2, True),
+        (False, 0.25, True),
+        (True, 4, True),
+    ]
+
+
 @pytest.mark.parametrize("answer", [BUSY, UNKNOWN], ids=["busy", "does not know us for a moment"])
 def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
     answer: ApiError, monkeypatch: pytest.MonkeyPatch
@@ -104,12 +148,11 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
         raise answer
 
     monkeypatch.setattr(Applier, "_write_if_it_holds", write)
-    order: Any = SimpleNamespace(gang=SimpleNamespace(key=key_of(PODS[0])))
     clock = Clock()
     applier = applier_of([None], clock=clock)
     due = []
     for _ in range(6):
-        done = applier.apply(Orders(plans=(order,)), View(PODS, [], {}, {}))
+        done = applier.apply(Orders(plans=(plan_of_a_gang(),)), View(PODS, [], {}, {}))
         assert not done.refused, "the gang is not left alone for that"
         assert "not committed" in done.verdicts[0].reason
         due.append(done.again_seconds)

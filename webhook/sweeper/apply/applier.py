@@ -97,6 +97,8 @@ class Applier:
     def _steer(self, order: Steer, deadline: float) -> Done:
         metadata = order.pod.metadata
         path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
+        if waits := self._put_off.seconds_left(metadata.uid):
+            return Done(again_seconds=waits)
         if not self._pass.may_act() or self._pass.clock() >= deadline:
             return Done(failed=True)
         self._pass.beat()
@@ -121,6 +123,8 @@ class Applier:
         gang = order.gang
         try:
             self._pass.beat()
+            if waits := self._put_off.seconds_left(str(gang.key)):
+                return Done(again_seconds=waits)  # what was said of the last try holds
             if not self._pass.may_act():
                 return Done()
             if self._pass.clock() >= deadline:
@@ -196,10 +200,11 @@ class Applier:
     # --- releases -------------------------------------------------------------------------------
 
     def _release(self, pairs: Iterable[Pair]) -> Done:
-        pairs = tuple(pairs)
+        all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in pairs]
+        done = [Done(again_seconds=waits) for _, waits in all_ if waits]
+        pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
-        done: list[Done] = []
         put_off: list[Release] = []
         for release in self._releaser.release(pairs, self._consumed(pods.values())):
             self._pass.metrics.releases.labels(release.outcome).inc()

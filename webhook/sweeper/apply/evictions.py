@@ -58,6 +58,8 @@ class Evictor:
 
     def _delete(self, order: Eviction) -> Done:
         pod = order.pod
+        if waits := self._put_off.seconds_left(pod.metadata.uid):
+            return Done(put_off=(order,), again_seconds=waits)
         deletion = evict(self._pass.api, pod, may_run=order.may_run)
         if deletion is Deletion.PUT_OFF:
             return Done(put_off=(order,), again_seconds=self._put_off.again(pod.metadata.uid))

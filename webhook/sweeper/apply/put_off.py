@@ -1,4 +1,7 @@
-"""When what the API server had no time for is tried again: soon at first, then less and less often."""
+"""When what the API server had no time for is tried again: soon at first, then less and less often.
+
+Not before, whatever a pass has come for: each try may take seconds, and is what the server has no time for.
+"""
 
 import threading
 import time
@@ -31,7 +34,7 @@ class PutOff:
     def again(self, key: str) -> float:
         """It has failed; returns the seconds after which a pass is due for it.
 
-        A pass that came for something else, and failed too, makes the wait no longer.
+        Another failure within the wait makes it no longer.
         """
         with self._lock:
             now = self._clock()
@@ -43,6 +46,12 @@ class PutOff:
                 wait.seconds = min(2 * wait.seconds, self._longest)
                 wait.at = now + wait.seconds
             return wait.at - now
+
+    def seconds_left(self, key: str) -> float:
+        """How much longer it is not to be tried; 0 if it may be."""
+        with self._lock:
+            wait = self._waits.get(key)
+            return 0.0 if wait is None else max(0.0, wait.at - self._clock())
 
     def stays(self, key: str) -> bool:
         """Whether it has failed again after its first wait."""
