@@ -12,6 +12,7 @@ from tests.sweeper.test_defects import Answers, Never
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS
 from webhook.sweeper.context import Pass, Silent
@@ -94,6 +95,18 @@ def test_what_is_put_off_for_ever_makes_fewer_and_fewer_passes_due_until_it_succ
     """As where a webhook of somebody else answers 500."""
     due = due_after(orders, *[BUSY] * 4, *[UNKNOWN] * 3, None, BUSY)
     assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
+
+
+def test_a_release_for_which_a_pass_had_no_time_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would wait as long as those that took the time, and they would take it again."""
+    with monkeypatch.context() as scene:
+        scene.setattr(release, "_TOGETHER_SECONDS", -1)
+        clock = Clock()
+        applier = applier_of([None], clock=clock)
+        orders = Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),))
+        assert applier.apply(orders, View(PODS, [], {}, {})).failed
+    assert applier.apply(orders, View(PODS, [], {}, {})).released
+    applier.close()
 
 
 def plan_of_a_gang() -> Any:

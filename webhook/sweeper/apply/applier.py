@@ -218,10 +218,7 @@ class Applier:
                     done.append(_refused(pod, key_of(pod, self._pass.settings.gang_labels), release))
                 case Outcome.FAILED:
                     put_off.append(release)  # nothing that happens need tell of it, so a pass is due
-                    seconds = self._put_off.again(release.planned.uid)
-                    stays = release.answer and self._put_off.stays(release.planned.uid)
-                    delays = (self._delay(pod, release),) if stays else ()
-                    done.append(Done(again_seconds=seconds, delays=delays))
+                    done.append(self._again(pod, release))
         if put_off:
             first = put_off[0].planned
             logger.warning(
@@ -229,6 +226,13 @@ class Applier:
                 len(put_off), pods[first.uid].metadata.namespace, first.name, first.node, put_off[0].detail,
             )  # fmt: skip
         return Done.together(done)
+
+    def _again(self, pod: Pod, release: Release) -> Done:
+        if not release.is_tried:
+            return Done(failed=True)  # it comes before those that wait: else they might take all the time
+        seconds = self._put_off.again(release.planned.uid)
+        stays = release.answer and self._put_off.stays(release.planned.uid)
+        return Done(again_seconds=seconds, delays=(self._delay(pod, release),) if stays else ())
 
     def _delay(self, pod: Pod, release: Release) -> Delay:
         seconds = self._pass.settings.interval_seconds

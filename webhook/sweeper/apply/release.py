@@ -58,6 +58,8 @@ class Release:
     """What the API server answered, where it was not released for that and may be later."""
     status: int = 0
     """The HTTP status of that answer, 0 if there was none."""
+    is_tried: bool = True
+    """False where there was no time to ask."""
 
 
 class Releaser:
@@ -127,7 +129,10 @@ class Releaser:
             if self._stopping.is_set() or not self._may_act():
                 return Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
             if time.monotonic() > deadline:
-                return Release(planned, Outcome.FAILED, detail or "no time left in this pass")
+                detail = detail or "no time left in this pass"
+                return Release(
+                    planned, Outcome.FAILED, detail, answer=answer, status=status, is_tried=attempt > 0
+                )
             # Tried once: no release is to fail for it, whatever else guards the cluster.
             forgets = patches.forgetting_patch(pod) if self._forgets(pod) and not attempt else []
             try:
