@@ -6,12 +6,16 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
+from tests.sweeper.test_report import Copy
 from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Pod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders
+from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 
@@ -63,10 +67,13 @@ def test_a_pass_whose_time_is_over_ends_with_the_first_that_is_refused(for_other
 TRANSIENT = (0, 401, 408, 429, 500, 503)
 
 
-def deleted(status: int, tries: int = 1) -> list[Done]:
-    """What becomes of one deletion that is answered so, tried whenever a pass is due for it."""
+BOTH_WAYS = pytest.mark.parametrize("for_others", [True, False], ids=["evicted", "deleted"])
+
+
+def evicted(status: int, tries: int = 1, *, for_others: bool = False) -> list[Done]:
+    """What becomes of one eviction that is answered so, tried whenever a pass is due for it."""
     api, pod = Slow(Clock(), refuses=True, status=status), job_pod(0, "a")
-    orders = Orders(evictions=(Eviction(pod, "why", "", may_run=True),))
+    orders = Orders(evictions=(Eviction(pod, "why", "", True, for_others),))
     surroundings = Pass(api, cast(Any, None), Settings(pass_seconds=9, interval_seconds=30), clock=api.clock)
     applier = Applier(surroundings, cast(Any, None))
     done: list[Done] = []
@@ -77,21 +84,110 @@ def deleted(status: int, tries: int = 1) -> list[Done]:
     return done
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("status", TRANSIENT)
-def test_a_deletion_that_meets_a_transient_answer_stays_due_and_makes_a_pass_due_soon(status: int) -> None:
-    (done,) = deleted(status)
+def test_an_eviction_that_meets_a_transient_answer_stays_due_and_makes_a_pass_due_soon(
+    status: int, for_others: bool
+) -> None:
+    (done,) = evicted(status, for_others=for_others)
     assert [order.pod.metadata.name for order in done.put_off] == ["a-0"]
     assert done.again_seconds == FIRST_SECONDS
 
 
 @pytest.mark.parametrize("status", [403, 422])
 def test_a_deletion_that_is_refused_for_good_makes_no_pass_due(status: int) -> None:
-    (done,) = deleted(status)
+    (done,) = evicted(status)
     assert (done.put_off, done.failed, done.again_seconds) == ((), False, NO_HURRY)
 
 
-def test_a_deletion_that_is_put_off_for_ever_makes_fewer_and_fewer_passes_due() -> None:
-    assert [done.again_seconds for done in deleted(429, 8)] == [1, 2, 4, 8, 16, 30, 30, 30]
+@BOTH_WAYS
+def test_an_eviction_that_is_put_off_for_ever_makes_fewer_and_fewer_passes_due(for_others: bool) -> None:
+    due = [done.again_seconds for done in evicted(429, 8, for_others=for_others)]
+    assert due == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_an_eviction_for_others_that_is_refused_for_good_is_asked_for_less_and_less_often() -> None:
+    """A policy that refuses it may change, and the plan that it is for waits."""
+    due = [done.again_seconds for done in evicted(403, 6, for_others=True)]
+    assert due == [1, 2, 4, 8, 16, 30]
+
+
+class Scene:
+    """A gang of three pods, two of which run and are evicted pass after pass, and what is told of it."""
+
+    def __init__(self, *, for_others: bool) -> None:
+        self.api = Slow(Clock(), refuses=True)
+        events: list[tuple[str, str]] = []
+        self.events = events
+
+        class Heard(Silent):
+            def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+                events.append((reason, note))
+
+        waiting, *self.pods = (job_pod(number) for number in range(3))
+        self.orders = Orders(
+            evictions=tuple(Eviction(pod, "why", "evicted for others", True, for_others) for pod in self.pods)
+        )
+        self.gangs = gather([waiting], self.pods, lambda _: OwnerSays(3))
+        cache: Any = Copy()
+        settings = Settings(pass_seconds=99)
+        surroundings = Pass(self.api, cache, settings, clock=self.api.clock, announcer=Heard())
+        self.applier, self.reporter = Applier(surroundings, cast(Any, None)), Reporter(surroundings)
+
+    def told(self, *statuses: int) -> str:
+        """What is in the gang's status after passes that are answered so, 200 for well."""
+        for status in statuses:
+            self.api.status, self.api.refuses = status, status != 200
+            view = View([], self.pods, {}, {})
+            self.reporter.hear(self.applier.apply(self.orders, view))
+            self.reporter.report(view, self.gangs)
+            self.api.clock.now += 40
+        self.applier.close()
+        return self.reporter._noted(self.gangs[0].key)
+
+
+@BOTH_WAYS
+def test_one_warning_for_a_gang_says_why_its_evictions_stay_put_off_whatever_the_answers(
+    for_others: bool,
+) -> None:
+    scene = Scene(for_others=for_others)
+    said = scene.told(429, 500, 0, 504, 429, 503)
+    ((word, note),) = scene.events
+    assert word == "EvictionPutOff"
+    assert "the API server answered 500: a webhook gave no answer in time" in note
+    assert "the API server answered 503" in said
+
+
+@BOTH_WAYS
+def test_nothing_is_told_of_evictions_that_are_put_off_once(for_others: bool) -> None:
+    scene = Scene(for_others=for_others)
+    assert scene.told(429) == ""
+    assert scene.events == []
+
+
+@BOTH_WAYS
+def test_a_refusal_for_good_is_told_at_once_of_the_gang_and_in_its_status(for_others: bool) -> None:
+    scene = Scene(for_others=for_others)
+    said = scene.told(403, 403)
+    ((word, note),) = scene.events
+    assert word == "EvictionRefused"
+    assert "evicted for others: the API server answered 403" in note
+    assert said == note
+
+
+@pytest.mark.parametrize("way", ["the pods go", "the pods are gone", "it is not tried any more"])
+def test_what_is_told_of_evictions_is_in_the_status_for_as_long_as_it_holds(way: str) -> None:
+    scene = Scene(for_others=True)
+    if way == "the pods go":
+        assert scene.told(403, 200) == ""
+        return
+    assert scene.told(403)
+    if way == "it is not tried any more":
+        scene.api.clock.now += 1000
+    else:
+        scene.pods = []
+    scene.reporter.report(View([], scene.pods, {}, {}), scene.gangs)
+    assert scene.told() == ""
 
 
 def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer() -> None:

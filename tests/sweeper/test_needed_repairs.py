@@ -201,7 +201,8 @@ class OneDelete:
 def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: Deletion) -> None:
     # It may have been bound since, and run: our copy may be behind.
     api = OneDelete(status, node="n1")
-    assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
+    pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
+    assert evict(cast(Api, api), pod).outcome is went
     assert [body["preconditions"] for body in api.bodies] == [{"uid": "u", "resourceVersion": "7"}]
 
 
@@ -214,7 +215,8 @@ def test_a_pod_that_was_written_since_is_deleted_if_it_still_has_no_node(
     now: dict[str, Any], went: Deletion
 ) -> None:
     api = OneDelete(409, 200, **now)
-    assert evict(cast(Api, api), decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))) is went
+    pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
+    assert evict(cast(Api, api), pod).outcome is went
     guards = [{"uid": "u", "resourceVersion": version} for version in ("7", "8")]
     assert [body["preconditions"] for body in api.bodies] == guards[: 2 if went is Deletion.DELETED else 1]
 
@@ -222,14 +224,14 @@ def test_a_pod_that_was_written_since_is_deleted_if_it_still_has_no_node(
 def test_a_pod_that_is_written_all_the_time_is_left_for_the_next_pass() -> None:
     api = OneDelete(409)
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
-    assert evict(cast(Api, api), pod) is Deletion.PUT_OFF
+    assert evict(cast(Api, api), pod).outcome is Deletion.CONTESTED
     assert len(api.bodies) < 5
 
 
 def test_a_pod_of_a_gang_that_goes_back_whole_is_deleted_though_its_status_has_changed_since() -> None:
     api = OneDelete(200)
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
-    assert evict(cast(Api, api), pod, may_run=True) is Deletion.DELETED
+    assert evict(cast(Api, api), pod, may_run=True).outcome is Deletion.DELETED
     assert api.body["preconditions"] == {"uid": "u"}
 
 

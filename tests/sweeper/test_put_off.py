@@ -16,7 +16,7 @@ from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Orders, Steer
+from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Hindered, Orders, Steer
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
@@ -119,9 +119,10 @@ def plan_of_a_gang() -> Any:
         Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),)),
         Orders(steers=(Steer(PODS[0], {"model": "H100"}),)),
         Orders(evictions=(Eviction(PODS[0], "why", "", may_run=True),)),
+        Orders(evictions=(Eviction(PODS[0], "why", "", may_run=True, for_others=True),)),
         Orders(plans=(plan_of_a_gang(),)),
     ],
-    ids=["release", "labels", "deletion", "plan"],
+    ids=["release", "labels", "deletion", "eviction", "plan"],
 )
 def test_a_pass_that_comes_for_something_else_does_not_try_what_is_put_off(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -266,9 +267,12 @@ class Counted(str):
 
 
 def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
-    gang, delays = key_of(PODS[0]), Delays(Silent())
+    gang, nobody = key_of(PODS[0]), cast(Any, None)
     kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
-    delays.hear(Delay(gang, pod, kind, "") for pod, kind in zip(PODS, kinds, strict=True))
+    delays = [
+        Delay(gang, pod, Hindered.RELEASE_PUT_OFF, kind, "") for pod, kind in zip(PODS, kinds, strict=True)
+    ]
+    Delays(Pass(nobody, nobody, Settings())).hear(Done(delays=tuple(delays)))
     assert Counted.compared <= len(PODS)
 
 

@@ -1,65 +1,85 @@
-"""What keeps the pods of a gang from being released: one Event for a gang, and the last answer in its status.
+"""What keeps the pods of a gang from being released or evicted: one Event for a gang, and its status.
 
-An overloaded API server answers now so and now so; that it is put off is one thing to tell.
+An overloaded API server answers now so and now so; that it is put off is one thing to tell. The last answer
+is in the status.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from webhook.sweeper.context import Announcer
-from webhook.sweeper.decide.orders import Delay
-from webhook.sweeper.observe.gangs import GangKey
+from webhook.kube.objects import Pod
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Done, Hindered
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
 from webhook.text import printable
 
 
 @dataclass
 class _Told:
-    """Of a gang: the last answer, and the uids of its pods for which one holds."""
+    """The last answer, when it came, and the uids of the pods of a gang for which one holds."""
 
     kind: str
     note: str
+    at: float
     uids: set[str] = field(default_factory=set)
 
 
 class Delays:
     """What was told, for as long as it holds for a pod of the gang."""
 
-    def __init__(self, announcer: Announcer) -> None:
-        self._announcer = announcer
-        self._told: dict[GangKey, _Told] = {}
-        self._gangs: dict[str, GangKey] = {}
+    def __init__(self, surroundings: Pass) -> None:
+        self._announcer = surroundings.announcer
+        self._clock = surroundings.clock
+        settings = surroundings.settings
+        # All is tried again in such a time, unless it is not wanted any more.
+        self._lasts = 2 * max(settings.interval_seconds, settings.rollback_seconds)
+        self._told: dict[tuple[GangKey, Hindered], _Told] = {}
+        self._of: dict[str, tuple[GangKey, Hindered]] = {}
 
-    def hear(self, delays: Iterable[Delay]) -> None:
-        """Announce those of gangs of which nothing is told yet."""
-        for delay in delays:
-            uid = delay.pod.metadata.uid
-            told = self._told.get(delay.gang)
+    def hear(self, done: Done) -> None:
+        """Announce of each gang what is not told of it yet."""
+        for delay in done.delays:
+            key, uid = (delay.gang, delay.hindered), delay.pod.metadata.uid
+            told = self._told.get(key)
             if told is None:
-                told = self._told[delay.gang] = _Told(delay.kind, delay.note)
-                self._announcer.say(delay.pod, "ReleasePutOff", printable(delay.note), warning=True)
+                told = self._told[key] = _Told(delay.kind, delay.note, 0.0)
+                self._announcer.say(delay.pod, delay.hindered, printable(delay.note), warning=True)
             elif told.kind != delay.kind:
                 # Of one kind the first is told: its sentence may have ports, versions and times in it.
                 told.kind, told.note = delay.kind, delay.note
-            if self._gangs.get(uid, delay.gang) != delay.gang:
-                self.over([uid])
+            told.at = self._clock()
             told.uids.add(uid)
-            self._gangs[uid] = delay.gang
+            if self._of.get(uid, key) != key:
+                self._over(uid)
+            self._of[uid] = key
+        for planned in done.released:
+            self._over(planned.uid)
+        for order in done.evicted:
+            self._over(order.pod.metadata.uid)
 
-    def over(self, uids: Iterable[str]) -> None:
-        """These pods are delayed no more."""
-        for uid in uids:
-            if (gang := self._gangs.pop(uid, None)) is None:
-                continue
-            told = self._told[gang]
-            told.uids.discard(uid)
-            if not told.uids:
-                del self._told[gang]
+    def _over(self, uid: str) -> None:
+        if (key := self._of.pop(uid, None)) is None:
+            return
+        told = self._told[key]
+        told.uids.discard(uid)
+        if not told.uids:
+            del self._told[key]
 
-    def keep_only(self, uids: Set[str]) -> None:
-        """Only these pods wait still."""
-        self.over([uid for uid in self._gangs if uid not in uids])
+    def look(self, view: View, gangs: Sequence[PodGang]) -> None:
+        """Forget what does not hold any more: the pod is released or gone, or it was not tried for long."""
+        gated = {pod.metadata.uid for gang in gangs for pod in gang.gated} if self._of else frozenset()
+        since = self._clock() - self._lasts
+        for uid, (gang, hindered) in list(self._of.items()):
+            pod = view.by_uid.get(uid)
+            waits = uid in gated if hindered is Hindered.RELEASE_PUT_OFF else _stands(pod)
+            if not waits or self._told[gang, hindered].at < since:
+                self._over(uid)
 
-    def note_of(self, gang: GangKey) -> str:
-        """What keeps pods of a gang, "" if nothing does."""
-        told = self._told.get(gang)
-        return told.note if told is not None else ""
+    def notes_of(self, gang: GangKey) -> Iterable[str]:
+        """What keeps pods of a gang, in sentences."""
+        return [told.note for each in Hindered if (told := self._told.get((gang, each))) is not None]
+
+
+def _stands(pod: Pod | None) -> bool:
+    return pod is not None and not pod.metadata.deletion_timestamp

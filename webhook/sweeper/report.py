@@ -46,7 +46,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
         self._turns: Mapping[str, str] = {}
-        self._delays = Delays(surroundings.announcer)
+        self._delays = Delays(surroundings)
         self._settling: set[GangKey] = set()
         self._settled = Settled()
         self._writer = StatusWriter(surroundings)
@@ -67,8 +67,7 @@ class Reporter:
         if isinstance(told, Done):
             for plan_ in told.placed:
                 self.placed(plan_.gang, plan_.told)
-            self._delays.hear(told.delays)
-            self._delays.over(planned.uid for planned in told.released)
+            self._delays.hear(told)
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
@@ -132,7 +131,7 @@ class Reporter:
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
         self._settled.begin_round(view)
-        self._delays.keep_only({pod.metadata.uid for gang in gangs for pod in gang.gated})
+        self._delays.look(view, gangs)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         names = by_name.keys() | current.keys()
@@ -246,7 +245,7 @@ class Reporter:
 
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""
-        parts = (self._reasons.get(key, ""), self._delays.note_of(key), self.notes.get(key, ""))
+        parts = (self._reasons.get(key, ""), *self._delays.notes_of(key), self.notes.get(key, ""))
         return shortened(printable("; ".join(filter(None, parts))), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from webhook.sweeper.decide.orders import (
     Cause,
     Delay,
     Done,
+    Hindered,
     NewPlan,
     Orders,
     Pair,
@@ -240,7 +241,8 @@ class Applier:
             f"not released yet: {release.answer}; tried again, every {seconds:g} s at least, with its place "
             "kept: see whether a webhook or the API server itself is at fault"
         )
-        return Delay(key_of(pod, self._pass.settings.gang_labels), pod, str(release.status), note)
+        gang = key_of(pod, self._pass.settings.gang_labels)
+        return Delay(gang, pod, Hindered.RELEASE_PUT_OFF, str(release.status), note)
 
     def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         """By uid, what to write on pods for which an autoscaler has provided nodes."""

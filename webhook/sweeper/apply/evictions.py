@@ -5,13 +5,15 @@ The eviction API heeds budgets, and the pod's own grace.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
 from webhook.kube.client import ApiError
-from webhook.sweeper.apply.put_off import PutOff
+from webhook.sweeper.apply.put_off import PutOff, answered
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Done, Eviction, Warn
+from webhook.sweeper.decide.orders import Delay, Done, Eviction, Hindered, Warn
+from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.evict import Deletion, evict
 
@@ -39,40 +41,40 @@ class Evictor:
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done: list[Done] = []
         tried = 0
-        for _, together in groupby(orders, lambda order: view.gang_of(order.pod)):
+        for gang, together in groupby(orders, lambda order: view.gang_of(order.pod)):
             if self._pass.clock() >= deadline:
                 return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
             for order in together:
                 self._pass.beat()
-                done.append(each := self._evict(order))
+                done.append(each := self._evict(order, gang))
                 tried += 1
-                is_refused = not each.evicted and (each.warnings or not order.for_others)
-                if is_refused and self._pass.clock() >= deadline:
+                if not each.evicted and each != Done() and self._pass.clock() >= deadline:
                     return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
         return done
 
-    def _evict(self, order: Eviction) -> Done:
+    def _evict(self, order: Eviction, gang: GangKey) -> Done:
         if not self._pass.may_act():
             return Done()
-        return self._ask(order) if order.for_others else self._delete(order)
-
-    def _delete(self, order: Eviction) -> Done:
-        pod = order.pod
-        if waits := self._put_off.seconds_left(pod.metadata.uid):
+        if waits := self._put_off.seconds_left(order.pod.metadata.uid):
             return Done(put_off=(order,), again_seconds=waits)
-        deletion = evict(self._pass.api, pod, may_run=order.may_run)
-        if deletion is Deletion.PUT_OFF:
-            return Done(put_off=(order,), again_seconds=self._put_off.again(pod.metadata.uid))
+        return self._ask(order, gang) if order.for_others else self._delete(order, gang)
+
+    def _delete(self, order: Eviction, gang: GangKey) -> Done:
+        pod = order.pod
+        deleted = evict(self._pass.api, pod, may_run=order.may_run)
+        if deleted.error and deleted.outcome in (Deletion.PUT_OFF, Deletion.CONTESTED):
+            return self._again(order, gang, deleted.error)
         self._put_off.over(pod.metadata.uid)
-        if deletion is not Deletion.DELETED:
+        if deleted.error and deleted.outcome is Deletion.REFUSED:
+            return Done(delays=(_refused(order, gang, deleted.error),))
+        if deleted.outcome is not Deletion.DELETED:
             return Done()
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
-        told = Warn(pod, "Evicted", f"deleted to be placed anew: {order.reason}")
-        return Done(evicted=(order,), warnings=(told,))
+        return Done(evicted=(order,), warnings=(Warn(pod, "Evicted", order.told),))
 
-    def _ask(self, order: Eviction) -> Done:
-        """Ask for it once; whom a budget keeps is asked for again by a later pass.
+    def _ask(self, order: Eviction, gang: GangKey) -> Done:
+        """Ask for it; whom a budget keeps is asked for again by a later pass.
 
         The uid guards a pod of the same name that was made since.
         """
@@ -89,17 +91,34 @@ class Evictor:
             self._pass.api.request("POST", path, body=body)
         except ApiError as error:
             if error.status in (404, 409):
+                self._put_off.over(metadata.uid)
                 return Done()  # gone, or another pod by now: the watch will show it
             outcome = REFUSED if error.status == 429 else FAILED
             outcomes.labels(order.cause, outcome).inc()
             logger.warning(
                 "eviction_%s pod=%s/%s error=%r", outcome, metadata.namespace, metadata.name, str(error)
             )
-            told = Warn(order.pod, "EvictionRefused", f"to be {order.reason}; tried again: {error}")
-            return Done(warnings=(told,))
+            again = self._again(order, gang, error)
+            return again if error.is_for_now else replace(again, delays=(_refused(order, gang, error),))
+        self._put_off.over(metadata.uid)
         outcomes.labels(order.cause, EVICTED).inc()
         _log(order)
         return Done(evicted=(order,), warnings=(Warn(order.pod, "Preempted", order.reason),))
+
+    def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
+        """It stays due, and is told of once it stays put off."""
+        uid = order.pod.metadata.uid
+        seconds = self._put_off.again(uid)
+        most = self._pass.settings.interval_seconds
+        note = f"not yet {order.told}; tried again, every {most:g} s at least: {answered(error)}"
+        delay = Delay(gang, order.pod, Hindered.EVICTION_PUT_OFF, str(error.status), note)
+        delays = (delay,) if self._put_off.stays(uid) else ()
+        return Done(put_off=(order,), again_seconds=seconds, delays=delays)
+
+
+def _refused(order: Eviction, gang: GangKey, error: ApiError) -> Delay:
+    note = f"not {order.told}: {answered(error)}"
+    return Delay(gang, order.pod, Hindered.EVICTION_REFUSED, str(error.status), note)
 
 
 def _log(order: Eviction) -> None:

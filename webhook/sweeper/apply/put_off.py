@@ -9,8 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.kube.client import ApiError
+
 FIRST_SECONDS: Final = 1.0
 """After the first failure: most are over by then."""
+
+
+def answered(error: ApiError) -> str:
+    """What people are told that the API server answered."""
+    return f"the API server answered {error.status}: {error}" if error.status else f"no answer: {error}"
 
 
 @dataclass

@@ -17,6 +17,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import goes_in_turn
 from webhook.sweeper.apply import patches
+from webhook.sweeper.apply.put_off import answered
 from webhook.sweeper.observe.pins import is_gated, pinned_node
 
 PARALLEL: Final = 8
@@ -170,8 +171,7 @@ class Releaser:
                         return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
                     objection = detail
                 else:  # also who is not known: that tells of the server or our token, not of pod and node
-                    status = error.status
-                    answer = f"the API server answered {status}: {error}" if status else f"no answer: {error}"
+                    status, answer = error.status, answered(error)
                     asked = error.retry_after or 0.2 * 2**attempt
                     if attempt + 1 < _ATTEMPTS:
                         self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))

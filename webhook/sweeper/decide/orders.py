@@ -114,6 +114,11 @@ class Eviction:
     may_run: bool = False
     for_others: bool = False
 
+    @property
+    def told(self) -> str:
+        """What is to be done, as people are told of it."""
+        return self.reason if self.for_others else f"deleted to be placed anew: {self.reason}"
+
 
 @dataclass(frozen=True)
 class Steer:
@@ -188,15 +193,24 @@ class ApiRefusal:
     node: str = ""
 
 
+class Hindered(StrEnum):
+    """What the API server did not do to a pod, as the reason of an Event."""
+
+    RELEASE_PUT_OFF = "ReleasePutOff"
+    EVICTION_PUT_OFF = "EvictionPutOff"
+    EVICTION_REFUSED = "EvictionRefused"
+
+
 @dataclass(frozen=True)
 class Delay:
-    """A planned pod whose release is put off again and again.
+    """A pod whose release or eviction is put off again and again, or refused.
 
-    kind: tells one cause from another; note: a sentence.
+    kind: tells one answer of the API server from another; note: a sentence.
     """
 
     gang: GangKey
     pod: Pod
+    hindered: Hindered
     kind: str
     note: str
 

@@ -1,6 +1,7 @@
 """Delete one pod, if it is still as it was judged."""
 
 import logging
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -21,12 +22,22 @@ class Deletion(StrEnum):
     ANOTHER = "another"
     """It is another pod by now, or is bound: to be judged anew once that has been seen."""
     PUT_OFF = "put off"
-    """Not now: no answer, too much to do, or somebody writes the pod all the time."""
+    """Not now: no answer, or too much to do."""
+    CONTESTED = "contested"
+    """Not now: somebody writes the pod all the time."""
     REFUSED = "refused"
     """The same again would be refused again."""
 
 
-def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deletion:
+@dataclass(frozen=True)
+class Deleted:
+    """The outcome for one pod. error: what the API server said last, where the pod was not deleted."""
+
+    outcome: Deletion
+    error: ApiError | None = None
+
+
+def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deleted:
     """Delete a pod if it is still as it was judged.
 
     may_run: whether it was judged as one that may run. Else its version guards a pod that has been bound
@@ -36,6 +47,7 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deletion:
     metadata = pod.metadata
     path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
     version = "" if may_run else metadata.resource_version
+    contested: ApiError | None = None
     for _ in range(_TRIES):
         guard = {"uid": metadata.uid} | ({"resourceVersion": version} if version else {})
         try:
@@ -44,22 +56,23 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deletion:
                 path,
                 body={"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard},
             )
-            return Deletion.DELETED
+            return Deleted(Deletion.DELETED)
         except ApiError as error:
             if error.status == 404:
-                return Deletion.DELETED
+                return Deleted(Deletion.DELETED)
             if error.status != 409:
                 logger.warning(
                     "evict_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error)
                 )
-                return Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED
+                return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED, error)
+            contested = error
         try:
             version = _version_if_unbound(api, path, metadata.uid)
         except ApiError as error:
-            return Deletion.PUT_OFF if error.is_for_now else Deletion.ANOTHER
+            return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.ANOTHER, error)
         if not version:
-            return Deletion.ANOTHER
-    return Deletion.PUT_OFF
+            return Deleted(Deletion.ANOTHER)
+    return Deleted(Deletion.CONTESTED, contested)
 
 
 def _version_if_unbound(api: Api, path: str, uid: str) -> str:
