@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
@@ -98,6 +99,26 @@ def test_an_eviction_that_meets_a_transient_answer_stays_due_and_makes_a_pass_du
 def test_a_deletion_that_is_refused_for_good_makes_no_pass_due(status: int) -> None:
     (done,) = evicted(status)
     assert (done.put_off, done.failed, done.again_seconds) == ((), False, NO_HURRY)
+    assert [order.pod.metadata.name for order in done.denied] == ["a-0"]
+
+
+def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_due() -> None:
+    pod = job_pod(0, "a")
+
+    class Written(Slow):
+        def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+            if method == "DELETE":
+                raise ApiError(409, "Conflict", "the object has been modified")
+            return msgspec.json.encode(
+                {"metadata": {"uid": pod.metadata.uid, "resourceVersion": "9"}, "spec": {}}
+            )
+
+    api = Written(Clock())
+    applier = Applier(Pass(api, cast(Any, None), Settings(), clock=api.clock), cast(Any, None))
+    order = Eviction(pod, "why", "")
+    done = applier.apply(Orders(evictions=(order,)), View([], [pod], {}, {}))
+    applier.close()
+    assert (done.denied, done.put_off, done.again_seconds) == ((order,), (order,), FIRST_SECONDS)
 
 
 @BOTH_WAYS

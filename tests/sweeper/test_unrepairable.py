@@ -1,5 +1,6 @@
 """Released pods that will not run and that nobody makes again: what they keep from others, and how long."""
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import JobBudgets
@@ -100,19 +101,49 @@ def test_nothing_that_may_still_help_a_running_gang_is_deleted_that_way(others: 
     assert not orders.evictions
 
 
-def test_a_pod_whose_deletion_does_not_come_about_keeps_its_node_s_turn_from_nobody() -> None:
-    """As one that its author writes all the time, or has look like a DaemonSet's."""
+EVICTED, DENIED, PUT_OFF = "evicted", "denied", "put off"
+
+
+def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[str], int]]:
+    """Whose turn is given away, on which nodes, and how much is told, when a pod that nobody makes again is
+    there still at these times, after its deletion came to these outcomes.
+    """
     view = View([], [pod := released("a")], {"n1": NODE}, {}, named={("ns", pod.metadata.uid)})
     owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
     clock = Clock()
     repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
     repair.of_released(view)
     seen = []
-    for clock.now in (ABANDON, ABANDON + STAYS_SECONDS - 1, ABANDON + STAYS_SECONDS):
+    for outcome, clock.now in zip(outcomes, at, strict=True):
         orders = repair.of_released(view)
         assert len(orders.evictions) == 1, "it is tried again"
         seen.append((set(repair.unrepairable), set(repair.blocked), len(orders.warnings)))
-    assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, 1)]
+        done = {
+            EVICTED: Done(evicted=orders.evictions),
+            DENIED: Done(denied=orders.evictions),
+            PUT_OFF: Done(put_off=orders.evictions),
+        }
+        repair.hear(done[outcome])
+    return seen
+
+
+@pytest.mark.parametrize(("outcome", "told"), [(EVICTED, 1), (DENIED, 1), (PUT_OFF, 0)])
+def test_a_pod_whose_deletion_does_not_come_about_keeps_its_node_s_turn_from_nobody(
+    outcome: str, told: int
+) -> None:
+    """As one that its author writes all the time, or has look like a DaemonSet's.
+
+    What an overloaded API server puts off is not said to be undeletable.
+    """
+    seen = deleting(*[outcome] * 3, at=(ABANDON, ABANDON + STAYS_SECONDS - 1, ABANDON + STAYS_SECONDS))
+    assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, told)]
+
+
+def test_a_deletion_is_called_undeletable_some_time_after_the_api_server_had_time_for_it() -> None:
+    answered = ABANDON + 100
+    times = (ABANDON, answered, answered + STAYS_SECONDS - 1, answered + STAYS_SECONDS)
+    seen = deleting(PUT_OFF, *[DENIED] * 3, at=times)
+    assert [told for *_, told in seen] == [0, 0, 0, 1]
 
 
 # --- going back as a whole ---------------------------------------------------------------------------
@@ -190,7 +221,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
     then: str, order: bool
 ) -> None:
     scene = GoingBack()
-    scene.repair.put_off(scene.at(50, "1 block").evictions)
+    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
     assert bool(scene.at(51, then).evictions) is order
     if not order:
         assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
@@ -198,7 +229,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
 
 def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
     scene = GoingBack()
-    scene.repair.put_off(scene.at(50, "1 block").evictions)
+    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
     half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
     scene.at(51, "")
     scene.view = half

@@ -264,8 +264,7 @@ class Sweeper:
     def _remember(self, done: Done) -> None:
         self._expectations.add(done.released)
         self._fair.hear(done)
-        self._repair.note(done.evicted)
-        self._repair.put_off(done.put_off)
+        self._repair.hear(done)
         for refusal in done.refused:
             if refusal.node:
                 self._avoided.add(refusal.gang, refusal.node)

@@ -63,10 +63,11 @@ class Evictor:
         pod = order.pod
         deleted = evict(self._pass.api, pod, may_run=order.may_run)
         if deleted.error and deleted.outcome in (Deletion.PUT_OFF, Deletion.CONTESTED):
-            return self._again(order, gang, deleted.error)
+            denied = (order,) if deleted.outcome is Deletion.CONTESTED else ()
+            return replace(self._again(order, gang, deleted.error), denied=denied)
         self._put_off.over(pod.metadata.uid)
         if deleted.error and deleted.outcome is Deletion.REFUSED:
-            return Done(delays=(_refused(order, gang, deleted.error),))
+            return Done(denied=(order,), delays=(_refused(order, gang, deleted.error),))
         if deleted.outcome is not Deletion.DELETED:
             return Done()
         self._pass.metrics.repairs.labels(order.cause).inc()

@@ -6,13 +6,13 @@ Job are judged together, since a Job that has spent its failures on half of them
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.orders import Eviction, Orders, Warn
+from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.plans import PodId
@@ -24,7 +24,8 @@ from webhook.sweeper.repair.rollback import HalfReleased
 from webhook.sweeper.settings import Settings
 
 STAYS_SECONDS: Final = 30.0
-"""A pod that is there for so long after its deletion was ordered is one that we cannot delete."""
+"""A pod that is there for so long after its deletion was ordered keeps nobody else from anything. One that is
+there for so long after that was answered is one that we cannot delete."""
 
 
 class Repair:
@@ -47,6 +48,7 @@ class Repair:
         self._evicted: set[PodId] = set()
         self._clock = clock
         self._ordered: dict[str, float] = {}
+        self._answered: dict[str, float] = {}
         self._going_back: dict[str, GangKey] = {}
         self._half_gone: set[GangKey] = set()
         self.unrepairable: frozenset[str] = frozenset()
@@ -88,24 +90,30 @@ class Repair:
             else:
                 warnings += [_not_repaired(repair, why) for repair in together]
                 unrepairable += together
-        stay = self._that_stay(evictions, found)
-        warnings += [_not_repaired(repair, "topogate cannot delete it") for repair in stay]
-        unrepairable += stay
+        uids = [order.pod.metadata.uid for order in evictions]
+        unrepairable += [found[uid] for uid in self._that_stay(uids)]
+        warnings += [
+            _not_repaired(found[uid], "topogate cannot delete it") for uid in self._undeletable(uids)
+        ]
         self.unrepairable = frozenset(repair.pod.metadata.uid for repair in unrepairable)
         self.blocked = frozenset(repair.node for repair in (*unrepairable, *untried))
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
-    def _that_stay(
-        self, evictions: Sequence[Eviction], found: Mapping[str, NeededRepair]
-    ) -> list[NeededRepair]:
-        """Those whose deletion was ordered some time ago, and that are there still.
+    def _that_stay(self, ordered: Sequence[str]) -> list[str]:
+        """The uids of those whose deletion was ordered some time ago, and that are there still.
 
         Its author may write a pod all the time, or have it look like one that we may not delete: that is to
         cost nobody else the turn on its node.
         """
-        now, uids = self._clock(), [order.pod.metadata.uid for order in evictions]
-        self._ordered = {uid: self._ordered.get(uid, now) for uid in uids}
-        return [found[uid] for uid in uids if now - self._ordered[uid] >= STAYS_SECONDS]
+        now = self._clock()
+        self._ordered = {uid: self._ordered.get(uid, now) for uid in ordered}
+        return [uid for uid in ordered if now - self._ordered[uid] >= STAYS_SECONDS]
+
+    def _undeletable(self, ordered: Sequence[str]) -> list[str]:
+        """Likewise, but of what an overloaded API server puts off nobody knows whether we can delete it."""
+        now = self._clock()
+        self._answered = {uid: self._answered[uid] for uid in ordered if uid in self._answered}
+        return [uid for uid, at in self._answered.items() if now - at >= STAYS_SECONDS]
 
     def _are_abandoned(self, together: Sequence[NeededRepair], view: View) -> bool:
         """Whether these have kept their places for too long, and no pod that runs would go with them."""
@@ -152,15 +160,16 @@ class Repair:
                 self._halves.still_due([gang.key])
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
 
-    def note(self, evicted: Iterable[Eviction]) -> None:
-        """These pods have been deleted."""
-        evicted = list(evicted)
-        self._evicted |= {identity(each.pod) for each in evicted}
-        self.allowance.note(each.pod for each in evicted)
+    def hear(self, done: Done) -> None:
+        """What became of deletions.
 
-    def put_off(self, orders: Iterable[Eviction]) -> None:
-        """These could not be deleted yet. What goes back as a whole stays due: else half of it would go."""
-        uids = [each.pod.metadata.uid for each in orders]
+        What goes back as a whole and could not be deleted yet stays due: else half of it would go.
+        """
+        self._evicted |= {identity(each.pod) for each in done.evicted}
+        self.allowance.note(each.pod for each in done.evicted)
+        for order in (*done.evicted, *done.denied):
+            self._answered.setdefault(order.pod.metadata.uid, self._clock())
+        uids = [each.pod.metadata.uid for each in done.put_off]
         gangs = {self._going_back[uid] for uid in uids if uid in self._going_back}
         self._half_gone |= gangs
         self._halves.still_due(gangs)
