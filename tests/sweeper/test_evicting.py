@@ -18,6 +18,9 @@ from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import SOON_SECONDS
+
+BOTH_WAYS = pytest.mark.parametrize("for_others", [True, False], ids=["evicted", "deleted"])
 
 
 class Slow(Api):
@@ -55,20 +58,75 @@ def test_a_pass_whose_time_is_over_ends_between_gangs_not_inside_one() -> None:
     assert done.failed, "the next pass goes on with what is left"
 
 
-@pytest.mark.parametrize("for_others", [True, False], ids=["evicted", "deleted"])
+@BOTH_WAYS
 def test_a_pass_whose_time_is_over_ends_with_the_first_that_is_refused(for_others: bool) -> None:
     api = Slow(Clock(), refuses=True)
     done = apply(api, for_others=for_others)
     assert api.evicted == ["a-0", "a-1"]
-    assert done.failed
+    assert done.again_seconds == FIRST_SECONDS
     names = [order.pod.metadata.name for order in done.put_off]
     assert names[-4:] == ["a-2", "b-0", "b-1", "b-2"], "what was not tried stays due"
 
 
+class Crowd:
+    """Gangs of one pod each that are evicted one by one, in passes of two seconds."""
+
+    def __init__(self, *names: str, for_others: bool) -> None:
+        self.api = Slow(Clock(), refuses=True)
+        self._pods = [job_pod(0, name) for name in names]
+        self._orders = Orders(
+            evictions=tuple(Eviction(pod, "why", "", True, for_others) for pod in self._pods)
+        )
+        settings = Settings(pass_seconds=2, interval_seconds=30)
+        surroundings = Pass(self.api, cast(Any, None), settings, clock=self.api.clock)
+        self._applier = Applier(surroundings, cast(Any, None))
+
+    def one_pass(self) -> tuple[list[str], float]:
+        """Whom it asks for, and when the next one is due."""
+        self.api.evicted.clear()
+        done = self._applier.apply(self._orders, View([], self._pods, {}, {}))
+        assert all(order in done.put_off for order in self._orders.evictions if order not in done.evicted)
+        return list(self.api.evicted), SOON_SECONDS if done.failed else done.again_seconds
+
+    def wait(self, seconds: float) -> None:
+        self.api.clock.now += seconds
+
+
+@BOTH_WAYS
+def test_passes_whose_time_goes_by_without_an_eviction_are_due_less_and_less_often(for_others: bool) -> None:
+    crowd = Crowd(*map(str, range(100)), for_others=for_others)
+    due = []
+    for _ in range(6):
+        due.append(crowd.one_pass()[1])
+        crowd.wait(due[-1])
+    assert due == [1, 2, 4, 8, 16, 30]
+    crowd.api.refuses = False
+    assert crowd.one_pass()[1] == SOON_SECONDS
+    crowd.api.refuses = True
+    assert crowd.one_pass()[1] == FIRST_SECONDS
+
+
+@BOTH_WAYS
+def test_after_a_pass_whose_time_went_by_without_an_eviction_no_other_spends_its_own_on_them(
+    for_others: bool,
+) -> None:
+    crowd = Crowd("a", "b", "c", for_others=for_others)
+    crowd.one_pass()
+    crowd.wait(0.75)
+    assert crowd.one_pass() == ([], 0.25)
+
+
+@BOTH_WAYS
+def test_those_for_which_a_pass_had_no_time_come_before_those_that_took_it(for_others: bool) -> None:
+    crowd = Crowd("a", "b", "c", for_others=for_others)
+    assert crowd.one_pass()[0] == ["a-0", "b-0"]
+    crowd.wait(10)
+    assert crowd.one_pass()[0] == ["c-0", "a-0"]
+    crowd.wait(10)
+    assert crowd.one_pass()[0] == ["b-0", "c-0"]
+
+
 TRANSIENT = (0, 401, 408, 429, 500, 503)
-
-
-BOTH_WAYS = pytest.mark.parametrize("for_others", [True, False], ids=["evicted", "deleted"])
 
 
 def evicted(status: int, tries: int = 1, *, for_others: bool = False) -> list[Done]:

@@ -12,7 +12,7 @@ from typing import Final
 from webhook.kube.client import ApiError
 from webhook.sweeper.apply.put_off import PutOff, answered
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Delay, Done, Eviction, Hindered, Warn
+from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Hindered, Warn
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.evict import Deletion, evict
@@ -20,6 +20,9 @@ from webhook.sweeper.repair.evict import Deletion, evict
 EVICTED: Final = "evicted"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
+
+_ALL: Final = "evictions"
+"""The key of all together."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,21 +39,37 @@ class Evictor:
 
         A gang of which one pod is evicted is done with: the next pass may find that the others are in
         nobody's way any more, and they would be left half dead. But once the time is over it ends with the
-        first that is not evicted: each of thousands may take as long to be refused.
+        first that is not evicted: each of thousands may take as long to be refused. After a pass whose time
+        went by for nothing, all wait, for longer each time: it is missing to everything else.
         """
+        if orders and (waits := self._put_off.seconds_left(_ALL)):
+            return [Done(put_off=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        done: list[Done] = []
-        tried = 0
+        orders, done = self._in_turn(orders, view), list[Done]()
         for gang, together in groupby(orders, lambda order: view.gang_of(order.pod)):
             if self._pass.clock() >= deadline:
-                return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
+                return self._cut(orders, done)
             for order in together:
                 self._pass.beat()
                 done.append(each := self._evict(order, gang))
-                tried += 1
                 if not each.evicted and each != Done() and self._pass.clock() >= deadline:
-                    return [*done, Done(failed=True, put_off=tuple(orders[tried:]))]
+                    return self._cut(orders, done)
         return done
+
+    def _in_turn(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
+        """Gang by gang, those last of which pods have failed: else they might take all the time each time."""
+        gangs = [list(own) for _, own in groupby(orders, lambda order: view.gang_of(order.pod))]
+        gangs.sort(key=lambda own: max(self._put_off.turn(order.pod.metadata.uid) for order in own))
+        return [order for own in gangs for order in own]
+
+    def _cut(self, orders: Sequence[Eviction], done: list[Done]) -> list[Done]:
+        """There is no time for what is left of these orders."""
+        left = tuple(orders[len(done) :])
+        if any(each.evicted for each in done):
+            self._put_off.over(_ALL)
+            return [*done, Done(failed=True, put_off=left)]
+        done = [replace(each, again_seconds=NO_HURRY) for each in done]
+        return [*done, Done(put_off=left, again_seconds=self._put_off.again(_ALL))]
 
     def _evict(self, order: Eviction, gang: GangKey) -> Done:
         if not self._pass.may_act():

@@ -60,6 +60,12 @@ class PutOff:
             wait = self._waits.get(key)
             return 0.0 if wait is None else max(0.0, wait.at - self._clock())
 
+    def turn(self, key: str) -> float:
+        """To sort by where not all can be tried: what has not failed, then what has waited for longest."""
+        with self._lock:
+            wait = self._waits.get(key)
+            return float("-inf") if wait is None else wait.at
+
     def stays(self, key: str) -> bool:
         """Whether it has failed again after its first wait."""
         with self._lock:
