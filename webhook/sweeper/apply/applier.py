@@ -201,7 +201,9 @@ class Applier:
     # --- releases -------------------------------------------------------------------------------
 
     def _release(self, pairs: Iterable[Pair]) -> Done:
-        all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in pairs]
+        # Those last that have failed: else they might take all the time, each time.
+        in_turn = sorted(pairs, key=lambda pair: self._put_off.turn(pair[1].uid))
+        all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in in_turn]
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
