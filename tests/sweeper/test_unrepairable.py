@@ -10,12 +10,9 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Done, Orders
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import JobBudgets
 from webhook.sweeper.repair.repair import STAYS_SECONDS, Repair
@@ -45,11 +42,15 @@ NODE = msgspec.convert(
 )
 
 
+def repair_by(clock: Clock) -> Repair:
+    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+    return Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+
+
 def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
     """What is made of these pods, all of them released by us, when nothing has changed for so long."""
-    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
     clock = Clock()
-    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+    repair = repair_by(clock)
     view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
     repair.of_released(view)
     clock.now = seconds
@@ -109,9 +110,8 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
     there still at these times, after its deletion came to these outcomes.
     """
     view = View([], [pod := released("a")], {"n1": NODE}, {}, named={("ns", pod.metadata.uid)})
-    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
     clock = Clock()
-    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+    repair = repair_by(clock)
     repair.of_released(view)
     seen = []
     for outcome, clock.now in zip(outcomes, at, strict=True):
@@ -144,104 +144,6 @@ def test_a_deletion_is_called_undeletable_some_time_after_the_api_server_had_tim
     times = (ABANDON, answered, answered + STAYS_SECONDS - 1, answered + STAYS_SECONDS)
     seen = deleting(PUT_OFF, *[DENIED] * 3, at=times)
     assert [told for *_, told in seen] == [0, 0, 0, 1]
-
-
-# --- going back as a whole ---------------------------------------------------------------------------
-
-
-class GoingBack:
-    """A gang of a Job of which one pod runs and one waits, from second 0 on."""
-
-    def __init__(self) -> None:
-        self.view, self.gang = half_released()
-        self.clock = Clock()
-        owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-        self.repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(self.clock), self.clock)
-        self.at(0, "")
-
-    def at(self, second: float, anew: str) -> Orders:
-        """What a pass orders in that second."""
-        self.clock.now = second
-        return self.repair.roll_back(self.view, [self.gang], lambda *_: anew)
-
-
-def half_released() -> tuple[View, PodGang]:
-    """What is seen of it."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
-    metadata = {**GANG, "ownerReferences": [owner]}
-    running = gpu_pod("a", node="n1", metadata=metadata)
-    waiting = gpu_pod("b", metadata=metadata)
-    (gang,) = gather([waiting], [running], lambda _: OwnerSays(2))
-    placement = Placement(
-        metadata=Metadata(namespace="ns", name=gang.key.placement_name),
-        spec=PlacementSpec(size=2, pods=[PlannedPod("a", "uid-a", "n1")]),
-    )
-    return View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement}), gang
-
-
-@pytest.mark.parametrize(("anew", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
-def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
-    anew: str, gone: list[str]
-) -> None:
-    evictions = GoingBack().at(50, anew).evictions
-    assert [each.pod.metadata.name for each in evictions] == gone
-    assert all(each.may_run for each in evictions)
-
-
-def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() -> None:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
-    pods: list[Pod] = []
-    plans: dict[str, Placement] = {}
-    for name in "abcd":
-        metadata = {"annotations": {"topogate.io/gang": name}, "ownerReferences": [owner]}
-        members = gpu_pod(name, node="n1", metadata=metadata), gpu_pod(f"{name}{name}", metadata=metadata)
-        pods += members
-        (gang,) = gather(members[1:], members[:1], lambda _: OwnerSays(2))
-        spec = PlacementSpec(size=2, pods=[PlannedPod(name, f"uid-{name}", "n1")])
-        plans[gang.key.placement_key] = Placement(metadata=Metadata(), spec=spec)
-    view = View(pods[1::2], pods[::2], {"n1": NODE}, plans)
-    gangs = gather(view.gated, view.others, lambda _: OwnerSays(2))
-    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-    clock = Clock()
-    repair = Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
-    asked: list[str] = []
-
-    def anew(gang: PodGang, _: list[Pod]) -> str:
-        asked.append(gang.key.name)
-        clock.now += SETTINGS.pass_seconds / 2
-        return ""
-
-    for clock.now in (0, 50, 61):
-        repair.roll_back(view, gangs, anew)
-    assert asked == ["a", "b", "c", "d"]
-
-
-@pytest.mark.parametrize(("then", "order"), [("1 block", True), ("", False)], ids=["room", "none yet"])
-def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_can(
-    then: str, order: bool
-) -> None:
-    scene = GoingBack()
-    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
-    assert bool(scene.at(51, then).evictions) is order
-    if not order:
-        assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
-
-
-def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
-    scene = GoingBack()
-    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
-    half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
-    scene.at(51, "")
-    scene.view = half
-    for second in (52, 103):
-        assert not scene.at(second, "").evictions
-    assert not scene.at(104, "1 block").evictions
-
-
-def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again() -> None:
-    scene = GoingBack()
-    assert scene.at(50, "1 block").evictions
-    assert not scene.at(51, "1 block").evictions
 
 
 # --- who is never preempted --------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class Evictor:
         if deleted.error and deleted.outcome is Deletion.REFUSED:
             return Done(denied=(order,), delays=(_refused(order, gang, deleted.error),))
         if deleted.outcome is not Deletion.DELETED:
-            return Done()
+            return Done(denied=(order,))  # the watch will show what it is now
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
         return Done(evicted=(order,), warnings=(Warn(pod, "Evicted", order.told),))

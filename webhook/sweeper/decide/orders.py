@@ -221,8 +221,8 @@ class Done:
 
     placed, released, evicted: what was done. refused: what would be refused again. failed: whether something
     was not done that may be done soon. warnings, verdicts: what people are to be told of it. put_off: what
-    evictions were not done and stay due. denied: those that were answered, but not had: refused, or always
-    of another version than the pod is. again_seconds: when what the API server had no time for is due.
+    evictions were not done and stay due. denied: those that were answered, but not had: refused, or for
+    another version than the pod has. again_seconds: when what the API server had no time for is due.
     """
 
     placed: tuple[NewPlan, ...] = ()

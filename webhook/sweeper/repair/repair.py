@@ -5,6 +5,7 @@ A pod is deleted only if its controller makes it again and the deletion breaks n
 Job are judged together, since a Job that has spent its failures on half of them is worse off than before.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Final
@@ -26,6 +27,10 @@ from webhook.sweeper.settings import Settings
 STAYS_SECONDS: Final = 30.0
 """A pod that is there for so long after its deletion was ordered keeps nobody else from anything. One that is
 there for so long after that was answered is one that we cannot delete."""
+
+_BACK: Final = "rolled-back"
+
+logger = logging.getLogger(__name__)
 
 
 class Repair:
@@ -138,7 +143,8 @@ class Repair:
         """
         evictions: list[Eviction] = []
         warnings: list[Warn] = []
-        due, started = self._halves.due(view, gangs), self._clock()
+        # Asked also while the pods that went are not there again, say: the rest goes once there is room.
+        due, started = self._halves.due(view, gangs, self._half_gone), self._clock()
         self._half_gone &= self._halves.known
         self._going_back = {}
         for number, (gang, part) in enumerate(due):
@@ -148,17 +154,33 @@ class Repair:
             released = [pod for pod in part if identity(pod) not in self._evicted]
             if not released:
                 continue
-            if why := self.allowance.why_not(released, (each.pod for each in evictions)):
-                warnings.append(Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}"))
-            elif place := anew(gang, released):
-                said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
-                evictions += [Eviction(pod, "rolled-back", said, may_run=True) for pod in released]
-                self._going_back |= {pod.metadata.uid: gang.key for pod in released}
-                self._half_gone.discard(gang.key)
-            if gang.key in self._half_gone:
-                # Asked while the pods that went are not there again, say: the rest goes once there is room.
-                self._halves.still_due([gang.key])
+            try:
+                orders = self._go_back(gang, released, evictions, anew)
+            except Exception:  # one bad gang never stops the others
+                logger.exception("rollback_failed gang=%s", gang.key)
+                orders = Orders()
+            evictions += orders.evictions
+            warnings += orders.warnings
+            if orders.evictions:
+                self._half_gone.add(gang.key)  # until it is heard what became of it
+                self._going_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
         return Orders(evictions=tuple(evictions), warnings=tuple(warnings))
+
+    def _go_back(
+        self,
+        gang: PodGang,
+        released: list[Pod],
+        ordered: Iterable[Eviction],
+        anew: Callable[[PodGang, list[Pod]], str],
+    ) -> Orders:
+        if why := self.allowance.why_not(released, (each.pod for each in ordered)):
+            return Orders(
+                warnings=(Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}"),)
+            )
+        if place := anew(gang, released):
+            said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
+            return Orders(evictions=tuple(Eviction(pod, _BACK, said, may_run=True) for pod in released))
+        return Orders()
 
     def hear(self, done: Done) -> None:
         """What became of deletions.
@@ -169,10 +191,13 @@ class Repair:
         self.allowance.note(each.pod for each in done.evicted)
         for order in (*done.evicted, *done.denied):
             self._answered.setdefault(order.pod.metadata.uid, self._clock())
-        uids = [each.pod.metadata.uid for each in done.put_off]
-        gangs = {self._going_back[uid] for uid in uids if uid in self._going_back}
-        self._half_gone |= gangs
-        self._halves.still_due(gangs)
+        put_off = self._that_go_back(done.put_off)
+        self._half_gone -= self._that_go_back((*done.evicted, *done.denied)) - put_off
+        self._half_gone |= put_off
+
+    def _that_go_back(self, orders: Iterable[Eviction]) -> set[GangKey]:
+        uids = [each.pod.metadata.uid for each in orders if each.cause == _BACK]
+        return {self._going_back[uid] for uid in uids if uid in self._going_back}
 
     def forget(self, gangs: Iterable[PodGang]) -> None:
         """Only the controllers of these gangs are there still."""

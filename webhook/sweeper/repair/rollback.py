@@ -26,8 +26,13 @@ class HalfReleased:
         self._clock = clock
         self._halves: dict[GangKey, _Unfinished] = {}
 
-    def due(self, view: View, gangs: Sequence[PodGang]) -> list[tuple[PodGang, list[Pod]]]:
-        """The gangs whose time is over, each with its released part. Each gang's time then begins anew."""
+    def due(
+        self, view: View, gangs: Sequence[PodGang], at_once: Set[GangKey] = frozenset()
+    ) -> list[tuple[PodGang, list[Pod]]]:
+        """The gangs whose time is over, each with its released part. Each gang's time then begins anew.
+
+        at_once: gangs that do not wait for theirs.
+        """
         now = self._clock()
         halves: dict[GangKey, _Unfinished] = {}
         found: list[tuple[PodGang, list[Pod]]] = []
@@ -39,7 +44,7 @@ class HalfReleased:
             if half is None or len(gang.gated) < half.unreleased:
                 half = _Unfinished(len(gang.gated), now)
             half.unreleased = len(gang.gated)
-            if now - half.since >= self._settings.rollback_seconds:
+            if gang.key in at_once or now - half.since >= self._settings.rollback_seconds:
                 half.since = now
                 found.append((gang, released))
             halves[gang.key] = half
@@ -52,7 +57,7 @@ class HalfReleased:
         return self._halves.keys()
 
     def still_due(self, gangs: Iterable[GangKey]) -> None:
-        """These were due, and have not been looked at, or not all of what was due could be done."""
+        """These were due, and have not been looked at."""
         for gang in gangs:
             self._halves[gang].since = float("-inf")
 

@@ -1,0 +1,134 @@
+"""Gangs of which a part is released and the rest finds no place: when that part goes, as a whole."""
+
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import gpu_pod
+from tests.sweeper.test_unrepairable import GANG, NODE, SETTINGS, repair_by
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.view import View
+
+
+class GoingBack:
+    """A gang of a Job of which one pod runs and one waits, from second 0 on."""
+
+    def __init__(self) -> None:
+        self.view, self.gang = half_released()
+        self.clock = Clock()
+        self.repair = repair_by(self.clock)
+        self.at(0, "")
+
+    def at(self, second: float, anew: str) -> Orders:
+        """What a pass orders in that second."""
+        self.clock.now = second
+        return self.repair.roll_back(self.view, [self.gang], lambda *_: anew)
+
+
+def half_released() -> tuple[View, PodGang]:
+    """What is seen of it."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    metadata = {**GANG, "ownerReferences": [owner]}
+    running = gpu_pod("a", node="n1", metadata=metadata)
+    waiting = gpu_pod("b", metadata=metadata)
+    (gang,) = gather([waiting], [running], lambda _: OwnerSays(2))
+    placement = Placement(
+        metadata=Metadata(namespace="ns", name=gang.key.placement_name),
+        spec=PlacementSpec(size=2, pods=[PlannedPod("a", "uid-a", "n1")]),
+    )
+    return View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement}), gang
+
+
+@pytest.mark.parametrize(("anew", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
+def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
+    anew: str, gone: list[str]
+) -> None:
+    evictions = GoingBack().at(50, anew).evictions
+    assert [each.pod.metadata.name for each in evictions] == gone
+    assert all(each.may_run for each in evictions)
+
+
+def four_halves() -> tuple[View, list[PodGang]]:
+    """Four gangs, each of a Job of its own, of which one pod runs and one waits."""
+    pods: list[Pod] = []
+    plans: dict[str, Placement] = {}
+    for name in "abcd":
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": True}
+        metadata = {"annotations": {"topogate.io/gang": name}, "ownerReferences": [owner]}
+        members = gpu_pod(name, node="n1", metadata=metadata), gpu_pod(f"{name}{name}", metadata=metadata)
+        pods += members
+        (gang,) = gather(members[1:], members[:1], lambda _: OwnerSays(2))
+        spec = PlacementSpec(size=2, pods=[PlannedPod(name, f"uid-{name}", "n1")])
+        plans[gang.key.placement_key] = Placement(metadata=Metadata(), spec=spec)
+    view = View(pods[1::2], pods[::2], {"n1": NODE}, plans)
+    return view, gather(view.gated, view.others, lambda _: OwnerSays(2))
+
+
+def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() -> None:
+    view, gangs = four_halves()
+    clock = Clock()
+    repair = repair_by(clock)
+    asked: list[str] = []
+
+    def anew(gang: PodGang, _: list[Pod]) -> str:
+        asked.append(gang.key.name)
+        clock.now += SETTINGS.pass_seconds / 2
+        return ""
+
+    for clock.now in (0, 50, 61):
+        repair.roll_back(view, gangs, anew)
+    assert asked == ["a", "b", "c", "d"]
+
+
+def test_a_gang_of_which_it_cannot_be_said_where_it_would_go_keeps_no_other_from_going_back() -> None:
+    view, gangs = four_halves()
+    clock = Clock()
+    repair = repair_by(clock)
+
+    def anew(gang: PodGang, _: list[Pod]) -> str:
+        if gang.key.name == "b":
+            raise RuntimeError("a defect")
+        return "1 block"
+
+    repair.roll_back(view, gangs, anew)
+    clock.now = 50
+    orders = repair.roll_back(view, gangs, anew)
+    assert [order.pod.metadata.name for order in orders.evictions] == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize(("then", "order"), [("1 block", True), ("", False)], ids=["room", "none yet"])
+def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_can(
+    then: str, order: bool
+) -> None:
+    scene = GoingBack()
+    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
+    assert bool(scene.at(51, then).evictions) is order
+    if not order:
+        assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
+
+
+def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
+    scene = GoingBack()
+    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
+    half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
+    scene.at(51, "")
+    scene.view = half
+    for second in (52, 103):
+        assert not scene.at(second, "").evictions
+    assert not scene.at(104, "1 block").evictions
+
+
+def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again() -> None:
+    scene = GoingBack()
+    scene.repair.hear(Done(denied=scene.at(50, "1 block").evictions))
+    assert not scene.at(51, "1 block").evictions
+
+
+def test_a_gang_of_which_nobody_knows_what_became_of_its_deletions_goes_back_in_the_next_pass() -> None:
+    """As after a defect: half of it may have gone."""
+    scene = GoingBack()
+    assert scene.at(50, "1 block").evictions
+    assert scene.at(51, "1 block").evictions
