@@ -7,16 +7,12 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
-from tests.sweeper.test_report import Copy
 from webhook.kube.client import Api, ApiError
-from webhook.kube.objects import Pod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
-from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders
-from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import SOON_SECONDS
 
@@ -24,16 +20,17 @@ BOTH_WAYS = pytest.mark.parametrize("for_others", [True, False], ids=["evicted",
 
 
 class Slow(Api):
-    """An API server that takes a second for each eviction."""
+    """An API server that takes a second for each eviction, or as long as is said."""
 
-    def __init__(self, clock: Clock, *, refuses: bool = False, status: int = 500) -> None:
+    def __init__(self, clock: Clock, *, refuses: bool = False, status: int = 500, seconds: float = 1) -> None:
         self.clock = clock
+        self.seconds = seconds
         self.status = status
         self.refuses = refuses
         self.evicted: list[str] = []
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        self.clock.now += 1
+        self.clock.now += self.seconds
         self.evicted.append(path.split("/")[6])
         if self.refuses:
             raise ApiError(self.status, "InternalError", "a webhook gave no answer in time")
@@ -189,84 +186,6 @@ def test_an_eviction_for_others_that_is_refused_for_good_is_asked_for_less_and_l
     """A policy that refuses it may change, and the plan that it is for waits."""
     due = [done.again_seconds for done in evicted(403, 6, for_others=True)]
     assert due == [1, 2, 4, 8, 16, 30]
-
-
-class Scene:
-    """A gang of three pods, two of which run and are evicted pass after pass, and what is told of it."""
-
-    def __init__(self, *, for_others: bool) -> None:
-        self.api = Slow(Clock(), refuses=True)
-        events: list[tuple[str, str]] = []
-        self.events = events
-
-        class Heard(Silent):
-            def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-                events.append((reason, note))
-
-        waiting, *self.pods = (job_pod(number) for number in range(3))
-        self.orders = Orders(
-            evictions=tuple(Eviction(pod, "why", "evicted for others", True, for_others) for pod in self.pods)
-        )
-        self.gangs = gather([waiting], self.pods, lambda _: OwnerSays(3))
-        cache: Any = Copy()
-        settings = Settings(pass_seconds=99)
-        surroundings = Pass(self.api, cache, settings, clock=self.api.clock, announcer=Heard())
-        self.applier, self.reporter = Applier(surroundings, cast(Any, None)), Reporter(surroundings)
-
-    def told(self, *statuses: int) -> str:
-        """What is in the gang's status after passes that are answered so, 200 for well."""
-        for status in statuses:
-            self.api.status, self.api.refuses = status, status != 200
-            view = View([], self.pods, {}, {})
-            self.reporter.hear(self.applier.apply(self.orders, view))
-            self.reporter.report(view, self.gangs)
-            self.api.clock.now += 40
-        self.applier.close()
-        return self.reporter._noted(self.gangs[0].key)
-
-
-@BOTH_WAYS
-def test_one_warning_for_a_gang_says_why_its_evictions_stay_put_off_whatever_the_answers(
-    for_others: bool,
-) -> None:
-    scene = Scene(for_others=for_others)
-    said = scene.told(429, 500, 0, 504, 429, 503)
-    ((word, note),) = scene.events
-    assert word == "EvictionPutOff"
-    assert "the API server answered 500: a webhook gave no answer in time" in note
-    assert "the API server answered 503" in said
-
-
-@BOTH_WAYS
-def test_nothing_is_told_of_evictions_that_are_put_off_once(for_others: bool) -> None:
-    scene = Scene(for_others=for_others)
-    assert scene.told(429) == ""
-    assert scene.events == []
-
-
-@BOTH_WAYS
-def test_a_refusal_for_good_is_told_at_once_of_the_gang_and_in_its_status(for_others: bool) -> None:
-    scene = Scene(for_others=for_others)
-    said = scene.told(403, 403)
-    ((word, note),) = scene.events
-    assert word == "EvictionRefused"
-    assert "evicted for others: the API server answered 403" in note
-    assert said == note
-
-
-@pytest.mark.parametrize("way", ["the pods go", "the pods are gone", "it is not tried any more"])
-def test_what_is_told_of_evictions_is_in_the_status_for_as_long_as_it_holds(way: str) -> None:
-    scene = Scene(for_others=True)
-    if way == "the pods go":
-        assert scene.told(403, 200) == ""
-        return
-    assert scene.told(403)
-    if way == "it is not tried any more":
-        scene.api.clock.now += 1000
-    else:
-        scene.pods = []
-    scene.reporter.report(View([], scene.pods, {}, {}), scene.gangs)
-    assert scene.told() == ""
 
 
 def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer() -> None:

@@ -10,17 +10,14 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from tests.sweeper.test_defects import Answers, Never
 from webhook.kube.client import ApiError
-from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS
-from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Hindered, Orders, Steer
-from webhook.sweeper.delays import Delays
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Steer
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 PODS = [job_pod(number) for number in range(20)]
@@ -209,93 +206,3 @@ def test_releases_that_are_put_off_are_one_line_of_the_log(caplog: pytest.LogCap
     (line,) = [each for each in caplog.messages if each.startswith("release")]
     assert "releases_put_off pods=20 first=ns/" in line
     assert "please try again later" in line
-
-
-def told_of(*answers: ApiError | None) -> tuple[list[tuple[str, str]], str]:
-    """The Events, and the reason in the status, after passes in which all of a gang are answered so."""
-    left = list(answers)
-
-    def patch(_: str) -> None:
-        if answer := left[0]:
-            raise answer
-
-    events: list[tuple[str, str]] = []
-
-    class Heard(Silent):
-        def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-            events.append((reason, note))
-
-    never: Any = Never()
-    cache: Any = SimpleNamespace(expect=lambda _: None)
-    surroundings = Pass(
-        Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Heard()
-    )
-    applier, reporter = Applier(surroundings, cast(Any, None)), Reporter(surroundings)
-    pairs = [(pod, PlannedPod(pod.metadata.name, pod.metadata.uid, f"n{i}")) for i, pod in enumerate(PODS)]
-    while left:
-        reporter.hear(applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {})))
-        cast(Any, surroundings.clock).now += 40
-        left.pop(0)
-    applier.close()
-    return events, reporter._noted(key_of(PODS[0]))
-
-
-def failing(message: str) -> ApiError:
-    return ApiError(500, "InternalError", message)
-
-
-def test_one_warning_for_a_gang_says_why_its_releases_stay_put_off_however_the_sentence_changes() -> None:
-    events, reason = told_of(*(failing(f"failed calling webhook at port {port}") for port in range(4)))
-    ((word, note),) = events
-    assert word == "ReleasePutOff"
-    assert "the API server answered 500: failed calling webhook at port 1" in note
-    assert reason == note
-
-
-def test_answers_that_change_from_try_to_try_are_one_warning_and_the_last_is_in_the_status() -> None:
-    answers = [ApiError(status, "", f"answer {status}") for status in (0, 429, 504, 500, 429, 504)]
-    events, reason = told_of(BUSY, *answers, *answers)
-    assert len(events) == 1
-    assert "the API server answered 504: answer 504" in reason
-
-
-def test_a_warning_comes_again_once_all_pods_were_released_in_between() -> None:
-    events, _ = told_of(BUSY, BUSY, None, BUSY, failing("at port 1"))
-    assert len(events) == 2
-
-
-class Counted(str):
-    """A kind that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Counted.compared += 1
-        return str.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = str.__hash__
-
-
-def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
-    gang, nobody = key_of(PODS[0]), cast(Any, None)
-    kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
-    delays = [
-        Delay(gang, pod, Hindered.RELEASE_PUT_OFF, kind, "") for pod, kind in zip(PODS, kinds, strict=True)
-    ]
-    Delays(Pass(nobody, nobody, Settings())).hear(Done(delays=tuple(delays)))
-    assert Counted.compared <= len(PODS)
-
-
-@pytest.mark.parametrize(
-    "answers", [(BUSY,), (BUSY, None)], ids=["put off once", "released at the second try"]
-)
-def test_nothing_is_told_of_releases_that_are_put_off_once(answers: tuple[ApiError | None, ...]) -> None:
-    assert told_of(*answers) == ([], "")
-
-
-def test_the_reason_goes_once_the_pods_are_released() -> None:
-    events, reason = told_of(BUSY, BUSY, None)
-    assert (len(events), reason) == (1, "")

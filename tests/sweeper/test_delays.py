@@ -1,0 +1,196 @@
+"""What is told of releases and evictions that the API server puts off or refuses: once of a gang."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.pods import job_pod
+from tests.sweeper.test_defects import Answers, Never
+from tests.sweeper.test_evicting import BOTH_WAYS, Slow
+from tests.sweeper.test_put_off import BUSY, PODS
+from tests.sweeper.test_report import Copy
+from webhook.kube.client import ApiError
+from webhook.kube.objects import Pod
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.apply.applier import Applier
+from webhook.sweeper.apply.evictions import Evictor
+from webhook.sweeper.apply.put_off import PutOff
+from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.decide.orders import Delay, Done, Eviction, Hindered, Orders
+from webhook.sweeper.delays import Delays
+from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.report import Reporter
+from webhook.sweeper.settings import Settings
+
+
+def told_of(*answers: ApiError | None) -> tuple[list[tuple[str, str]], str]:
+    """The Events, and the reason in the status, after passes in which all of a gang are answered so."""
+    left = list(answers)
+
+    def patch(_: str) -> None:
+        if answer := left[0]:
+            raise answer
+
+    events: list[tuple[str, str]] = []
+
+    class Heard(Silent):
+        def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+            events.append((reason, note))
+
+    never: Any = Never()
+    cache: Any = SimpleNamespace(expect=lambda _: None)
+    surroundings = Pass(
+        Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Heard()
+    )
+    applier, reporter = Applier(surroundings, cast(Any, None)), Reporter(surroundings)
+    pairs = [(pod, PlannedPod(pod.metadata.name, pod.metadata.uid, f"n{i}")) for i, pod in enumerate(PODS)]
+    while left:
+        reporter.hear(applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {})))
+        cast(Any, surroundings.clock).now += 40
+        left.pop(0)
+    applier.close()
+    return events, reporter._noted(key_of(PODS[0]))
+
+
+def failing(message: str) -> ApiError:
+    return ApiError(500, "InternalError", message)
+
+
+def test_one_warning_for_a_gang_says_why_its_releases_stay_put_off_however_the_sentence_changes() -> None:
+    events, reason = told_of(*(failing(f"failed calling webhook at port {port}") for port in range(4)))
+    ((word, note),) = events
+    assert word == "ReleasePutOff"
+    assert "the API server answered 500: failed calling webhook at port 1" in note
+    assert reason == note
+
+
+def test_answers_that_change_from_try_to_try_are_one_warning_and_the_last_is_in_the_status() -> None:
+    answers = [ApiError(status, "", f"answer {status}") for status in (0, 429, 504, 500, 429, 504)]
+    events, reason = told_of(BUSY, *answers, *answers)
+    assert len(events) == 1
+    assert "the API server answered 504: answer 504" in reason
+
+
+def test_a_warning_comes_again_once_all_pods_were_released_in_between() -> None:
+    events, _ = told_of(BUSY, BUSY, None, BUSY, failing("at port 1"))
+    assert len(events) == 2
+
+
+class Counted(str):
+    """A kind that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
+    gang, nobody = key_of(PODS[0]), cast(Any, None)
+    kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
+    delays = [
+        Delay(gang, pod, Hindered.RELEASE_PUT_OFF, kind, "") for pod, kind in zip(PODS, kinds, strict=True)
+    ]
+    Delays(Pass(nobody, nobody, Settings())).hear(Done(delays=tuple(delays)))
+    assert Counted.compared <= len(PODS)
+
+
+@pytest.mark.parametrize(
+    "answers", [(BUSY,), (BUSY, None)], ids=["put off once", "released at the second try"]
+)
+def test_nothing_is_told_of_releases_that_are_put_off_once(answers: tuple[ApiError | None, ...]) -> None:
+    assert told_of(*answers) == ([], "")
+
+
+def test_the_reason_goes_once_the_pods_are_released() -> None:
+    events, reason = told_of(BUSY, BUSY, None)
+    assert (len(events), reason) == (1, "")
+
+
+# --- evictions ---------------------------------------------------------------------------------------
+
+
+class Scene:
+    """A gang of three pods, two of which run and are evicted pass after pass, and what is told of it."""
+
+    def __init__(self, *, for_others: bool) -> None:
+        self.api = Slow(Clock(), refuses=True, seconds=0)
+        events: list[tuple[str, str]] = []
+        self.events = events
+
+        class Heard(Silent):
+            def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+                events.append((reason, note))
+
+        waiting, *self.pods = (job_pod(number) for number in range(3))
+        self.orders = [Eviction(pod, "why", "evicted for others", True, for_others) for pod in self.pods]
+        self.gangs = gather([waiting], self.pods, lambda _: OwnerSays(3))
+        cache: Any = Copy()
+        surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Heard())
+        self.evictor, self.reporter = (
+            Evictor(surroundings, PutOff(30, self.api.clock)),
+            Reporter(surroundings),
+        )
+
+    def told(self, *statuses: int, seconds: float = 40) -> str:
+        """What is in the gang's status after passes that are answered so, 200 for well, and as far apart."""
+        for status in statuses:
+            self.api.status, self.api.refuses = status, status != 200
+            view = View([], self.pods, {}, {})
+            self.reporter.hear(Done.together(self.evictor.evict_all(self.orders, view)))
+            self.reporter.report(view, self.gangs)
+            self.api.clock.now += seconds
+        return self.reporter._noted(self.gangs[0].key)
+
+
+@BOTH_WAYS
+def test_one_warning_for_a_gang_says_why_its_evictions_stay_put_off_whatever_the_answers(
+    for_others: bool,
+) -> None:
+    scene = Scene(for_others=for_others)
+    said = scene.told(429, 500, 0, 504, 429, 503)
+    ((word, note),) = scene.events
+    assert word == "EvictionPutOff"
+    assert "the API server answered 500: a webhook gave no answer in time" in note
+    assert "the API server answered 503" in said
+
+
+@BOTH_WAYS
+def test_nothing_is_told_of_evictions_that_are_put_off_once(for_others: bool) -> None:
+    scene = Scene(for_others=for_others)
+    assert scene.told(429) == ""
+    assert scene.events == []
+
+
+@BOTH_WAYS
+def test_a_refusal_for_good_is_told_at_once_of_the_gang_and_in_its_status(for_others: bool) -> None:
+    scene = Scene(for_others=for_others)
+    said = scene.told(403, 403)
+    ((word, note),) = scene.events
+    assert word == "EvictionRefused"
+    assert "evicted for others: the API server answered 403" in note
+    assert said == note
+
+
+@pytest.mark.parametrize("way", ["the pods go", "the pods are gone", "it is not tried any more"])
+def test_what_is_told_of_evictions_is_in_the_status_for_as_long_as_it_holds(way: str) -> None:
+    scene = Scene(for_others=True)
+    if way == "the pods go":
+        assert scene.told(403, 200) == ""
+        return
+    assert scene.told(403)
+    if way == "it is not tried any more":
+        scene.api.clock.now += 1000
+    else:
+        scene.pods = []
+    scene.reporter.report(View([], scene.pods, {}, {}), scene.gangs)
+    assert scene.told() == ""
