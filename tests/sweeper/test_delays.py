@@ -194,3 +194,12 @@ def test_what_is_told_of_evictions_is_in_the_status_for_as_long_as_it_holds(way:
         scene.pods = []
     scene.reporter.report(View([], scene.pods, {}, {}), scene.gangs)
     assert scene.told() == ""
+
+
+@BOTH_WAYS
+def test_what_was_refused_for_good_is_not_tried_by_each_pass(for_others: bool) -> None:
+    scene = Scene(for_others=for_others)
+    scene.told(403, seconds=0.25)
+    tries = len(scene.api.evicted)
+    scene.told(403, 403, seconds=0.25)
+    assert len(scene.api.evicted) == tries

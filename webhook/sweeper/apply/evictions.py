@@ -84,9 +84,10 @@ class Evictor:
         if deleted.error and deleted.outcome in (Deletion.PUT_OFF, Deletion.CONTESTED):
             denied = (order,) if deleted.outcome is Deletion.CONTESTED else ()
             return replace(self._again(order, gang, deleted.error), denied=denied)
-        self._put_off.over(pod.metadata.uid)
         if deleted.error and deleted.outcome is Deletion.REFUSED:
+            self._put_off.again(pod.metadata.uid)  # it makes no pass due, but each pass would be refused
             return Done(denied=(order,), delays=(_refused(order, gang, deleted.error),))
+        self._put_off.over(pod.metadata.uid)
         if deleted.outcome is not Deletion.DELETED:
             return Done(denied=(order,))  # the watch will show what it is now
         self._pass.metrics.repairs.labels(order.cause).inc()
