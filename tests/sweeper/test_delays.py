@@ -16,7 +16,6 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
-from webhook.sweeper.apply.put_off import PutOff
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Delay, Done, Eviction, Hindered, Orders
 from webhook.sweeper.delays import Delays
@@ -137,7 +136,7 @@ class Scene:
         cache: Any = Copy()
         surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Heard())
         self.evictor, self.reporter = (
-            Evictor(surroundings, PutOff(30, self.api.clock)),
+            Evictor(surroundings),
             Reporter(surroundings),
         )
 

@@ -185,6 +185,18 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
     assert due == [1, 2, 4, 8, 16, 30]
 
 
+def test_a_pod_whose_release_was_put_off_waits_for_no_eviction() -> None:
+    """It may have arrived, and the answer not."""
+    answers: list[ApiError | None] = [BUSY]
+    applier = applier_of(answers)
+    planned = PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
+    applier.apply(Orders(releases=((PODS[0], planned),)), View(PODS, [], {}, {}))
+    answers[0] = None
+    done = applier.apply(Orders(evictions=(Eviction(PODS[0], "why", ""),)), View([], PODS, {}, {}))
+    applier.close()
+    assert done.evicted
+
+
 def test_after_the_last_try_of_a_release_nothing_is_waited_for() -> None:
     waits: list[float] = []
 

@@ -69,7 +69,7 @@ class Applier:
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()
         self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
-        self._evictor = Evictor(surroundings, self._put_off)
+        self._evictor = Evictor(surroundings)
 
     def close(self) -> None:
         """End the threads."""

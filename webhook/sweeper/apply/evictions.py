@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 class Evictor:
     """Carries evictions out."""
 
-    def __init__(self, surroundings: Pass, put_off: PutOff) -> None:
+    def __init__(self, surroundings: Pass) -> None:
         self._pass = surroundings
-        self._put_off = put_off
+        self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
 
     def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
         """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
@@ -42,6 +42,7 @@ class Evictor:
         first that is not evicted: each of thousands may take as long to be refused. After a pass whose time
         went by for nothing, all wait, for longer each time: it is missing to everything else.
         """
+        self._put_off.forget_old()
         if orders and (waits := self._put_off.seconds_left(_ALL)):
             return [Done(put_off=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
