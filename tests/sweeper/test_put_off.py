@@ -106,17 +106,25 @@ def test_a_release_for_which_a_pass_had_no_time_has_not_failed(monkeypatch: pyte
     applier.close()
 
 
-def test_releases_that_have_failed_come_after_those_that_have_not() -> None:
-    """Else a pass might have time for them alone, and so might each."""
+@pytest.mark.parametrize(
+    ("nodes", "order"), [(("n0", "n1", "n2"), [2, 0, 1]), (("n0", "n0", "n0"), [0, 1, 2])], ids=str
+)
+def test_nodes_with_releases_that_have_failed_come_after_others_and_on_one_the_order_stays(
+    nodes: tuple[str, ...], order: list[int]
+) -> None:
+    """Else a pass might have time for those alone, and so might each."""
     answers: list[ApiError | None] = [BUSY]
     clock = Clock()
     applier = applier_of(answers, clock=clock)
-    pairs = tuple((pod, PlannedPod(pod.metadata.name, pod.metadata.uid, "n0")) for pod in PODS[:3])
+    pairs = tuple(
+        (pod, PlannedPod(pod.metadata.name, pod.metadata.uid, node))
+        for pod, node in zip(PODS[:3], nodes, strict=True)
+    )
     applier.apply(Orders(releases=pairs[:2]), View(PODS, [], {}, {}))
     clock.now, answers[0] = 5, None
     done = applier.apply(Orders(releases=pairs), View(PODS, [], {}, {}))
     applier.close()
-    assert [planned.name for planned in done.released] == ["train-2", "train-0", "train-1"]
+    assert [planned.name for planned in done.released] == [f"train-{number}" for number in order]
 
 
 def plan_of_a_gang() -> Any:

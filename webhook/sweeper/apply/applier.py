@@ -201,15 +201,13 @@ class Applier:
     # --- releases -------------------------------------------------------------------------------
 
     def _release(self, pairs: Iterable[Pair]) -> Done:
-        # Those last that have failed: else they might take all the time, each time.
-        in_turn = sorted(pairs, key=lambda pair: self._put_off.turn(pair[1].uid))
-        all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in in_turn]
+        all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in pairs]
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
         put_off: list[Release] = []
-        for release in self._releaser.release(pairs, self._consumed(pods.values())):
+        for release in self._releaser.release(pairs, self._consumed(pods.values()), self._put_off.turn):
             self._pass.metrics.releases.labels(release.outcome).inc()
             pod = pods[release.planned.uid]
             if release.outcome is not Outcome.FAILED:

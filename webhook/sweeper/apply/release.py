@@ -92,11 +92,13 @@ class Releaser:
         self,
         pairs: Iterable[tuple[Pod, PlannedPod]],
         consumed: Mapping[str, Mapping[str, str]] | None = None,
+        turn: Callable[[str], float] = lambda _: 0.0,
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
-        consumed: by uid, further annotations of pods for which an autoscaler has provided nodes.
+        consumed: by uid, further annotations of pods for which an autoscaler has provided nodes. turn: of a
+        uid; nodes with less go first, as those that failed might else take all the time, each time.
         """
         also = consumed or {}
         by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
@@ -105,7 +107,8 @@ class Releaser:
             line = (pod.metadata.namespace, "") if in_turn else ("", planned.node)
             by_node.setdefault(line, []).append((pod, planned))
         deadline = time.monotonic() + _TOGETHER_SECONDS
-        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), by_node.values())
+        lines = sorted(by_node.values(), key=lambda own: min(turn(planned.uid) for _, planned in own))
+        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
         return [release for releases in results for release in releases]
 
     def close(self) -> None:
