@@ -24,6 +24,8 @@ from webhook.placement import (
 )
 from webhook.placement.eligibility import label_holds
 from webhook.placement.named import named_nodes
+from webhook.placement.question import ask
+from webhook.placement.tree import build
 
 
 def rules(key: str, operator: str, *values: str, field: bool = False) -> Rules:
@@ -85,6 +87,21 @@ def test_four_hundred_pods_that_are_pinned_to_a_node_each_are_placed_and_proven(
     assert found.proven
     assert found.nodes == {f"p{n}": f"n{n * 20}" for n in range(400)}
     assert budget.spent < 100_000
+
+
+def test_classes_that_are_pinned_to_other_blocks_add_no_steps_to_the_tree_of_a_block() -> None:
+    made = [node(f"n{n}", (f"b{n // 40}", f"r{n // 2}", f"h{n}"), 8) for n in range(2000)]
+    snapshot = Snapshot.build(made, [])
+    free = [Member(f"w{n}", n, pod_class()) for n in range(2)]
+    pinned = [
+        Member(f"p{n}", n, replace(pod_class(), rules=pinned_to([f"n{n}"], by_field=True)))
+        for n in range(2, 40)
+    ]
+    alone, beside = (
+        build(ask(Gang("g", tuple(members)), snapshot, Options())[0], snapshot, Budget(10**9)).steps
+        for members in (free, [*free, *pinned])
+    )
+    assert 0 < beside - alone < alone // 10
 
 
 def test_a_pinned_pod_without_room_on_its_node_is_proven_to_have_no_place() -> None:

@@ -5,7 +5,7 @@ a domain is a single node, the nodes are kept as lists of rooms (Leaves), and ve
 for those who ask. Costs are those of costs.Costs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -21,7 +21,11 @@ from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot,
 
 VERTEX: Final = 12
 """Steps that a vertex stands for: it is made, counted and asked for its rooms; and for every eighth class
-one more."""
+with room in its block one more."""
+
+FEW_KINDS: Final = 4
+"""Classes of a gang up to which nodes are told apart by what they hold of each: the search for mostly alike
+pods asks for that."""
 
 MOST_KINDS: Final = 64
 """Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
@@ -124,8 +128,7 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     )
     room = sum(child.room for child in children)
     root = Vertex(-1, -1, (), room, 0, tuple(children), even=even_of(children))
-    steps = (VERTEX + len(question.classes) // 8) * sum(block.vertices for block in blocks)
-    return Tree(root, all(block.exact for block in blocks), steps)
+    return Tree(root, all(block.exact for block in blocks), sum(block.steps for block in blocks))
 
 
 def score_of(question: Question, snapshot: Snapshot) -> Score:
@@ -143,13 +146,13 @@ def even_of(children: Sequence[Vertex]) -> tuple[int, int] | None:
 
 
 class _BlockTree(NamedTuple):
-    """The vertex of a block with room for the gang, whether the rooms of all its nodes were decided, and of
-    how many vertices it is made.
+    """The vertex of a block with room for the gang, whether the rooms of all its nodes were decided, and the
+    steps that making it stands for.
     """
 
     vertex: Vertex | None
     exact: bool
-    vertices: int = 0
+    steps: int = 0
 
 
 def _block_tree(question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> _BlockTree:
@@ -204,13 +207,23 @@ class _Builder:
         self.vertices = 0
         self.columns = capacity.columns_of(block)
         self.nothing = [0] * len(block.states)
-        self.rooms = [self._rooms(number) for number in range(len(question.classes))]
-        some = [rooms for rooms in self.rooms if rooms is not self.nothing]
+        self.rooms = [self.nothing] * len(question.classes)
+        for number in self._asked():
+            self.rooms[number] = self._rooms(number)
+        self.some = [number for number, rooms in enumerate(self.rooms) if rooms is not self.nothing]
+        """The classes that may have room: where pods are pinned one by one, few of very many."""
+        some = [self.rooms[number] for number in self.some]
         self.used = some[0] if len(some) == 1 else list(map(any, zip(*some, strict=True))) or self.nothing
         """Whether any class has room on a node."""
         self.reference = self.rooms[question.reference]
         if question.confined:
             self.reference = capacity.rooms(question.classes[question.reference], self.columns, budget).counts
+
+    def _asked(self) -> Iterator[int]:
+        """The classes whose rules do not name nodes, or name some of the block."""
+        here = self.question.named_in.get(self.block.key, {})
+        named = self.question.named or (None,) * len(self.rooms)
+        return (number for number, names in enumerate(named) if names is None or number in here)
 
     def _rooms(self, number: int) -> list[int]:
         """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
@@ -257,9 +270,10 @@ class _Builder:
     def tree(self) -> _BlockTree:
         """The whole block."""
         vertex = self.vertex(self.block.layout, 0)
-        if vertex is not None and len(self.rooms) > 1:
+        if vertex is not None and 1 < len(self.rooms) <= FEW_KINDS:
             vertex.notes["kinds"] = self._kinds()
-        return _BlockTree(vertex, self.exact, self.vertices)
+        each = VERTEX + len(self.some) // 8
+        return _BlockTree(vertex, self.exact, self.vertices * each)
 
     def _kinds(self) -> list[tuple[NodeState, Counts]]:
         """Of nodes with the same free amounts and rooms one, with its rooms; all of those with cards."""
@@ -298,7 +312,7 @@ class _Builder:
         if end - first == len(domain.flat) and all(self.used[first:end]):  # as nearly always: at once
             states = list(self.states[first:end])
             counts = self.reference[first:end]
-            every = [counts if rooms is self.reference else rooms[first:end] for rooms in self.rooms]
+            every = self._every(counts, lambda rooms: rooms[first:end])
         else:
             used = [n for n in domain.flat if self.used[n]]
             if not used:
@@ -308,17 +322,21 @@ class _Builder:
             pick = itemgetter(*used)  # of many classes: several times faster than index by index
             states = list(pick(self.states))
             counts = list(pick(self.reference))
-            nothing = [0] * len(used)
-            every = [
-                counts if rooms is self.reference else nothing if rooms is self.nothing else list(pick(rooms))
-                for rooms in self.rooms
-            ]
+            every = self._every(counts, lambda rooms: list(pick(rooms)))
         leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
         room = sum(counts)
         even = (counts[0], level + 1) if min(counts) == max(counts) else None
         return Vertex(
             level, level, domain.key, room, self._own(domain.key, level, room), (), leaves, even=even
         )
+
+    def _every(self, counts: list[int], picked: Callable[[list[int]], list[int]]) -> list[list[int]]:
+        """Of nodes for each class their rooms; counts: of the reference; picked: gives theirs of all."""
+        every = [[0] * len(counts)] * len(self.rooms)
+        for number in self.some:
+            rooms = self.rooms[number]
+            every[number] = counts if rooms is self.reference else picked(rooms)
+        return every
 
     def _single(self, number: int, level: int) -> Vertex:
         """A node that stands for all levels from one down."""

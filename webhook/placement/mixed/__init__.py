@@ -7,18 +7,15 @@ from webhook.placement.budget import Budget
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex
+from webhook.placement.tree import FEW_KINDS, Vertex
 
 MOST_PODS = 8
 """Odd pods up to which a gang is taken to be mostly alike."""
 
-MOST_CLASSES = 3
-"""Classes of such pods."""
-
 
 def serves(question: Question) -> bool:
     """Whether `solve` serves the question."""
-    few = len(question.counts[1:]) <= MOST_CLASSES
+    few = len(question.counts) <= FEW_KINDS
     return few and _mostly_alike(question) and question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
 
 
