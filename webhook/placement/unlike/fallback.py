@@ -44,7 +44,7 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
     starts = [nodes for nodes in domains if _enough(question, nodes)]
     with contextlib.suppress(OutOfSteps):
         for nodes in starts:
-            met = _fewest_nodes_first(question, nodes, budget.part(budget.left // 4))
+            met = _fewest_nodes_first(question, nodes, budget.part(budget.left // 2))
             if met is not None:
                 return Solution(met, False)
     for number, nodes in enumerate(starts):

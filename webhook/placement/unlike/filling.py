@@ -58,6 +58,8 @@ class Filling:
         self.counts = question.counts
         self.budget = budget
         self.exact = True
+        if len(self.counts) > _CLASSES:
+            raise OutOfSteps
         budget.spend(len(nodes) * (_NODE + 2 * len(question.counts)) // _ROOMS)
         resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         requests = [dict(pod.requests) for pod in question.classes]
@@ -106,8 +108,6 @@ class Filling:
 
     def solve(self) -> dict[str, Counts] | None:
         """Node name -> pods of each class, or None when there is no way. Raises OutOfSteps."""
-        if len(self.counts) > _CLASSES:
-            raise OutOfSteps
         chosen: list[Counts] = []
         left = [self.counts]
         untried = [self._worth_trying(0, self.counts)]
