@@ -7,6 +7,7 @@ they can without one more domain or more leftover; so ranks stay along the topol
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress, islice
 from typing import Final
 
 from webhook.placement import mixed, only_way
@@ -242,10 +243,11 @@ def _assign(
     if solved.cost is None:
         order.sort(key=lambda name: _along(question, snapshot, name))
     on_node: dict[str, list[Member]] = {name: [] for name in order}
-    for number, group in enumerate(members):
-        waiting = iter(group)
-        for name in order:
-            on_node[name] += [next(waiting) for _ in range(counts[name][number])]
+    waiting = [iter(group) for group in members]
+    for name in order:
+        taken = counts[name]
+        for number in compress(range(len(taken)), taken):  # few, of as many as there may be
+            on_node[name] += islice(waiting[number], taken[number])
     if not any(pod_class.wants_cards for pod_class in question.classes):
         places = {member.name: name for name, residents in on_node.items() for member in residents}
         return tuple(Placed(member.name, places[member.name]) for group in members for member in group)
