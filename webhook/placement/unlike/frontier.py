@@ -15,6 +15,7 @@ Slices: at their level a state is rounded down to multiples of the slice's size,
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import ge
 from typing import Final
 
 from webhook.placement.budget import Budget, OutOfSteps
@@ -278,7 +279,7 @@ def _room_of_each(vertex: Vertex, rooms: dict[int, tuple[int, ...]], budget: Bud
 
 
 def _covers(state: Counts, other: Counts) -> bool:
-    return all(a >= b for a, b in zip(state, other, strict=True))
+    return all(map(ge, state, other))
 
 
 def distribution(trail: Trail | None, need: Counts) -> dict[str, Counts]:
