@@ -10,7 +10,7 @@ node without success is remembered. One look is at one set.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import add, gt
+from operator import add, ge, gt, le, mul, sub
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
@@ -64,6 +64,8 @@ class Filling:
         resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         requests = [dict(pod.requests) for pod in question.classes]
         self.needs: list[Counts] = [tuple(each.get(r, 0) for r in resources) for each in requests]
+        self.amounts = list(zip(*self.needs, strict=True))
+        """Of each resource what a pod of each class asks for."""
         self.carded = any(pod.wants_cards for pod in question.classes)
         self.kinds = self._kinds(nodes, resources)
         self.scale = [max(1, *(kind.free[r] for kind in self.kinds)) for r in range(len(resources))]
@@ -131,25 +133,22 @@ class Filling:
         """What a node may take of the rest; nothing where the later nodes cannot take what is left then."""
         if number == len(self.nodes) or (number, rest) in self.dead:
             return
-        if all(left <= room for left, room in zip(rest, self.rooms_after[number], strict=True)):
+        if all(map(le, rest, self.rooms_after[number])):
             yield from self._sets(number, rest)
 
     def _sets(self, number: int, rest: Counts) -> list[Counts]:
         """The sets worth trying on a node, the fullest first."""
         kind, later = self.nodes[number][0], self.after[number + 1]
         self.budget.spend(len(rest) // 2)
-        asked = [0] * len(later)
-        for need, count in zip(self.needs, rest, strict=True):
-            asked = [total + count * each for total, each in zip(asked, need, strict=True)]
-        least = [total - free for total, free in zip(asked, later, strict=True)]
-        if any(must > free for must, free in zip(least, kind.free, strict=True)):
+        asked = [sum(map(mul, rest, amounts)) for amounts in self.amounts]
+        least = list(map(sub, asked, later))
+        if any(map(gt, least, kind.free)):
             return []
         order = [n for n in self.order if rest[n] and kind.rooms[n]]
         most = [min(rest[n], kind.rooms[n]) for n in order]
         found = []
         for counts, left in self._extended(kind, order, most, 0, (), kind.free):
-            filled = [free - unused for free, unused in zip(kind.free, left, strict=True)]
-            if all(fill >= must for fill, must in zip(filled, least, strict=True)):
+            if all(map(ge, map(sub, kind.free, left), least)):
                 self.budget.spend(len(rest) // _ROOMS)
                 taken = [0] * len(rest)
                 for n, count in zip(order, counts, strict=True):
