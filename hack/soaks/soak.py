@@ -227,6 +227,8 @@ class Soak:
         if self.scaling is not None:
             self._try("scale down", self.scaling.end_what_is_due)
         self.crowd.end_staged()
+        for name in self.trouble.revive():
+            say(f"  {name} ended by itself and was started again; see its log.")
         self.ledger.look_at_halves()
         for fault in self.faults.look():
             say(f"  FAULT: {fault}")

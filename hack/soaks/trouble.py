@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hack.local import nodes
 from hack.local.cluster import Cluster, ClusterError
+from hack.local.controlplane import START_ORDER
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
 from hack.soaks.crowd import OURS, UNFINISHED
@@ -130,6 +131,19 @@ class Trouble:
         time.sleep(self._random.uniform(0, 2))
         self._cluster.start("kube-apiserver")
         self.away.append(time.monotonic() - begun)
+
+    def revive(self) -> list[str]:
+        """Start programs of the control plane again that have ended by themselves, as a kubelet does.
+
+        kube-scheduler ends itself where its view of a pod's node is wrong, which it has been after a restart
+        of the API server (UpdatePod in its cache). Returns their names.
+        """
+        runs = self._cluster.alive
+        ended = [name for name in START_ORDER[2:] if not runs.get(name, True)]
+        for name in ended:
+            self._done[f"{name} ended by itself"] += 1
+            self._cluster.start(name, wait=False)
+        return ended
 
     def kill_leader(self, least: float) -> bool:
         """Kill the sweeper that leads as nobody can prepare for, and start it again; returns whether it did.
