@@ -6,6 +6,7 @@ its level: each domain takes what it lacks of that as far as it has room, and so
 take one more. Which ones, cost decides.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -68,10 +69,11 @@ def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]]
 
 def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:
     """The highest level up to which so many pods fill domains of which each holds some and has room."""
+    alike = Counter(domains).items()
     low, high = 0, max(there for there, _ in domains) + wanted
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(min(free, max(0, middle - there)) for there, free in domains) <= wanted:
+        if sum(number * min(free, max(0, middle - there)) for (there, free), number in alike) <= wanted:
             low = middle
         else:
             high = middle - 1
