@@ -56,7 +56,16 @@ class Leaves:
     def vertices(self) -> tuple["Vertex", ...]:
         """The nodes as vertices."""
         if not self.made:
-            self.made = tuple(map(self._vertex, range(len(self.rooms))))
+            bottom = self.costs.depth - 1
+            of_rooms = {room: self.cost_without_penalty(room) for room in set(self.rooms)}
+            nodes = zip(self.states, self.rooms, self.penalties, zip(*self.every, strict=True), strict=True)
+            self.made = tuple([
+                Vertex(
+                    self.top, bottom, key_of(state, bottom), room, of_rooms[room] + penalty,
+                    (), None, state, rooms, (room, self.top),
+                )
+                for state, room, penalty, rooms in nodes
+            ])  # fmt: skip
         return self.made
 
     def own(self, number: int) -> int:
@@ -66,14 +75,6 @@ class Leaves:
     def cost_without_penalty(self, room: int) -> int:
         """The cost of using a node with so much room, but for its headroom penalty."""
         return self.costs.of_node(self.top, room)
-
-    def _vertex(self, number: int) -> "Vertex":
-        state, room, bottom = self.states[number], self.rooms[number], self.costs.depth - 1
-        key = key_of(state, bottom)
-        rooms = tuple([of_class[number] for of_class in self.every])
-        return Vertex(
-            self.top, bottom, key, room, self.own(number), (), None, state, rooms, (room, self.top)
-        )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -385,8 +386,10 @@ def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
     """The vertices of the nodes of a domain, in topology order."""
     if vertex.state is not None:
         yield vertex
-    for child in vertex.children:
-        yield from nodes_of(child)
+    elif vertex.leaves is not None:
+        yield from vertex.leaves.vertices
+    for part in vertex.parts:
+        yield from nodes_of(part)
 
 
 def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
@@ -403,14 +406,18 @@ def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
     """The domains of a level in a domain; None: that domain itself."""
     if level is None or vertex.bottom >= level:
         yield vertex
-        return
-    for child in vertex.children:
-        yield from domains_at(child, level)
+    elif vertex.leaves is not None:
+        yield from vertex.leaves.vertices
+    else:
+        for part in vertex.parts:
+            yield from domains_at(part, level)
 
 
 def domains_from(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
     """The domains of a level (None: all levels) and of those below it, each before the ones inside."""
     if level is None or vertex.bottom >= level:
         yield vertex
-    for child in vertex.children:
-        yield from domains_from(child, level)
+    if vertex.leaves is not None:
+        yield from vertex.leaves.vertices
+    for part in vertex.parts:
+        yield from domains_from(part, level)

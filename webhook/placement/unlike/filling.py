@@ -60,7 +60,10 @@ class Filling:
         self.exact = True
         if len(self.counts) > _CLASSES:
             raise OutOfSteps
-        budget.spend(len(nodes) * (_NODE + 2 * len(question.counts)) // _ROOMS)
+        needed = len(nodes) * (_NODE + 2 * len(question.counts)) // _ROOMS
+        if needed > budget.left:  # nothing of it is done, so nothing is spent
+            raise OutOfSteps
+        budget.spend(needed)
         resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         requests = [dict(pod.requests) for pod in question.classes]
         self.needs: list[Counts] = [tuple(each.get(r, 0) for r in resources) for each in requests]
