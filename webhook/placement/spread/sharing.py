@@ -2,11 +2,13 @@
 
 A part is a domain, or several. Its curve is the least cost of taking at least 0, 1, 2, ... pods beyond what
 all its domains take in any case. Domains whose cost has one step, at one height, are one part together: the
-cheapest are taken first.
+cheapest are taken first. So are parts whose curves are convex, as where each domain takes one pod more or not
+(evenly): the least sum of convex functions takes the cheapest next pods of all (a merge of their slopes).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from webhook.placement.budget import Budget
@@ -58,8 +60,46 @@ class CheapestParts(CostPart):
             more -= min(more, self.height)
 
 
+def joined(parts: Sequence[CostPart], own: int, left: int, budget: Budget) -> CostPart:
+    """All that is in a domain above the spread's level. own: the cost of using it. left: pods to be shared.
+
+    Raises OutOfSteps.
+    """
+    budget.spend(sum(len(part.curve) for part in parts) // 10)
+    if all(_is_convex(part.curve) for part in parts):
+        return ConvexParts(parts, own, left)
+    return JoinedParts(parts, own, left, budget)
+
+
+def _is_convex(curve: Curve) -> bool:
+    """Whether each next pod costs no less than the one before, and none less than nothing."""
+    more = [after - before for before, after in pairwise(curve)]
+    return not more or (more[0] >= 0 and all(before <= after for before, after in pairwise(more)))
+
+
+class ConvexParts(CostPart):
+    """Parts of which each next pod costs no less than the one before: the cheapest next pods of all."""
+
+    def __init__(self, parts: Sequence[CostPart], own: int, left: int) -> None:
+        self.parts = parts
+        self.next = sorted(
+            (after - before, number)
+            for number, part in enumerate(parts)
+            for before, after in pairwise(part.curve)
+        )[:left]
+        first = sum(part.curve[0] for part in parts)
+        used, *rest = accumulate((cost for cost, _ in self.next), initial=first)
+        self.curve = [used + own if used else 0, *(cost + own for cost in rest)]
+
+    def take(self, more: int, taken: dict[int, int]) -> None:
+        """Of each part as many as are among the cheapest."""
+        of_parts = Counter(number for _, number in self.next[:more])
+        for number, part in enumerate(self.parts):
+            part.take(of_parts[number], taken)
+
+
 class JoinedParts(CostPart):
-    """All that is in a domain above the spread's level."""
+    """Parts of any costs: a min-plus product of one after the other."""
 
     def __init__(self, parts: Sequence[CostPart], own: int, left: int, budget: Budget) -> None:
         self.parts = parts

@@ -24,7 +24,7 @@ from webhook.placement.solution import Solution
 from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
 from webhook.placement.spread.shares import SpreadDomain, room_under_cap, shares
-from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, JoinedParts
+from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, joined
 from webhook.placement.tree import Vertex, states_of
 
 KNAPSACK_STEPS: Final = 30
@@ -216,7 +216,7 @@ class SpreadSearch:
                 parts.append(part)
         self.budget.spend(2 * len(found))
         parts += [CheapestParts(height, of_height, self.left) for height, of_height in alike.items()]
-        return JoinedParts(parts, vertex.own, self.left, self.budget)
+        return joined(parts, vertex.own, self.left, self.budget)
 
     @property
     def _lowest(self) -> int:
