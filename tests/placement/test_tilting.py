@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from webhook.placement import Budget
@@ -97,7 +97,9 @@ def test_a_way_is_traced_to_sets_that_hold_what_it_holds(
     sets: list[list[tuple[int, ...]]], data: st.DataObject
 ) -> None:
     counts = data.draw(st.sampled_from(sorted(sums(sets))))
-    found = filled([takes(each) for each in sets], np.array(counts), 3)
+    found = filler([takes(each) for each in sets], np.array(counts)).filled(range(len(sets)), 3)
+    assume(found is not None)  # of three ways none may be left
+    assert found is not None
     for way, held in enumerate(found.held.tolist()):
         chosen = found.traced(way)
         pods = [sets[node][number] for node, number in chosen.items()]
