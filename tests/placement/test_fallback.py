@@ -23,8 +23,9 @@ from webhook.placement import (
 )
 from webhook.placement.budget import Budget
 from webhook.placement.question import ask
-from webhook.placement.tree import Vertex, build
+from webhook.placement.tree import build
 from webhook.placement.unlike.filling import Filling
+from webhook.placement.vertex import Vertex
 
 
 def unlike(dice: random.Random, count: int) -> Gang:

@@ -11,9 +11,10 @@ from hack.comparing.packings import Packing, planted
 from tests.placement.small import node, pod_class
 from webhook.placement import Budget, Gang, Member, Options, Snapshot, Usage
 from webhook.placement.question import ask
-from webhook.placement.tree import build, nodes_of
+from webhook.placement.tree import build
 from webhook.placement.unlike import meeting
 from webhook.placement.unlike.filling import Filling
+from webhook.placement.vertex import nodes_of
 
 
 @pytest.mark.parametrize(("nodes", "kinds"), [(6, 3), (10, 4), (20, 6)])

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from itertools import accumulate
 
 from webhook.placement.costs import Costs
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 
 def room_sums(vertex: Vertex) -> list[list[int]]:

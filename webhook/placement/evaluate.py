@@ -8,7 +8,8 @@ from webhook.placement.costs import Costs
 from webhook.placement.model import Mode, Objective
 from webhook.placement.question import Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
-from webhook.placement.tree import Vertex, score_of
+from webhook.placement.tree import score_of
+from webhook.placement.vertex import Vertex
 
 
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:

@@ -12,8 +12,9 @@ from webhook.placement.question import Counts, Question, is_in, is_usable, one_o
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
-from webhook.placement.tree import Tree, Vertex, domains_at, nodes_of
+from webhook.placement.tree import Tree
 from webhook.placement.unlike.frontier import FrontierSearch
+from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:

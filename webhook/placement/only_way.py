@@ -4,7 +4,7 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.question import Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex, nodes_of
+from webhook.placement.vertex import Vertex, nodes_of
 
 ROOMS = 8
 """Rooms of a node that are looked at in one step."""

@@ -34,8 +34,9 @@ from webhook.placement.question import Impossible, Question, ask
 from webhook.placement.snapshot import Snapshot, families_of, key_of
 from webhook.placement.solution import Solution
 from webhook.placement.spread import solve as spread
-from webhook.placement.tree import Tree, Vertex, build
+from webhook.placement.tree import Tree, build
 from webhook.placement.unlike import solve as unlike
+from webhook.placement.vertex import Vertex
 
 NEIGHBOURS: Final = 64
 """Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""

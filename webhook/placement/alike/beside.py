@@ -16,7 +16,7 @@ from webhook.placement.bounds import rooms_at
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, Costs
 from webhook.placement.prices import PART, added
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 _NONE = -(1 << 60)
 

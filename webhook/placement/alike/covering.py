@@ -24,7 +24,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 SCREENED = 100_000
 """Size of the tables up to which they are quicker than what they save."""

@@ -17,7 +17,7 @@ from webhook.placement.alike.packed_cost import PackedCost
 from webhook.placement.alike.rooms import Pick, child_rooms, node
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS, Costs
-from webhook.placement.tree import Leaves, Vertex
+from webhook.placement.vertex import Leaves, Vertex
 
 
 @dataclass(slots=True, eq=False)

@@ -40,7 +40,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ a place. For identical pods alone; what "smallest" means to unlike pods is not d
 
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex, domains_at, nodes_of
+from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
 
 def solve(question: Question, root: Vertex) -> Solution:

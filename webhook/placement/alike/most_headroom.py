@@ -13,7 +13,7 @@ from fractions import Fraction
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex, domains_at, nodes_of
+from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
 
 def solve(question: Question, root: Vertex) -> Solution:

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from webhook.placement.costs import COUNT_BITS, SCORE_BITS, Costs
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Leaves, Vertex
+from webhook.placement.vertex import Leaves, Vertex
 
 Pick = tuple[NodeState, int, int]
 """A node that is used, the pods that it may take, and its cost."""

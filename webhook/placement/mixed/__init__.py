@@ -7,7 +7,8 @@ from webhook.placement.budget import Budget
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import FEW_KINDS, Vertex
+from webhook.placement.tree import FEW_KINDS
+from webhook.placement.vertex import Vertex
 
 MOST_PODS = 8
 """Odd pods up to which a gang is taken to be mostly alike."""

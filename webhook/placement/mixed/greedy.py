@@ -21,7 +21,7 @@ from webhook.placement.mixed.odd import Odd
 from webhook.placement.mixed.sharing import shared
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
-from webhook.placement.tree import Vertex, domains_at
+from webhook.placement.vertex import Vertex, domains_at
 
 STATES: Final = 256
 """States of odd pods beyond which nothing is tried: eight pods all unlike."""

@@ -19,7 +19,7 @@ from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, c
 from webhook.placement.prices import PART
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 _Penalty = Callable[[int], int]
 """Of a node, by its number among the children."""

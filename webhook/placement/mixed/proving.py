@@ -18,7 +18,7 @@ from webhook.placement.mixed.surrogate import best_nodes, least_losses, profiles
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:

@@ -31,7 +31,7 @@ from webhook.placement.mixed.items import MixedInside, MixedTerms
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import never
 from webhook.placement.question import Question
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 _Found = tuple[int, Filled]
 """Cost, and what was chosen."""

@@ -16,7 +16,7 @@ from webhook.placement.mixed.odd import Odd
 from webhook.placement.mixed.sharing import Profile
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Leaves, Vertex, around, even_of
+from webhook.placement.vertex import Leaves, Vertex, around, even_of
 
 
 def least_losses(odd: Odd, root: Vertex) -> list[int] | None:

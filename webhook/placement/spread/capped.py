@@ -18,7 +18,7 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, Path, key_of
 from webhook.placement.solution import Solution
 from webhook.placement.spread.shares import SpreadDomain
-from webhook.placement.tree import Leaves, Vertex
+from webhook.placement.vertex import Leaves, Vertex
 
 Caps = Callable[[Path], int]
 """How many pods the domain of a path may take; of a path of the spread's level."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.placement.budget import Budget
 from webhook.placement.spread.sharing import UNKNOWN
-from webhook.placement.tree import Leaves
+from webhook.placement.vertex import Leaves
 
 ENTRIES: Final = 4
 """Entries of the knapsack's rows that a step of the budget stands for."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from webhook.placement.bounds import rooms_at
 from webhook.placement.question import Question
-from webhook.placement.tree import Vertex, domains_at
+from webhook.placement.vertex import Vertex, domains_at
 
 
 @dataclass(slots=True, eq=False)

@@ -25,7 +25,7 @@ from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
 from webhook.placement.spread.shares import SpreadDomain, room_under_cap, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, joined
-from webhook.placement.tree import Vertex, states_of
+from webhook.placement.vertex import Vertex, states_of
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""

@@ -14,8 +14,8 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex, domains_at, domains_from, nodes_of
 from webhook.placement.unlike.filling import Filling
+from webhook.placement.vertex import Vertex, domains_at, domains_from, nodes_of
 
 _ROOMS = 16
 """Rooms of nodes that are added up, or found to be none, in one step."""

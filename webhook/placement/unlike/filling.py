@@ -16,7 +16,7 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 _LOOK = 4
 """Steps that a look at one set stands for."""

@@ -21,8 +21,8 @@ from typing import Final
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
-from webhook.placement.tree import Vertex
 from webhook.placement.unlike.node_options import node_options
+from webhook.placement.vertex import Vertex
 
 _MERGE: Final = 4
 """Steps that a merged pair of states stands for, for every two classes."""

@@ -8,7 +8,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.model import PodClass
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.tree import Vertex
+from webhook.placement.vertex import Vertex
 
 
 class NodeOptions(NamedTuple):

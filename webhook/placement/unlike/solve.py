@@ -7,9 +7,9 @@ from webhook.placement.bounds import least_cost
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Question
 from webhook.placement.solution import Solution
-from webhook.placement.tree import Vertex
 from webhook.placement.unlike import fallback
 from webhook.placement.unlike.frontier import FrontierSearch
+from webhook.placement.vertex import Vertex
 
 STATES: Final = 10**9
 """States of a gang beyond which the exact search hardly ever ends, so that most steps go to packing it."""

@@ -1,0 +1,151 @@
+"""A domain of the topology with room for a gang, or a node, and the ways from one to what is in it.
+
+A domain with a single child is merged with it, so that a vertex covers a run of levels. Where every child of
+a domain is a single node, the nodes are kept as lists of rooms (Leaves), and vertices of them are made only
+for those who ask. Costs are those of costs.Costs.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.placement.costs import Costs
+from webhook.placement.headroom import Score
+from webhook.placement.snapshot import NodeState, block_key, key_of
+
+
+@dataclass(slots=True, eq=False)
+class Leaves:
+    """The nodes of a domain in which each stands alone for all levels from `top` down, in topology order."""
+
+    top: int
+    states: list[NodeState]
+    rooms: list[int]
+    every: list[list[int]]
+    """For each class: room of each node for it alone."""
+    score: Score
+    costs: Costs
+    made: tuple["Vertex", ...] = ()
+    worked_out: list[int] | None = None
+
+    @property
+    def penalties(self) -> list[int]:
+        """The headroom penalty of each node."""
+        if self.worked_out is None:
+            self.worked_out = self.score.penalties(self.states)
+        return self.worked_out
+
+    @property
+    def vertices(self) -> tuple["Vertex", ...]:
+        """The nodes as vertices."""
+        if not self.made:
+            bottom = self.costs.depth - 1
+            of_rooms = {room: self.cost_without_penalty(room) for room in set(self.rooms)}
+            nodes = zip(self.states, self.rooms, self.penalties, zip(*self.every, strict=True), strict=True)
+            self.made = tuple([
+                Vertex(
+                    self.top, bottom, key_of(state, bottom), room, of_rooms[room] + penalty,
+                    (), None, state, rooms, (room, self.top),
+                )
+                for state, room, penalty, rooms in nodes
+            ])  # fmt: skip
+        return self.made
+
+    def own(self, number: int) -> int:
+        """The cost of using a node."""
+        return self.cost_without_penalty(self.rooms[number]) + self.penalties[number]
+
+    def cost_without_penalty(self, room: int) -> int:
+        """The cost of using a node with so much room, but for its headroom penalty."""
+        return self.costs.of_node(self.top, room)
+
+
+@dataclass(slots=True, eq=False)
+class Vertex:
+    """A domain (or a node, when `state` is set) with room for the gang.
+
+    top, bottom: the levels that it covers. room: of the reference class, in pods. own: the cost of using it.
+    Below it are either `parts` or `leaves`. notes: what a solver worked out for it.
+    """
+
+    top: int
+    bottom: int
+    key: tuple[str, ...]
+    room: int
+    own: int
+    parts: tuple["Vertex", ...] = ()
+    leaves: Leaves | None = None
+    state: NodeState | None = None
+    rooms: tuple[int, ...] = ()
+    """Of a node: room for each class alone."""
+    even: tuple[int, int] | None = None
+    """Where all its nodes have the same room: that, and the lowest level at which a node is not merged up."""
+    notes: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def children(self) -> tuple["Vertex", ...]:
+        """The vertices just below."""
+        return self.parts if self.leaves is None else self.leaves.vertices
+
+
+def even_of(children: Sequence[Vertex]) -> tuple[int, int] | None:
+    """What Vertex.even is for a domain of these children."""
+    rooms = {child.even[0] if child.even else None for child in children}
+    if len(rooms) != 1 or None in rooms:
+        return None
+    return max(child.even for child in children if child.even)
+
+
+def around(root: Vertex, nodes: Iterable[NodeState]) -> Iterator[Vertex]:
+    """Of the blocks of these nodes the domains of leaves and the single nodes, in topology order."""
+    blocks = {block_key(state) for state in nodes}
+
+    def below(vertex: Vertex) -> Iterator[Vertex]:
+        if not vertex.parts:
+            yield vertex
+        for part in vertex.parts:
+            if part.key[:2] in blocks:
+                yield from below(part)
+
+    return below(root)
+
+
+def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
+    """The vertices of the nodes of a domain, in topology order."""
+    if vertex.state is not None:
+        yield vertex
+    elif vertex.leaves is not None:
+        yield from vertex.leaves.vertices
+    for part in vertex.parts:
+        yield from nodes_of(part)
+
+
+def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
+    """The nodes of a domain and their rooms, in topology order; quicker than their vertices."""
+    if vertex.state is not None:
+        yield vertex.state, vertex.room
+    elif vertex.leaves is not None:
+        yield from zip(vertex.leaves.states, vertex.leaves.rooms, strict=True)
+    for part in vertex.parts:
+        yield from states_of(part)
+
+
+def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
+    """The domains of a level in a domain; None: that domain itself."""
+    if level is None or vertex.bottom >= level:
+        yield vertex
+    elif vertex.leaves is not None:
+        yield from vertex.leaves.vertices
+    else:
+        for part in vertex.parts:
+            yield from domains_at(part, level)
+
+
+def domains_from(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
+    """The domains of a level (None: all levels) and of those below it, each before the ones inside."""
+    if level is None or vertex.bottom >= level:
+        yield vertex
+    if vertex.leaves is not None:
+        yield from vertex.leaves.vertices
+    for part in vertex.parts:
+        yield from domains_from(part, level)
