@@ -206,6 +206,15 @@ def test_a_stream_is_read_in_whole_lines(tmp_path: Path, body: bytes, lines: lis
         assert list(api.lines("/x", query={"watch": "1"}, timeout_seconds=5)) == lines
 
 
+def test_a_stream_that_ended_by_itself_may_be_cut(tmp_path: Path) -> None:
+    with (
+        server(200, {}, b"one\n") as address,
+        connect(tmp_path, address).stream("/x", query={}, timeout_seconds=5) as stream,
+    ):
+        assert list(stream) == [b"one"]
+        stream.cut()
+
+
 def test_what_comes_after_a_stream_was_cut_is_no_line_of_it() -> None:
     """Python takes TLS off a socket that another thread shuts down: what is read then is cipher."""
 

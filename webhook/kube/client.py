@@ -289,7 +289,8 @@ class Stream:
         with self._lock:
             self._is_cut = True
             if self._is_open:
-                with contextlib.suppress(ValueError, *self._errors):
+                # RuntimeError: the answer ended by itself, so that its connection is the pool's again.
+                with contextlib.suppress(ValueError, RuntimeError, *self._errors):
                     self._response.shutdown()
 
 
