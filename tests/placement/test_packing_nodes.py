@@ -60,6 +60,24 @@ def test_pods_that_fill_the_cards_of_a_few_nodes_are_packed(seed: int) -> None:
     assert decided(planted_cards(4, 4, 0, seed)) is True
 
 
+@pytest.mark.parametrize(
+    ("nodes", "kinds", "slack"), [(10, 6, 0), (10, 6, 2), (20, 6, 0), (20, 8, 2), (20, 8, 1000)]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_pods_that_nearly_fill_the_cards_of_up_to_twenty_nodes_are_packed(
+    nodes: int, kinds: int, slack: int, seed: int
+) -> None:
+    """Whole cards, linked ones, tiles and shares. slack: of cpu and memory on a node, at most."""
+    assert decided(planted_cards(nodes, kinds, slack, seed)) is True
+
+
+@pytest.mark.parametrize(("nodes", "kinds", "slack", "seed"), [(10, 6, 2, 0), (10, 6, 0, 12)])
+def test_pods_that_first_fit_finds_too_few_sets_for_are_packed_with_cards_searched_for(
+    nodes: int, kinds: int, slack: int, seed: int
+) -> None:
+    assert decided(planted_cards(nodes, kinds, slack, seed)) is True
+
+
 @given(st.integers(3, 12), st.integers(2, 9), st.integers(0, 3), st.integers(0, 10**6))
 def test_quarters_that_meet_hold_all_pods_and_no_node_more_than_it_has(
     nodes: int, kinds: int, slack: int, seed: int

@@ -24,6 +24,7 @@ from webhook.placement.cards.state import (
     Demand,
     demands_of,
     is_searched,
+    may_serve,
     tile_run,
     times,
     usable,
@@ -211,10 +212,7 @@ class _Packed:
         for number, demand in enumerate(demands):
             pod, wish = demand.pod_class, demand.wish
             if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
-                strict = pod.single_numa and has_numa
-                serves[id(pod)] = tuple(
-                    usable(s.card, pod) and not (strict and s.card.numa is None) for s in states
-                )
+                serves[id(pod)] = tuple(may_serve(state.card, pod, has_numa) for state in states)
             amounts = dict(wish.per_card)
             need = (*(amounts.get(resource, 0) for resource in resources), wish.tiles)
             kinds.setdefault((need, wish.count, serves[id(pod)]), []).append(number)

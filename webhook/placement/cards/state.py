@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from webhook.placement.model import Card, CardWish, NodeInfo, PodClass, Usage, Vector
+from webhook.placement.model import Card, CardWish, NodeInfo, PodClass, Slots, Usage, Vector
 from webhook.placement.names import natural
 
 
@@ -99,6 +99,13 @@ def usable(card: Card, pod: PodClass) -> bool:
     return pod.allowed_cards is None or card.name in pod.allowed_cards
 
 
+def may_serve(card: Card, pod: PodClass, has_numa: bool) -> bool:
+    """Whether the card may serve the pod. Where some of the node's cards tell their NUMA node, one that does
+    not is of no use to a pod that wants a single one.
+    """
+    return usable(card, pod) and not (pod.single_numa and has_numa and card.numa is None)
+
+
 def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
     """What the pod of that number asks for."""
     if pod.same_card:
@@ -110,6 +117,27 @@ def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
     for index, wish in enumerate(pod.cards):
         if wish.count and index not in pod.same_card:
             yield Demand(number, (index,), wish, pod)
+
+
+def left_by(states: Sequence[CardState], pods: Sequence[PodClass], slots: Sequence[Slots]) -> list[CardState]:
+    """The cards once these pods have theirs."""
+    taken: dict[str, Counter[str]] = {}
+    tiles: dict[str, set[int]] = {}
+    for pod, of_pod in zip(pods, slots, strict=True):
+        for wish, shares in zip(pod.cards, of_pod, strict=True):
+            for share in shares:
+                taken.setdefault(share.card, Counter()).update(dict(wish.per_card))
+                tiles.setdefault(share.card, set()).update(share.tiles)
+    return [
+        CardState(
+            state.card,
+            tuple((r, amount - taken[state.card.name][r]) for r, amount in state.free),
+            without(state.tiles, tuple(tiles[state.card.name])),
+        )
+        if state.card.name in taken
+        else state
+        for state in states
+    ]
 
 
 def is_searched(pod: PodClass) -> bool:

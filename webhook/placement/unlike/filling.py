@@ -14,6 +14,7 @@ from operator import add, ge, gt, le, mul, sub
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.cards.choose import signature
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Vertex
@@ -60,7 +61,8 @@ class Filling:
         self.exact = True
         if len(self.counts) > _CLASSES:
             raise OutOfSteps
-        needed = len(nodes) * (_NODE + 2 * len(question.counts)) // _ROOMS
+        self.carded = any(pod.wants_cards for pod in question.classes)
+        needed = len(nodes) * (_NODE * (1 + self.carded) + 2 * len(question.counts)) // _ROOMS
         if needed > budget.left:  # nothing of it is done, so nothing is spent
             raise OutOfSteps
         budget.spend(needed)
@@ -69,7 +71,6 @@ class Filling:
         self.needs: list[Counts] = [tuple(each.get(r, 0) for r in resources) for each in requests]
         self.amounts = list(zip(*self.needs, strict=True))
         """Of each resource what a pod of each class asks for."""
-        self.carded = any(pod.wants_cards for pod in question.classes)
         self.kinds = self._kinds(nodes, resources)
         self.scale = [max(1, *(kind.free[r] for kind in self.kinds)) for r in range(len(resources))]
         found = sorted(self.kinds, key=lambda kind: (self._share(kind.free), kind.number))
@@ -82,13 +83,13 @@ class Filling:
         self.dead: set[tuple[int, Counts]] = set()
 
     def _kinds(self, nodes: Sequence[Vertex], resources: Sequence[str]) -> list[NodeKind]:
-        """The nodes by kind; where cards matter, no two nodes with cards are alike."""
+        """The nodes by kind."""
         kinds: dict[object, NodeKind] = {}
         for vertex in nodes:
             state = vertex.state
             assert state is not None
             free = tuple([max(0, state.free.get(resource, 0)) for resource in resources])
-            alike = (vertex.rooms, free, id(state) if self.carded and state.cards else 0)
+            alike = (vertex.rooms, free, tuple(map(signature, state.cards)) if self.carded else ())
             kind = kinds.setdefault(alike, NodeKind(len(kinds), vertex.rooms, free, state, []))
             kind.names.append(state.name)
         return list(kinds.values())

@@ -10,6 +10,7 @@ It only finds: that there is no place it cannot know. What it finds are sets tha
 pods that are asked for.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,7 +19,8 @@ import numpy as np
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.prices import PART, added
 from webhook.placement.question import Counts
-from webhook.placement.unlike.filling import Filling
+from webhook.placement.unlike.carded import CardedSets
+from webhook.placement.unlike.filling import Filling, NodeKind
 from webhook.placement.unlike.quarters import Filler, Quarter
 from webhook.placement.unlike.takes import Array, Takes, takes
 from webhook.placement.unlike.tilting import tilt
@@ -58,6 +60,7 @@ class Meeting:
         self.kinds = [kind for kind, _ in filling.nodes]
         self.needs = np.array(filling.needs, dtype=np.int64)
         self.counts = np.array(filling.counts, dtype=np.int64)
+        self.carded = CardedSets(filling.classes)
         self.free = np.array([kind.free for kind in self.kinds], dtype=np.int64)
         self.spare = self.free.sum(axis=0) - self.counts @ self.needs
         # Each way has a number of its own, as long as they fit a machine word, and hardly two have the same
@@ -67,16 +70,28 @@ class Meeting:
         self.weights = np.array(powers, dtype=np.uint64)
 
     def solve(self) -> dict[str, Counts] | None:
-        """Node name -> pods of each class; None if none was found. Raises OutOfSteps."""
+        """Node name -> pods of each class; None if none was found. Raises OutOfSteps.
+
+        Where cards matter the sets that are found soon come first, in a part of the steps: nearly always they
+        are enough.
+        """
+        if self.carded.some:
+            whole, self.budget = self.budget, self.budget.part(self.budget.left * 2 // 3)
+            with contextlib.suppress(OutOfSteps):
+                if (found := self._solve(wide=False)) is not None:
+                    return found
+            self.budget = whole
+        return self._solve(wide=self.carded.some)
+
+    def _solve(self, wide: bool) -> dict[str, Counts] | None:
+        """The same among many sets of each node, or among more."""
         known: dict[int, Takes] = {}
         for kind in self.kinds:
             if kind.number not in known:
-                known[kind.number] = takes(
-                    kind.free, kind.rooms, self.needs, self.counts, self.spare, len(self.kinds), self.budget
-                )
+                known[kind.number] = self._takes(kind, wide)
+                if not len(known[kind.number].pods):
+                    return None
         sets = [known[kind.number] for kind in self.kinds]
-        if not all(len(each.pods) for each in sets):
-            return None
         tilted = tilt(sets, self.counts, self.budget)
         if tilted is None:
             return None
@@ -97,6 +112,12 @@ class Meeting:
                     return None
                 filler.lean(quarters)
         return None
+
+    def _takes(self, kind: NodeKind, wide: bool) -> Takes:
+        """The sets that a node of a kind may take."""
+        given = (self.needs, self.counts, self.spare, len(self.kinds), self.budget)
+        found = takes(kind.free, kind.rooms, *given, wide)
+        return self.carded.fitting(found, kind.node, self.budget, exact=wide)
 
     def _placed(
         self, quarters: Sequence[Quarter], ways: Sequence[int], sets: Sequence[Takes]
@@ -186,7 +207,7 @@ def _dealt(order: Sequence[int], turn: int) -> list[list[int]]:
 
 def serves(filling: Filling) -> bool:
     """Whether the pods may fit by what they ask for in all, and are few enough kinds on few enough nodes."""
-    if filling.carded or len(filling.counts) > CLASSES or not 2 < len(filling.nodes) <= NODES:
+    if len(filling.counts) > CLASSES or not 2 < len(filling.nodes) <= NODES:
         return False
     free = filling.after[0]
     asked = [

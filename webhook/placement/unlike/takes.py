@@ -15,6 +15,9 @@ Array = NDArray[Any]
 MOST: Final = 20_000
 """Sets of pods of one node beyond which only some are looked at, evenly over all."""
 
+MORE: Final = 160_000
+"""The same for a node of which hardly any set is found so."""
+
 KEPT: Final = 4000
 """Sets of one node that are kept, likewise: at most 0.8 MB. Steps bound how many nodes have so many."""
 
@@ -33,21 +36,36 @@ class Takes(NamedTuple):
 
 
 def takes(
-    free: Counts, rooms: Counts, needs: Array, counts: Array, spare: Array, nodes: int, budget: Budget
+    free: Counts,
+    rooms: Counts,
+    needs: Array,
+    counts: Array,
+    spare: Array,
+    nodes: int,
+    budget: Budget,
+    wide: bool = False,
 ) -> Takes:
     """Those that leave no more over than all nodes together may, and rather no more than their part of it.
 
-    free: of each resource; needs: resources of each class; spare: what the nodes have more than is asked for.
-    Raises OutOfSteps.
+    free: of each resource; needs: resources of each class; spare: what the nodes have more than is asked for;
+    wide: whether to look for more of them even if there are enough. Raises OutOfSteps.
     """
     most = np.minimum(counts, rooms)
     part = np.minimum(spare, WASTE * spare // nodes + 1)
-    found = _sets(free, most, needs, part, budget)
-    return found if len(found.pods) >= ENOUGH else _sets(free, most, needs, spare, budget)
+    for over, rows in ((part, MOST), (spare, MOST), (spare, MORE))[2 * wide :]:
+        found, every = _sets(free, most, needs, over, rows, budget)
+        if len(found.pods) >= ENOUGH or (every and over is spare):
+            break
+    return found
 
 
-def _sets(free: Counts, most: Array, needs: Array, spare: Array, budget: Budget) -> Takes:
-    """The sets that fit and leave no more than that over; class after class, no more of any than fills it."""
+def _sets(
+    free: Counts, most: Array, needs: Array, spare: Array, rows: int, budget: Budget
+) -> tuple[Takes, bool]:
+    """The sets that fit and leave no more than that over, and whether these are all; class after class, no
+    more of any than fills the node, and no more rows looked at than that.
+    """
+    every = True
     pods = np.zeros((1, len(most)), dtype=np.int64)
     left = np.array([free], dtype=np.int64)
     order = _order(needs, left[0])
@@ -65,16 +83,22 @@ def _sets(free: Counts, most: Array, needs: Array, spare: Array, budget: Budget)
         many = np.where(fits, np.maximum(0, top - least + 1), 0)
         ends = np.cumsum(many)
         total = int(ends[-1]) if len(ends) else 0
-        kept = np.arange(MOST) * total // MOST if total > MOST else np.arange(total)
+        every = every and total <= rows
+        kept = np.arange(rows) * total // rows if total > rows else np.arange(total)
         budget.spend(6 * PART + added(8 * (len(pods) + 3 * len(kept)) * len(most), True))
         row = ends.searchsorted(kept, side="right")  # of the kept alone: there may be very many sets
         count = kept - (ends - many)[row] + least[row]
         pods, left = pods[row], left[row] - count[:, None] * asked
         pods[:, number] = count
-    if len(pods) > KEPT:
-        kept = np.arange(KEPT) * len(pods) // KEPT
-        pods, left = pods[kept], left[kept]
-    return Takes(pods, left)
+    return thinned(Takes(pods, left), KEPT), every
+
+
+def thinned(found: Takes, most: int) -> Takes:
+    """At most so many of the sets, evenly over all."""
+    if len(found.pods) <= most:
+        return found
+    kept = np.arange(most) * len(found.pods) // most
+    return Takes(found.pods[kept], found.left[kept])
 
 
 def _order(needs: Array, free: Array) -> Array:

@@ -1,0 +1,83 @@
+"""Of the sets of pods that a node may take by its amounts, those that find cards on it as well.
+
+Nearly all that do are found by first-fit, all sets at once. The others are asked of the exact search only
+where few sets are left without them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from webhook.placement import capacity
+from webhook.placement.budget import Budget
+from webhook.placement.cards.choose import choose
+from webhook.placement.cards.first_fit import first_fit, steps_of
+from webhook.placement.cards.state import CardState, is_searched, left_by
+from webhook.placement.model import PodClass
+from webhook.placement.prices import PART, added
+from webhook.placement.snapshot import NodeState
+from webhook.placement.unlike.takes import Array, Takes, thinned
+
+TRIED: Final = 1000
+"""Sets of one node that are tried on its cards; of more some, evenly over all."""
+
+SEARCHED: Final = 40
+"""Sets of one node that are asked of the exact search; likewise the numbers of pods whose cards are searched
+for, such as linked ones.
+"""
+
+
+class CardedSets:
+    """The classes of one question, on the cards of its nodes."""
+
+    def __init__(self, classes: Sequence[PodClass]) -> None:
+        self.classes = classes
+        wanting = [number for number, pod in enumerate(classes) if pod.wants_cards]
+        self.searched = [number for number in wanting if is_searched(classes[number])]
+        self.some = bool(wanting)
+        """Whether any pods want cards."""
+        self.others = [number for number in wanting if number not in self.searched]
+
+    def fitting(self, found: Takes, node: NodeState, budget: Budget, *, exact: bool) -> Takes:
+        """The sets that find cards on a node, or most of them; exact: whether to search for cards for those
+        that first-fit finds none for. Raises OutOfSteps.
+        """
+        if not self.some or not len(found.pods):
+            return found
+        found = thinned(found, TRIED)
+        budget.spend(4 * PART + added(8 * found.pods.size, True))
+        fits = np.zeros(len(found.pods), dtype=np.bool_)
+        for some, states in self._by_searched(found.pods, node, budget):
+            others = [self.classes[number] for number in self.others]
+            budget.spend(steps_of(states, others, len(some)))
+            fits[some] = first_fit(states, others, found.pods[some][:, self.others])
+        if exact:
+            rest = np.flatnonzero(~fits)
+            for number in rest[:: len(rest) // SEARCHED + 1].tolist():
+                fits[number] = self._is_fitting(found.pods[number], node, budget)
+        return Takes(found.pods[fits], found.left[fits])
+
+    def _by_searched(
+        self, pods: Array, node: NodeState, budget: Budget
+    ) -> Iterator[tuple[Array, Sequence[CardState]]]:
+        """Which sets have the same pods whose cards are searched for, and the cards once these have theirs;
+        not those whose pods find none.
+        """
+        groups, of_sets = np.unique(pods[:, self.searched], axis=0, return_inverse=True)
+        for number, counts in enumerate(groups[:SEARCHED].tolist()):
+            held = zip(self.searched, counts, strict=True)
+            searched = [self.classes[each] for each, count in held for _ in range(count)]
+            states: Sequence[CardState] | None = node.cards
+            if searched:
+                slots = choose(node.cards, searched, 0, budget).slots
+                states = None if slots is None else left_by(node.cards, searched, slots)
+            if states is not None:
+                yield np.flatnonzero(of_sets.ravel() == number), states
+
+    def _is_fitting(self, counts: Array, node: NodeState, budget: Budget) -> bool:
+        """Whether one set does; what is not decided counts as not."""
+        held = zip(self.classes, counts.tolist(), strict=True)
+        pods = [pod for pod, count in held if pod.wants_cards for _ in range(count)]
+        budget.spend(PART + len(pods))
+        return bool(capacity.fits_together(pods, node, budget))
