@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.cards.choose import choose
+from webhook.placement.cards.choose import fits as find_cards
 from webhook.placement.cards.first_fit import first_fit, steps_of
 from webhook.placement.cards.state import CardState, is_searched, left_by
 from webhook.placement.model import PodClass
@@ -39,23 +39,26 @@ class CardedSets:
         """Whether any pods want cards."""
         self.others = [number for number in wanting if number not in self.searched]
 
-    def fitting(self, found: Takes, node: NodeState, budget: Budget, *, exact: bool) -> Takes:
-        """The sets that find cards on a node, or most of them; exact: whether to search for cards for those
-        that first-fit finds none for. Raises OutOfSteps.
+    def fitting(self, found: Takes, node: NodeState, steps: int, budget: Budget) -> Takes:
+        """The sets that find cards on a node, or most of them; steps: to search for cards for those that
+        first-fit finds none for. Raises OutOfSteps.
         """
         if not self.some or not len(found.pods):
             return found
         found = thinned(found, TRIED)
         budget.spend(4 * PART + added(8 * found.pods.size, True))
         fits = np.zeros(len(found.pods), dtype=np.bool_)
+        searching = budget.part(steps)
+        classes = [self.classes[number] for number in self.others]
         for some, states in self._by_searched(found.pods, node, budget):
-            others = [self.classes[number] for number in self.others]
-            budget.spend(steps_of(states, others, len(some)))
-            fits[some] = first_fit(states, others, found.pods[some][:, self.others])
-        if exact:
-            rest = np.flatnonzero(~fits)
-            for number in rest[:: len(rest) // SEARCHED + 1].tolist():
-                fits[number] = self._is_fitting(found.pods[number], node, budget)
+            sets = found.pods[some][:, self.others]
+            budget.spend(steps_of(states, classes, len(some)))
+            fits[some] = first_fit(states, classes, sets)
+            rest = np.flatnonzero(~fits[some])
+            for each in rest[:: len(rest) // SEARCHED + 1].tolist():
+                if not searching.left > 0:
+                    break
+                fits[some[each]] = self._is_fitting(sets[each].tolist(), states, searching)
         return Takes(found.pods[fits], found.left[fits])
 
     def _by_searched(
@@ -75,9 +78,9 @@ class CardedSets:
             if states is not None:
                 yield np.flatnonzero(of_sets.ravel() == number), states
 
-    def _is_fitting(self, counts: Array, node: NodeState, budget: Budget) -> bool:
-        """Whether one set does; what is not decided counts as not."""
-        held = zip(self.classes, counts.tolist(), strict=True)
-        pods = [pod for pod, count in held if pod.wants_cards for _ in range(count)]
-        budget.spend(PART + len(pods))
-        return bool(capacity.fits_together(pods, node, budget))
+    def _is_fitting(self, counts: Sequence[int], states: Sequence[CardState], budget: Budget) -> bool:
+        """Whether so many pods of the other classes do; what is not decided counts as not."""
+        held = zip(self.others, counts, strict=True)
+        pods = [self.classes[number] for number, count in held for _ in range(count)]
+        budget.take(PART + len(pods))
+        return bool(find_cards(states, pods, budget))

@@ -22,7 +22,7 @@ from webhook.placement.question import Counts
 from webhook.placement.unlike.carded import CardedSets
 from webhook.placement.unlike.filling import Filling, NodeKind
 from webhook.placement.unlike.quarters import Filler, Quarter
-from webhook.placement.unlike.takes import Array, Takes, takes
+from webhook.placement.unlike.takes import Array, Takes, affordable, takes
 from webhook.placement.unlike.tilting import tilt
 
 NODES: Final = 128
@@ -36,6 +36,9 @@ TRIES: Final = (100, 200, 400, 800, 1600)
 
 PAIRS: Final = 40_000
 """Of the ways of two quarters that are looked up together, about."""
+
+PART_OF_TAKES: Final = 2
+"""Of the steps there are, one in so many may be for the sets that the nodes take."""
 
 BITS: Final = 18
 """Of a key in a table of those that are looked for."""
@@ -86,9 +89,11 @@ class Meeting:
     def _solve(self, wide: bool) -> dict[str, Counts] | None:
         """The same among many sets of each node, or among more."""
         known: dict[int, Takes] = {}
+        every = {kind.number for kind in self.kinds}
+        rows = affordable(self.budget.left // PART_OF_TAKES // len(every), len(self.counts), wide)
         for kind in self.kinds:
             if kind.number not in known:
-                known[kind.number] = self._takes(kind, wide)
+                known[kind.number] = self._takes(kind, rows, wide)
                 if not len(known[kind.number].pods):
                     return None
         sets = [known[kind.number] for kind in self.kinds]
@@ -113,11 +118,12 @@ class Meeting:
                 filler.lean(quarters)
         return None
 
-    def _takes(self, kind: NodeKind, wide: bool) -> Takes:
+    def _takes(self, kind: NodeKind, rows: int, wide: bool) -> Takes:
         """The sets that a node of a kind may take."""
-        given = (self.needs, self.counts, self.spare, len(self.kinds), self.budget)
-        found = takes(kind.free, kind.rooms, *given, wide)
-        return self.carded.fitting(found, kind.node, self.budget, exact=wide)
+        given = (self.needs, self.counts, self.spare, len(self.kinds))
+        found = takes(kind.free, kind.rooms, *given, rows, wide, self.budget)
+        steps = self.budget.left // (4 * len(self.kinds)) if wide else 0
+        return self.carded.fitting(found, kind.node, steps, self.budget)
 
     def _placed(
         self, quarters: Sequence[Quarter], ways: Sequence[int], sets: Sequence[Takes]

@@ -16,7 +16,10 @@ MOST: Final = 20_000
 """Sets of pods of one node beyond which only some are looked at, evenly over all."""
 
 MORE: Final = 160_000
-"""The same for a node of which hardly any set is found so."""
+"""The same once what was found did not do."""
+
+FEWEST: Final = 2000
+"""That many are looked at, whatever it costs."""
 
 KEPT: Final = 4000
 """Sets of one node that are kept, likewise: at most 0.8 MB. Steps bound how many nodes have so many."""
@@ -42,30 +45,33 @@ def takes(
     counts: Array,
     spare: Array,
     nodes: int,
+    rows: int,
+    wide: bool,
     budget: Budget,
-    wide: bool = False,
 ) -> Takes:
     """Those that leave no more over than all nodes together may, and rather no more than their part of it.
 
     free: of each resource; needs: resources of each class; spare: what the nodes have more than is asked for;
-    wide: whether to look for more of them even if there are enough. Raises OutOfSteps.
+    rows: see affordable; wide: whether a node's part does not matter. Raises OutOfSteps.
     """
     most = np.minimum(counts, rooms)
     part = np.minimum(spare, WASTE * spare // nodes + 1)
-    for over, rows in ((part, MOST), (spare, MOST), (spare, MORE))[2 * wide :]:
-        found, every = _sets(free, most, needs, over, rows, budget)
-        if len(found.pods) >= ENOUGH or (every and over is spare):
-            break
-    return found
+    found = Takes(most[:0].reshape(0, len(most)), spare[:0].reshape(0, len(spare)))
+    if not wide:
+        found = _sets(free, most, needs, part, rows, budget)
+    return found if len(found.pods) >= ENOUGH else _sets(free, most, needs, spare, rows, budget)
 
 
-def _sets(
-    free: Counts, most: Array, needs: Array, spare: Array, rows: int, budget: Budget
-) -> tuple[Takes, bool]:
-    """The sets that fit and leave no more than that over, and whether these are all; class after class, no
-    more of any than fills the node, and no more rows looked at than that.
+def affordable(steps: int, classes: int, wide: bool) -> int:
+    """Rows of so many classes that are looked at in so many steps."""
+    most = MORE if wide else MOST
+    return min(most, max(FEWEST, steps * 1400 // (24 * classes * classes)))
+
+
+def _sets(free: Counts, most: Array, needs: Array, spare: Array, rows: int, budget: Budget) -> Takes:
+    """The sets that fit and leave no more than that over: class after class, no more of any than fills the
+    node, and no more rows than that.
     """
-    every = True
     pods = np.zeros((1, len(most)), dtype=np.int64)
     left = np.array([free], dtype=np.int64)
     order = _order(needs, left[0])
@@ -83,14 +89,13 @@ def _sets(
         many = np.where(fits, np.maximum(0, top - least + 1), 0)
         ends = np.cumsum(many)
         total = int(ends[-1]) if len(ends) else 0
-        every = every and total <= rows
         kept = np.arange(rows) * total // rows if total > rows else np.arange(total)
         budget.spend(6 * PART + added(8 * (len(pods) + 3 * len(kept)) * len(most), True))
         row = ends.searchsorted(kept, side="right")  # of the kept alone: there may be very many sets
         count = kept - (ends - many)[row] + least[row]
         pods, left = pods[row], left[row] - count[:, None] * asked
         pods[:, number] = count
-    return thinned(Takes(pods, left), KEPT), every
+    return thinned(Takes(pods, left), KEPT)
 
 
 def thinned(found: Takes, most: int) -> Takes:
