@@ -9,8 +9,9 @@ from hack.comparing.carded import planted_cards
 from hack.comparing.hostile import packed
 from hack.comparing.packings import Packing, planted
 from tests.placement.small import node, pod_class
-from webhook.placement import Budget, Gang, Member, Options, Snapshot, Usage
+from webhook.placement import Budget, Gang, Member, Options, PodClass, Snapshot, Usage, capacity
 from webhook.placement.question import ask
+from webhook.placement.snapshot import NodeState
 from webhook.placement.tree import build
 from webhook.placement.unlike import meeting
 from webhook.placement.unlike.filling import Filling
@@ -103,6 +104,26 @@ def test_quarters_meet_wherever_few_nodes_can_be_filled(
     assert meeting.solve(_filling(planted(nodes, kinds, slack, seed)), Budget(10**6)) is not None
 
 
+def test_a_set_that_the_cards_of_its_node_refuse_in_the_end_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever chooses the cards searches otherwise than first-fit, and may end without any."""
+    filling = _asked(*planted_cards(20, 8, 2, 0))
+    first = meeting.solve(filling, Budget(10**6))
+    assert first is not None
+    name = max(first, key=lambda name: sum(first[name]))
+    fits_together = capacity.fits_together
+
+    def refused(pods: list[PodClass], state: NodeState, budget: Budget) -> bool | None:
+        counts = tuple(map(pods.count, filling.classes))
+        return (state.name, counts) != (name, first[name]) and fits_together(pods, state, budget)
+
+    monkeypatch.setattr(capacity, "fits_together", refused)
+    found = meeting.solve(filling, Budget(10**6))
+    assert found is not None
+    assert found[name] != first[name]
+
+
 def test_quarters_of_one_question_meet_in_the_same_place_each_time() -> None:
     packing = planted(20, 12, 1, 107)
     budgets = [Budget(10**6), Budget(10**6)]
@@ -140,7 +161,10 @@ def test_thousands_of_pods_that_fill_hundreds_of_nodes_are_decided(slack: int, f
 
 
 def _filling(packing: Packing) -> Filling:
-    asked, snapshot = packed(packing)
+    return _asked(*packed(packing))
+
+
+def _asked(asked: Gang, snapshot: Snapshot) -> Filling:
     question, _ = ask(asked, snapshot, Options())
     budget = Budget(10**9)
     return Filling(question, list(nodes_of(build(question, snapshot, budget).root)), budget)

@@ -11,11 +11,12 @@ pods that are asked for.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
+from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.prices import PART, added
 from webhook.placement.question import Counts
@@ -94,9 +95,22 @@ class Meeting:
         for kind in self.kinds:
             if kind.number not in known:
                 known[kind.number] = self._takes(kind, rows, wide)
-                if not len(known[kind.number].pods):
-                    return None
-        sets = [known[kind.number] for kind in self.kinds]
+        while all(len(sets.pods) for sets in known.values()):
+            sets = [known[kind.number] for kind in self.kinds]
+            chosen = self._quartered(sets)
+            if chosen is None:
+                return None
+            refused = [
+                node for node, number in chosen.items() if not self._holds(node, sets[node].pods[number])
+            ]
+            if not refused:
+                return self._placed(chosen, sets)
+            for node in refused:
+                known[self.kinds[node].number] = _without(sets[node], chosen[node])
+        return None
+
+    def _quartered(self, sets: Sequence[Takes]) -> dict[int, int] | None:
+        """The set that each node takes, by number; None if no way was found."""
         tilted = tilt(sets, self.counts, self.budget)
         if tilted is None:
             return None
@@ -112,11 +126,21 @@ class Meeting:
             else:
                 met = self._met(quarters)
                 if met is not None:
-                    return self._placed(quarters, met, sets)
+                    traced = (quarter.traced(way) for quarter, way in zip(quarters, met, strict=True))
+                    return {node: number for each in traced for node, number in each.items()}
                 if all(quarter.every for quarter in quarters):
                     return None
                 filler.lean(quarters)
         return None
+
+    def _holds(self, node: int, pods: Array) -> bool:
+        """Whether a node holds a set by the question that its cards are chosen by in the end."""
+        if not self.carded.some:
+            return True
+        held = zip(self.carded.classes, pods.tolist(), strict=True)
+        asked = [pod for pod, count in held for _ in range(count)]
+        self.budget.spend(PART + len(asked))
+        return bool(capacity.fits_together(asked, self.kinds[node].node, self.budget))
 
     def _takes(self, kind: NodeKind, rows: int, wide: bool) -> Takes:
         """The sets that a node of a kind may take."""
@@ -125,18 +149,10 @@ class Meeting:
         steps = self.budget.left // (4 * len(self.kinds)) if wide else 0
         return self.carded.fitting(found, kind.node, steps, self.budget)
 
-    def _placed(
-        self, quarters: Sequence[Quarter], ways: Sequence[int], sets: Sequence[Takes]
-    ) -> dict[str, Counts]:
-        """Node name -> pods of each class, in one way of each quarter."""
-        found: dict[int, int] = {}
-        for quarter, way in zip(quarters, ways, strict=True):
-            found |= quarter.traced(way)
-        return {
-            self.names[node]: tuple(sets[node].pods[chosen].tolist())
-            for node, chosen in sorted(found.items())
-            if sets[node].pods[chosen].any()
-        }
+    def _placed(self, chosen: Mapping[int, int], sets: Sequence[Takes]) -> dict[str, Counts]:
+        """Node name -> pods of each class."""
+        taken = {node: tuple(sets[node].pods[number].tolist()) for node, number in sorted(chosen.items())}
+        return {self.names[node]: counts for node, counts in taken.items() if any(counts)}
 
     def _met(self, quarters: Sequence[Quarter]) -> list[int] | None:
         """A way of each quarter that hold all pods together.
@@ -181,6 +197,11 @@ class _Pairs:
         first = np.repeat(np.arange(len(many)), many)
         second = self.order[np.arange(len(first)) + np.repeat(end - np.cumsum(many), many)]
         return first, second, self.keys[0][first] + self.keys[1][second]
+
+
+def _without(sets: Takes, number: int) -> Takes:
+    """All of the sets but one."""
+    return Takes(np.delete(sets.pods, number, axis=0), np.delete(sets.left, number, axis=0))
 
 
 def _equal(keys: Array, others: Array) -> Iterator[tuple[int, int]]:
