@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from webhook.placement.alike.one_more import one_more
 from webhook.placement.alike.rooms import Pick, anchored_children, child_rooms, node
 from webhook.placement.bounds import least_cost
 from webhook.placement.budget import Budget
@@ -49,6 +50,12 @@ class Cover:
 
     cost: int
     picks: list[Pick]
+
+
+_Covering = tuple[int, Vertex | Pick, int | None]
+"""A domain with the cost of using it and what is around it, or a node with that of what is around it; and at
+most the cost of holding the gang in the domain, where that is known.
+"""
 
 
 class Knapsack:
@@ -70,10 +77,11 @@ class Knapsack:
             for covering in self._covering(vertex, base)
         ]
         heap: list[tuple[int, int, int, int, Any]] = []
-        for number, (base, covering) in enumerate(domains):
+        for number, (base, covering, least) in enumerate(domains):
             if isinstance(covering, Vertex):
-                bound = base + self._bound(covering) if len(domains) > 1 else base
-                heap.append((bound, _BOUNDED, number, base, covering))
+                if least is None:
+                    least = self._bound(covering) if len(domains) > 1 else 0
+                heap.append((base + least, _BOUNDED, number, base, covering))
             else:
                 pick = self._alone(covering)
                 heap.append((base + pick[2], _SOLVED, number, base, [pick]))
@@ -87,7 +95,7 @@ class Knapsack:
                 from webhook.placement.alike.covering import CoveringDomain
 
                 inside = CoveringDomain(self.question, self.costs, known, self.budget)
-                heappush(heap, (base + inside.bound(), _COUNTED, number, base, inside))
+                heappush(heap, (max(bound, base + inside.bound()), _COUNTED, number, base, inside))
             else:
                 cost, picks = known.solve()
                 heappush(heap, (base + cost, _SOLVED, number, base, picks))
@@ -108,13 +116,12 @@ class Knapsack:
         for child in vertex.children:
             yield from self.roots(child, base + vertex.own)
 
-    def _covering(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex | Pick]]:
-        """The covering domains in a domain, each with the cost of using it and what is around it, and single
-        nodes that hold all, with the cost of using what is around them. base: cost of the domains around the
-        vertex.
+    def _covering(self, vertex: Vertex, base: int) -> Iterator[_Covering]:
+        """The covering domains in a domain, and single nodes that hold all. base: cost of the domains around
+        the vertex. Raises OutOfSteps.
         """
         if vertex.state is not None:
-            yield base, node((vertex,), 0)
+            yield base, node((vertex,), 0), None
             return
         base += vertex.own
         leaves = vertex.leaves
@@ -123,14 +130,17 @@ class Knapsack:
             used = anchored_children(vertex, self.costs)
             if len(used) == 1 and not used.isdisjoint(enough):  # all others cost more
                 yield from self._covering(vertex.parts[used.pop()], base)
-            else:
-                yield base, vertex
+                return
+            parts = one_more(vertex, self.wanted, self.costs, self.budget)
+            yield from ((base, part, least) for least, part in parts)
+            if not parts:
+                yield base, vertex, None
         elif not enough:
-            yield base, vertex
+            yield base, vertex, None
         elif leaves is not None:
             least = min(leaves.rooms[number] for number in enough)
             tightest = [number for number in enough if leaves.rooms[number] == least]
-            yield base, node(leaves, min(tightest, key=leaves.penalties.__getitem__))
+            yield base, node(leaves, min(tightest, key=leaves.penalties.__getitem__)), None
         else:
             for number in enough:
                 yield from self._covering(vertex.parts[number], base)

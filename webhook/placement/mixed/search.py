@@ -10,28 +10,29 @@ keep it small in large clusters, as they do for identical pods (see alike.knapsa
 * In mode keep-whole a machine that holds the whole gang may be worse than two smaller ones, so machines are
   never tried alone. What nodes cost then is bounded by the squares of the smallest rooms that hold the gang,
   of the last one only the share that is needed: room for each pod, at the price of the node's room.
-* In a domain whose children share the gang, no fewer children can do than the workers alone need, and in a
-  solution with just so many each child used holds what the others cannot (by pricing, see alike.pricing). If
-  the knapsack over such children finds a solution with so few, it is the optimum; else all are taken.
+* In a domain whose children share the gang, most cannot be part of a solution with the fewest (see
+  screening). If the knapsack over the others finds a solution with so few, it is the optimum; else all are
+  taken. Beside anchors, where one more child suffices, each is asked about for itself (see alike.one_more).
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
-from webhook.placement.alike.beside import heads_beside, needed_beside, parts_beside, priced_beside
+from webhook.placement.alike.one_more import one_more
 from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.alike.pricing import Enough, by_parts, by_units, priced
-from webhook.placement.alike.rooms import anchored_children, census, child_rooms, least_held
-from webhook.placement.bounds import least_cost, rooms_at, rooms_below
+from webhook.placement.alike.rooms import anchored_children, census, child_rooms
+from webhook.placement.bounds import least_cost, rooms_below
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.items import MixedInside, MixedTerms
 from webhook.placement.mixed.odd import Stepwise
 from webhook.placement.mixed.offers import never
+from webhook.placement.mixed.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
+
+_PARTS = 4
+"""Questions about one more child beside anchors that are asked for themselves, before all together are."""
 
 _Found = tuple[int, Filled]
 """Cost, and what was chosen."""
@@ -46,6 +47,7 @@ class MixedSearch:
         self.costs = question.costs()
         self.budget = budget
         self.odd = odd
+        self.screening = Screening(question, odd, budget)
         self.workers = question.counts[0]
         self.least = self.workers + loss
         """Room for workers of the nodes of any solution, at least."""
@@ -85,7 +87,7 @@ class MixedSearch:
                 if found is not None:
                     limit = own + found[0]
                     best = limit, found[1]
-        return best if best is not None else self._together(vertex, limit)
+        return best if best is not None else self._sharing(vertex, limit)
 
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """A node that holds all."""
@@ -129,6 +131,20 @@ class MixedSearch:
 
     # --- a domain whose children share the gang -----------------------------------------------------
 
+    def _sharing(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        """The same in a domain of which no child holds all."""
+        parts = one_more(vertex, self.least, self.costs, self.budget) if self.question.anchored else []
+        best: _Found | None = None
+        for least, part in parts[:_PARTS]:
+            if limit is not None and least >= limit:
+                return best
+            found = self._together(part, limit)
+            if found is not None:
+                best, limit = found, found[0]
+        if best is not None and len(parts) <= _PARTS:
+            return best
+        return self._together(vertex, limit) or best
+
     def _together(self, vertex: Vertex, limit: int | None) -> _Found | None:
         if limit is not None and not self.question.anchored and self._bound(vertex) - vertex.own >= limit:
             return None
@@ -137,7 +153,7 @@ class MixedSearch:
         unit = terms.unit(vertex.bottom)
         told_apart = self.odd.below(unit) is self.odd
         wanted = self.workers // unit if told_apart else self.least
-        screened = self._screened(vertex, levels, unit, wanted)
+        screened = self.screening.matter(vertex, levels, unit, wanted)
         inside = None
         if screened is not None:
             least, first, second = screened
@@ -210,90 +226,3 @@ class MixedSearch:
         ]
         penalty = (self.costs.most_penalty * min(found[-1][0], sum(self.question.counts))).bit_length()
         return PackedCost([*fields, (0, SCORE_BITS, penalty)])
-
-    def _screened(
-        self, vertex: Vertex, levels: Sequence[int], unit: int, wanted: int
-    ) -> tuple[dict[int, int], int, int] | None:
-        """The children that can be part of a solution with the fewest children, with the least units of each;
-        that number of children, and the number of domains below for which it holds. None: all may be.
-
-        By what a child and the domains below hold at most; in slices at the child's own level it may be less.
-        """
-        first, second = vertex.bottom + 1, vertex.bottom + 2
-        if not vertex.parts or not {first, second} <= set(levels):
-            return None
-        machine = self.costs.machine
-        if machine is not None and first >= machine:
-            return None  # more of them may cost less
-        finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
-        if self.question.anchored:
-            return self._beside(vertex, unit, finer_level, finer, wanted)
-        rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
-        held = [sum(of_part) // unit for of_part in rooms]
-        least, fewest = least_held(held, set(), wanted)
-        if fewest > len(held):
-            return {}, fewest, 0
-        numbers, needed = list(least), min(least.values(), default=0)
-        if machine is not None and second >= machine:
-            return dict.fromkeys(numbers, needed), fewest, max(1, census(vertex)[second][0])
-        largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
-        pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
-        wasted = self.odd.most + (fewest if unit != finer else 0)  # of a child, what makes no slice
-        most = bisect_left(list(accumulate(pool)), wanted * unit) + 1 + wasted
-        whole = [[head // finer for head in accumulate(sorted(rooms[n], reverse=True))] for n in numbers]
-        ratio = unit // finer
-        heads = [[head - head % ratio for head in of_part] for of_part in whole]
-        enough = None
-        if finer_level <= second:
-            enough = self._enough([[0, *head] for head in whole], finer, ratio, wanted)
-        prices = {room // finer for number in numbers for room in rooms[number]}
-        ranges, most = priced(heads, wanted * ratio, fewest, most, self.budget, enough, prices)
-        lows = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
-        least = {number: -(-low // ratio) for number, low in lows.items()}
-        return least, fewest, most
-
-    def _enough(self, heads: Sequence[Sequence[int]], finer: int, ratio: int, wanted: int) -> Enough | None:
-        """How many parts of domains suffice, where that is told by rooms; heads: as for by_parts, in `finer`
-        pods, of which `ratio` make a unit.
-        """
-        if len(self.odd.states) > 1 and self.odd.below(1) is self.odd:
-            return None
-        more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
-        if ratio == 1:
-            return by_parts(heads, wanted + more)
-        return by_units(heads, ratio, wanted, more, self.budget)
-
-    def _beside(
-        self, vertex: Vertex, unit: int, finer_level: int, finer: int, wanted: int
-    ) -> tuple[dict[int, int], int, int] | None:
-        """The same beside anchors, in units of `finer` pods below the children."""
-        second, ratio = vertex.bottom + 2, unit // finer
-        parts, whole, heads = {}, {}, {}
-        for number, part in enumerate(vertex.parts):
-            parts[number] = tuple(
-                [room // finer for room in rooms] for rooms in parts_beside(part, second, self.costs)
-            )
-            whole[number] = heads_beside(*parts[number])
-            heads[number] = [head - head % ratio for head in whole[number]]
-        anchored = anchored_children(vertex, self.costs)
-        held = [heads[number][-1] // ratio for number in heads]
-        least, fewest = least_held(held, anchored, wanted)
-        if self.costs.machine is not None and second >= self.costs.machine:
-            return least, fewest, sum(found[0] for found in census(vertex))
-        paid = sorted((number for number in least if number not in anchored), key=lambda n: -held[n])
-        if fewest > len(paid):
-            return {}, fewest, 0
-        most = needed_beside(heads, [*anchored, *paid[:fewest]], wanted * ratio)
-        if most is None:
-            return None
-        most += 1 + self.odd.most + (fewest + len(anchored) if ratio > 1 else 0)
-        prices = {room for number in least for room in parts[number][1]}
-        heads = {number: heads[number] for number in least}
-        enough = None
-        if finer_level <= second:
-            enough = self._enough([whole[number] for number in least], finer, ratio, wanted)
-        ranges, most = priced_beside(
-            heads, anchored, wanted * ratio, fewest, most, prices, self.budget, enough
-        )
-        least = {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}
-        return least, fewest, most
