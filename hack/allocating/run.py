@@ -22,7 +22,8 @@ from labeler.contract import keys
 from labeler.contract.annotations import Slot, SlotCard, encode_allocation
 from webhook.kube.client import Api
 
-_REGISTER_SECONDS: Final = 20.0
+_REGISTER_SECONDS: Final = 90.0
+"""For what takes a second: the limit is for what would never come."""
 _HIERARCHIES: Final = (None, None, "FLAT", "COMPOSITE", "COMBINED")
 _START: Final = 1_700_000_000_000_000_000
 

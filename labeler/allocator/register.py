@@ -34,6 +34,8 @@ LOOK_SECONDS: Final = 0.2
 """Between looks: a kubelet that starts again refuses pods until its plugins are registered."""
 LISTEN_SECONDS: Final = 3.0
 """How long after a registration the kubelet may take to ask for the devices."""
+REGISTER_SECONDS: Final = 3.0
+"""How long it may take to answer a registration."""
 RIVAL_SECONDS: Final = 3.0
 """How long healthy devices of the resource may outlive the allocator that offered them."""
 _RIVAL_RETRY_SECONDS: Final = 5.0
@@ -227,7 +229,7 @@ def register(kubelet: Path, endpoint: str, plugin: Plugin) -> None:
         request = wire.RegisterRequest(
             version=VERSION, endpoint=endpoint, resource_name=plugin.resource, options=plugin.options()
         )
-        call(request, timeout=LISTEN_SECONDS)
+        call(request, timeout=REGISTER_SECONDS)
 
 
 def remove_leftovers(folder: Path, vendor: str) -> None:
