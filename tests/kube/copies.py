@@ -70,7 +70,7 @@ def copy_of(api: Api, path: str, **options: Any) -> Iterator[Informer[ConfigMap]
     copy = Informer(api, path, ConfigMap, **options)
     copy.start()
     try:
-        assert copy.wait_synced(20), "no list within 20 s"
+        assert copy.wait_synced(90), "no list within 90 s"
         yield copy
     finally:
         copy.stop()

@@ -125,16 +125,24 @@ def test_outside_of_a_pod_and_without_a_kubeconfig_it_says_so(monkeypatch: pytes
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0])
 def test_a_request_to_a_server_that_hangs_ends_in_its_time(cluster: Cluster, seconds: float) -> None:
-    api = cluster.api()
+    rounds = (_seconds_of_two(cluster, seconds) for _ in range(5))
+    # A stall of this machine delays one round, a client that waits for longer delays each.
+    assert any(max(took) < 3 * seconds + 0.5 for took in rounds)
+
+
+def _seconds_of_two(cluster: Cluster, seconds: float) -> list[float]:
+    """How long two requests take that a server leaves without an answer."""
+    api, took = cluster.api(), list[float]()
     api.request("GET", "/version")  # a connection is open: the hanging one
     with cluster.paused("kube-apiserver"):
         for _ in range(2):  # the second needs a new connection, whose handshake hangs
             began = time.monotonic()
             with pytest.raises(ApiError) as refused:
                 api.request("GET", "/version", timeout_seconds=seconds)
+            took.append(time.monotonic() - began)
             assert refused.value.status == 0
             assert refused.value.is_transient
-            assert time.monotonic() - began < 3 * seconds + 0.5
+    return took
 
 
 def test_a_server_that_is_not_there_is_a_transient_error(tmp_path: Path) -> None:
@@ -203,13 +211,13 @@ def test_the_page_of_a_proxy_is_the_message_where_there_is_no_better(tmp_path: P
 def test_a_stream_is_read_in_whole_lines(tmp_path: Path, body: bytes, lines: list[bytes]) -> None:
     with server(200, {}, body) as address:
         api = connect(tmp_path, address)
-        assert list(api.lines("/x", query={"watch": "1"}, timeout_seconds=5)) == lines
+        assert list(api.lines("/x", query={"watch": "1"}, timeout_seconds=60)) == lines
 
 
 def test_a_stream_that_ended_by_itself_may_be_cut(tmp_path: Path) -> None:
     with (
         server(200, {}, b"one\n") as address,
-        connect(tmp_path, address).stream("/x", query={}, timeout_seconds=5) as stream,
+        connect(tmp_path, address).stream("/x", query={}, timeout_seconds=60) as stream,
     ):
         assert list(stream) == [b"one"]
         stream.cut()

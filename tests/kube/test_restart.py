@@ -56,6 +56,8 @@ def restarted(module_cluster: Cluster) -> Iterator[dict[str, Watched]]:
         cut_off(module_cluster, watched["cut-off"])
         module_cluster.api().request("DELETE", f"{path}/goes")
         create(module_cluster.api(), path, "comes")
+        heard = partial(is_level, watched["connected"].copy)
+        module_cluster.wait_for("the one that is connected to hear of it", heard)
         compact(module_cluster)
         module_cluster.running["kube-apiserver"].send(signal.SIGKILL)
         module_cluster.stop("kube-apiserver")
@@ -67,6 +69,10 @@ def restarted(module_cluster: Cluster) -> Iterator[dict[str, Watched]]:
         for name, each in watched.items():
             module_cluster.wait_for(f"{name} to be right", partial(is_right, each.copy))
         yield watched
+
+
+def is_level(copy: Informer[ConfigMap]) -> bool:
+    return "comes" in sizes(copy) and "goes" not in sizes(copy)
 
 
 def is_right(copy: Informer[ConfigMap]) -> bool:
