@@ -49,9 +49,11 @@ class FileSource:
     def __init__(self, path: Path, node_name: str) -> None:
         self._path = path
         self._node_name = node_name
+        self._seen: tuple[int, int, int] | None = None
 
     def discover(self) -> Facts:
         """Read the file anew. Raises SourceError naming file and place for anything it cannot mean."""
+        self._seen = _state(self._path)  # first: what is written while it is read is a change
         try:
             document = read_document(self._path)
         except DocumentError as error:
@@ -68,10 +70,9 @@ class FileSource:
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """Look at the file every two seconds (a ConfigMap is swapped by a link, which stat follows)."""
-        seen = _state(self._path)
         while not stop.wait(_WATCH_SECONDS):
-            if (now := _state(self._path)) != seen:
-                seen = now
+            if (now := _state(self._path)) != self._seen:
+                self._seen = now
                 changed()
 
 

@@ -128,6 +128,7 @@ class UdevSource:
         except (OSError, ImportError) as error:
             log.warning("no device events, changes are found at the next interval: %s", error)
             return
+        yield True  # what happened since it was last looked, and before this listened
         while not stop.is_set():
             try:
                 yield monitor.poll(timeout=_POLL_SECONDS) is not None

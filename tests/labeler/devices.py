@@ -128,7 +128,7 @@ class Machine:
         self._process.stdin.close()
         self._process.wait(90)
         for reader in self._readers:
-            reader.join(10)
+            reader.join(90)
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
@@ -187,7 +187,7 @@ class Machine:
         self._send(**command)
         kept = []
         while True:
-            answer = self._answers.get(timeout=20)
+            answer = self._answers.get(timeout=90)
             if isinstance(answer, dict) and "published" in answer:
                 kept.append(answer)
                 continue

@@ -9,7 +9,7 @@ import pytest
 from labeler.contract import keys
 from labeler.facts import Facts, Gpu, SourceError
 from labeler.labels import wanted
-from labeler.sources import Context, create_source
+from labeler.sources import Context, create_source, file
 
 ENTRY = {
     "topology": ["c", "r", "h"],
@@ -135,18 +135,27 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
         source.discover()
 
 
-def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_watched_before", [True, False], ids=["while watched", "before it is watched"])
+def test_a_file_that_changes_after_it_was_read_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched_before: bool
+) -> None:
+    """The watch begins beside the first look, on a busy machine long after it."""
+    monkeypatch.setattr(file, "_WATCH_SECONDS", 0.01)
     path = tmp_path / "facts"
     path.write_text("n1: /a/b/c")
     source = create_source("file", {"path": str(path)}, Context("n1"))
+    source.discover()
     changed, stop = threading.Event(), threading.Event()
     watch = threading.Thread(target=source.watch, args=(changed.set, stop))
-    watch.start()
     try:
-        assert not changed.wait(0.2)
+        if is_watched_before:
+            watch.start()
+            assert not changed.wait(0.2)
         path.write_text("n1: /a/b/other")
-        assert changed.wait(10)
+        if not is_watched_before:
+            watch.start()
+        assert changed.wait(90)
     finally:
         stop.set()
-        watch.join(10)
+        watch.join(90)
     assert source.discover().topology == ("a", "b", "other")
