@@ -4,12 +4,14 @@ import contextlib
 import json
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.admission import impatient
 from tests.admission.harness import Webhook
 
 
@@ -33,9 +35,12 @@ def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> 
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, kind: type[Webhook] = Webhook, server: str = "http://127.0.0.1:9"
+    folder: Path,
+    kind: Callable[..., Webhook] = Webhook,
+    server: str = "http://127.0.0.1:9",
+    **options: Any,
 ) -> Iterator[Webhook]:
-    webhook = kind(folder, unreachable_kubeconfig(folder, server))
+    webhook = kind(folder, unreachable_kubeconfig(folder, server), **options)
     try:
         webhook.start(ready=False)
         webhook.wait(lambda: webhook.get("/healthz")[0] == 200, "the webhook to answer")
@@ -76,7 +81,13 @@ def served_serial(webhook: Webhook) -> bytes:
         return wrapped.getpeercert(binary_form=True) or b""
 
 
+@dataclass
 class Impatient(Webhook):
-    """With the time-outs of `impatient`."""
+    """With the time-outs of `impatient`, or those of them that a test says."""
 
     module = "tests.admission.impatient"
+    times: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, impatient.VARIABLE: json.dumps(self.times)}

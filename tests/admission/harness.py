@@ -4,6 +4,7 @@ import base64
 import contextlib
 import copy
 import json
+import os
 import signal
 import socket
 import ssl
@@ -66,6 +67,11 @@ class Webhook:
         return self.folder / "policy.yaml"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its process."""
+        return dict(os.environ)
+
+    @property
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
@@ -98,6 +104,7 @@ class Webhook:
                     *("--policy", str(self.policy_file), "--kubeconfig", str(self.kubeconfig)),
                 ],
                 cwd=ROOT,
+                env=self.environment,
                 stdout=log,
                 stderr=log,
             )
@@ -109,7 +116,7 @@ class Webhook:
         if self.process is not None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(90)
             self.process = None
 
     def wait(self, condition: Any, what: str, seconds: float = 120) -> None:
@@ -134,7 +141,7 @@ class Webhook:
         try:
             with urllib.request.build_opener(
                 urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.tls())
-            ).open(request, timeout=10) as response:
+            ).open(request, timeout=60) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -182,11 +182,12 @@ def test_no_class_is_injected_from_a_copy_that_is_old_and_it_is_said(tmp_path: P
     with serving(tmp_path, Impatient, f"http://127.0.0.1:{server.server_address[1]}") as webhook:
         try:
             webhook.wait(lambda: readiness(webhook)["priorityClasses"] == "synced", "the classes")
-            assert b"gpu-high-priority" in patch_of(webhook, pod)
+            # On a busy machine it may be old by now; another list follows.
+            webhook.wait(lambda: b"gpu-high-priority" in patch_of(webhook, pod), "the class to be injected")
         finally:
             server.shutdown()
             server.server_close()
-        webhook.wait(lambda: readiness(webhook)["priorityClasses"].startswith("stale: "), "the silence", 40)
+        webhook.wait(lambda: readiness(webhook)["priorityClasses"].startswith("stale: "), "the silence")
         assert readiness(webhook)["ready"] is True, "a gate without a class is better than none"
         assert b"gpu-high-priority" not in patch_of(webhook, pod)
         assert keys.GATE.encode() in patch_of(webhook, pod)

@@ -17,6 +17,7 @@ import yaml
 from hack.benchmarks import bursts
 from tests.admission import impatient
 from tests.admission.alone import (
+    Impatient,
     post,
     serving,
     stalled_after,
@@ -26,21 +27,24 @@ from tests.admission.alone import (
 )
 from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
 from tests.admission.reviews import review
-from webhook.admission import certificates, serve, tls
+from webhook.admission import certificates, serve
 from webhook.admission.app import LARGE_BODY_BYTES
 from webhook.admission.worker import FIRST_BYTE_SECONDS, REQUEST_SECONDS, Connection, Worker
 from webhook.kube.client import Api
 
+REQUEST_TIME = impatient.TIMES[impatient.REQUEST]
 HEADERS = b"POST /mutate HTTP/1.1\r\nX-A: "
 BODY = (
     b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{"
 )
 
 
-def seconds_for_a_review(webhook: Webhook) -> float:
-    started = time.monotonic()
-    assert post(webhook, review(gpu_pod("a")))[0] == 200
-    return time.monotonic() - started
+WAITS_FOR_EVER = {impatient.FIRST_BYTE: impatient.NEVER, impatient.REQUEST: impatient.NEVER}
+"""So that whoever is answered was not served because others had had their time."""
+
+
+def is_answered(webhook: Webhook) -> bool:
+    return post(webhook, review(gpu_pod("a")))[0] == 200
 
 
 def is_closed(client: socket.socket, seconds: float) -> bool:
@@ -53,29 +57,27 @@ def is_closed(client: socket.socket, seconds: float) -> bool:
         return True
 
 
-def test_more_silent_connections_than_the_server_takes_keep_nobody_out(impatient_webhook: Webhook) -> None:
-    with contextlib.ExitStack() as stack:
+def test_more_silent_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
+    with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook, contextlib.ExitStack() as stack:
         for _ in range(60):
-            stack.enter_context(socket.create_connection(("127.0.0.1", impatient_webhook.port)))
-        assert seconds_for_a_review(impatient_webhook) < impatient.FIRST_BYTE_SECONDS
+            stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
+        assert is_answered(webhook)
 
 
-def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(impatient_webhook: Webhook) -> None:
-    with contextlib.ExitStack() as stack:
+def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
+    with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook, contextlib.ExitStack() as stack:
         for _ in range(60):
-            idle = stack.enter_context(
-                stalled_after(impatient_webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            )
+            idle = stack.enter_context(stalled_after(webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
             answer = idle.recv(100)
             assert answer.startswith(b"HTTP/1.1 200"), answer
-        assert seconds_for_a_review(impatient_webhook) < impatient.FIRST_BYTE_SECONDS
+        assert is_answered(webhook)
 
 
 def test_a_connection_that_sends_nothing_is_closed_long_before_one_that_is_kept_alive(
     impatient_webhook: Webhook,
 ) -> None:
     with socket.create_connection(("127.0.0.1", impatient_webhook.port)) as client:
-        assert is_closed(client, impatient.FIRST_BYTE_SECONDS + 2)
+        assert is_closed(client, 90)
 
 
 @pytest.mark.parametrize("first", [HEADERS, BODY], ids=["headers", "body"])
@@ -85,7 +87,7 @@ def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
     started = time.monotonic()
     with stalled_after(impatient_webhook, first) as client:
         client.settimeout(0.3)
-        while time.monotonic() - started < 4 * impatient.REQUEST_SECONDS:
+        while time.monotonic() - started < 60 * REQUEST_TIME:
             try:
                 client.sendall(b"a")
                 if client.recv(1000) == b"":
@@ -96,7 +98,7 @@ def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
                 break
         else:
             pytest.fail("it was still served")
-    assert time.monotonic() - started > impatient.REQUEST_SECONDS - 0.2
+    assert time.monotonic() - started > REQUEST_TIME - 0.2
     assert "Traceback" not in impatient_webhook.log
 
 
@@ -106,25 +108,31 @@ def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(
     with contextlib.closing(_connection(impatient_webhook)) as connection:
         assert _call(connection) == 200
         kept = connection.sock
-        time.sleep(max(impatient.REQUEST_SECONDS, impatient.FIRST_BYTE_SECONDS) + 0.5)
+        time.sleep(max(REQUEST_TIME, impatient.TIMES[impatient.FIRST_BYTE]) + 0.5)
         assert _call(connection) == 200
         assert connection.sock is kept
-        assert is_closed(kept, impatient.KEEP_ALIVE_SECONDS + 2), "keepalive is not in force"
 
 
 def test_a_connection_that_has_only_shaken_hands_idles_as_long_as_one_that_was_used(
     impatient_webhook: Webhook,
 ) -> None:
     """kube-apiserver keeps spare connections: a call over one that we close is a pod without a gate."""
-    with (
-        contextlib.closing(_connection(impatient_webhook)) as spare,
-        contextlib.closing(_connection(impatient_webhook)) as left,
-    ):
-        for connection in (spare, left):
-            connection.connect()
-        time.sleep(max(impatient.REQUEST_SECONDS, impatient.FIRST_BYTE_SECONDS) + 0.5)
+    with contextlib.closing(_connection(impatient_webhook)) as spare:
+        spare.connect()
+        time.sleep(max(REQUEST_TIME, impatient.TIMES[impatient.FIRST_BYTE]) + 0.5)
         assert _call(spare) == 200
-        assert is_closed(left.sock, impatient.KEEP_ALIVE_SECONDS + 2), "it is kept for ever"
+
+
+@pytest.mark.parametrize("is_used", [True, False], ids=["used", "only shaken hands"])
+def test_a_connection_that_idles_is_not_kept_for_ever(tmp_path: Path, is_used: bool) -> None:
+    times = {**WAITS_FOR_EVER, impatient.KEEP_ALIVE: 1}
+    with (
+        serving(tmp_path, Impatient, times=times) as webhook,
+        contextlib.closing(_connection(webhook)) as connection,
+    ):
+        connection.connect()
+        assert not is_used or _call(connection) == 200
+        assert is_closed(connection.sock, 90), "keepalive is not in force"
 
 
 @pytest.mark.parametrize("first", [HEADERS, BODY], ids=["headers", "body"])
@@ -133,14 +141,14 @@ def test_a_spare_connection_has_the_whole_deadline_from_its_first_byte_and_no_mo
 ) -> None:
     with contextlib.closing(_connection(impatient_webhook)) as spare:
         spare.connect()
-        time.sleep(impatient.REQUEST_SECONDS + 0.5)
+        time.sleep(REQUEST_TIME + 0.5)
         started = time.monotonic()
         spare.sock.sendall(first)
-        spare.sock.settimeout(impatient.REQUEST_SECONDS + 2)
+        spare.sock.settimeout(90)
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             while spare.sock.recv(1000):  # an answer that the body is not there, perhaps
                 pass
-        assert time.monotonic() - started > impatient.REQUEST_SECONDS - 0.2
+        assert time.monotonic() - started > REQUEST_TIME - 0.2
 
 
 def test_more_spare_connections_than_the_server_takes_do_not_cost_those_that_are_used(
@@ -166,19 +174,21 @@ def test_no_call_of_go_s_transport_fails_in_bursts_with_pauses(tmp_path: Path) -
 
 
 def test_clients_that_never_finish_a_request_do_not_delay_connections_that_are_kept(tmp_path: Path) -> None:
-    with serving(tmp_path) as webhook, contextlib.closing(_connection(webhook)) as connection:
+    times = {**WAITS_FOR_EVER, impatient.HANDSHAKE: impatient.NEVER}
+    with (
+        serving(tmp_path, Impatient, times=times) as webhook,
+        contextlib.closing(_connection(webhook)) as connection,
+    ):
         assert _call(connection) == 200
         with contextlib.ExitStack() as stack:
             for _ in range(2 * serve.THREADS):
                 stack.enter_context(stalled_in_handshake(webhook))
             time.sleep(0.5)  # until they hold all the threads that they get
-            started = time.monotonic()
             assert _call(connection) == 200
-            assert time.monotonic() - started < tls.HANDSHAKE_SECONDS / 2
 
 
 def _connection(webhook: Webhook) -> http.client.HTTPSConnection:
-    return http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=10)
+    return http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=60)
 
 
 def _call(connection: http.client.HTTPSConnection) -> int:
@@ -216,10 +226,11 @@ def peak_memory(webhook: Webhook) -> int:
 def test_many_bodies_of_the_worst_kind_at_once_stay_below_the_memory_limit(tmp_path: Path) -> None:
     bodies = [of_empty_containers(8 * 1024 * 1024)] * 4 + [of_empty_containers(LARGE_BODY_BYTES)] * 24
     statuses: list[int] = []
-    with serving(tmp_path) as webhook:
+    # None is too late on a busy machine: that would spare the server its memory.
+    with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook:
 
         def call(body: bytes) -> None:
-            with contextlib.suppress(OSError):  # too late for its deadline
+            with contextlib.suppress(OSError):  # too late for the client
                 statuses.append(post(webhook, body)[0])
 
         clients = [threading.Thread(target=call, args=(body,)) for body in bodies]
