@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import json
 import os
 import socketserver
 import threading
@@ -115,6 +116,21 @@ def delete_namespace(cluster: Cluster, name: str) -> None:
     delete(api, f"/api/v1/namespaces/{name}")
     pods = f"/api/v1/namespaces/{name}/pods"
     cluster.wait_for(f"the pods of {name} to be gone", lambda: not api.json("GET", pods)["items"])
+
+
+def audited(cluster: Cluster) -> list[dict[str, Any]]:
+    """The audit log with all that was answered before: it is written a moment later, in that order."""
+    last = f"last-{os.getpid()}-{next(_numbers)}"
+    delete(cluster.api(), f"/api/v1/namespaces/default/pods/{last}")  # noted as well
+    lines: list[str] = []
+
+    def is_there() -> bool:
+        whole, _, _ = cluster.log("audit").read_text().rpartition("\n")
+        lines[:] = whole.splitlines()
+        return last in whole
+
+    cluster.wait_for("the audit log", is_there)
+    return [json.loads(line) for line in lines]
 
 
 def _listed(api: Api, path: str) -> list[dict[str, Any]]:

@@ -1,8 +1,6 @@
 """The whole road on a real control plane: manifests, programs under their own identities, placed gangs."""
 
-import json
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +11,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
 from tests.installation import installed_on
-from tests.support import create_namespace, wait_for_pods
+from tests.support import audited, create_namespace, wait_for_pods
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
 
@@ -173,8 +171,7 @@ def test_a_program_cannot_do_what_is_not_its_work(
 def test_each_program_is_seen_at_work_under_its_own_identity(installed: Installation, opted_in: str) -> None:
     create_job(installed.api, opted_in, "train", 1, {"nvidia.com/gpu": 1})
     wait_for_pods(installed.cluster, opted_in, all_run(1), "a running pod")
-    time.sleep(1.5)  # the audit log is written in batches
-    entries = [json.loads(line) for line in installed.cluster.log("audit").read_text().splitlines()]
+    entries = audited(installed.cluster)
     users = {entry["user"].get("username") for entry in entries}  # none where a token was refused
     assert {
         "system:serviceaccount:topogate-system:webhook",

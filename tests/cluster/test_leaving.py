@@ -109,13 +109,16 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     assert {pod["metadata"]["uid"] for pod in pods} == {
         entry["uid"] for plan in planned for entry in plan["spec"]["pods"]
     }
-    images = {
-        container["image"]
-        for pod in api.json("GET", "/api/v1/namespaces/topogate-system/pods")["items"]
-        if "deletionTimestamp" not in pod["metadata"]
-        for container in pod["spec"]["containers"]
-    }
-    assert {image.rpartition(":")[2] for image in images} == {"second"}
+
+    def tags() -> set[str]:
+        return {
+            container["image"].rpartition(":")[2]
+            for pod in api.json("GET", "/api/v1/namespaces/topogate-system/pods")["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+            for container in pod["spec"]["containers"]
+        }
+
+    cluster.wait_for("the pods of the first version to be gone", lambda: tags() == {"second"})
 
     # and uninstalled, as manifests/README.md says
     create_job(api, namespace, "too-large", 40, {GPUS: 8})

@@ -5,8 +5,6 @@ NVIDIA GPUs for two nodes, and two pods that share the cards of one Intel node a
 """
 
 import functools
-import json
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from typing import Any, Final
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
-from tests.support import create_namespace, delete_namespace
+from tests.support import audited, create_namespace, delete_namespace
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
 from webhook.kube.client import Api
 from webhook.sweeper.settings import Settings
@@ -200,12 +198,10 @@ def _overbooked(pods: list[dict[str, Any]]) -> list[str]:
 
 
 def _audit(cluster: Cluster, agents: set[str]) -> list[dict[str, Any]]:
-    """The sweepers' writes to pods. The log is written in batches of up to a second."""
-    time.sleep(1.5)
-    entries = [json.loads(line) for line in cluster.log("audit").read_text().splitlines()]
+    """The sweepers' writes to pods."""
     return [
         entry
-        for entry in entries
+        for entry in audited(cluster)
         if entry.get("userAgent") in agents
         and entry["objectRef"]["resource"] == "pods"
         and "subresource" not in entry["objectRef"]

@@ -115,7 +115,7 @@ def test_32_the_cluster_is_read_once_and_watched_from_then_on(
         for name in ("one", "two"):
             create_job(misnamed_nodes.api(), namespace, name, 1, template(4))
             misnamed_nodes.wait_for(
-                f"{name} to run", _passes_until(one_pass, misnamed_nodes.api(), namespace, name), 40
+                f"{name} to run", _passes_until(one_pass, misnamed_nodes.api(), namespace, name)
             )
     read = {(path, fields): count for (path, fields), count in api.read.items() if path in (PODS, NODES)}
     # Those that have failed are watched by themselves.

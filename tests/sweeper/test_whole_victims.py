@@ -190,8 +190,8 @@ def test_whichever_eviction_a_sweeper_dies_at_the_next_one_finishes_what_it_bega
         return run_all(pods, "high", 1) and not bound(pods, "low")
 
     first = mortal(two_nodes, Death(moment, write))
-    assert not sweep_until(first, SETTINGS, is_done, 40)
-    assert sweep_until(mortal(two_nodes, None), SETTINGS, is_done, 40)
+    assert not sweep_until(first, SETTINGS, is_done, 120)
+    assert sweep_until(mortal(two_nodes, None), SETTINGS, is_done, 120)
 
 
 def mortal(cluster: Cluster, death: Death | None) -> MortalApi:

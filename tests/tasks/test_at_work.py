@@ -9,7 +9,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
-from tests.tasks.at_work import RUN_FOR, Lives, Team, install, living, mortal
+from tests.tasks.at_work import PATIENCE_SECONDS, RUN_FOR, Lives, Team, install, living, mortal
 from webhook.kube.client import MERGE_PATCH
 from webhook.tasks import objects
 
@@ -152,7 +152,8 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
                     == {"1"}
                 ),
             )
-            time.sleep(1.0)
+            seen.wait_for_jobs(2 * len(names), PATIENCE_SECONDS)
+            time.sleep(1.0)  # so that one too many would be seen
         finally:
             stop.set()
         for each in both:
