@@ -1,5 +1,7 @@
 """The command lines of the control plane: what each program is told, and how its readiness is seen."""
 
+import contextlib
+import random
 import socket
 import ssl
 import urllib.error
@@ -19,6 +21,12 @@ _SERVICE_ADDRESS: Final = "10.96.0.1"
 # The clients of the API server throttle themselves at 20 to 50 requests a second unless told not to:
 # then every figure measured here would be that limit.
 _UNTHROTTLED: Final = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
+
+_HANDED_OUT: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_NODE_PORTS: Final = 30_000  # where those of Services begin
+_PRIVILEGED: Final = 1024
+_PORTS: Final = 12_000
+_chance: Final = random.SystemRandom()  # several processes choose at once
 
 START_ORDER: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
@@ -63,21 +71,24 @@ class Ports:
     @classmethod
     def free(cls) -> "Ports":
         """Ports that nobody uses at this moment."""
-        sockets = [socket.socket() for _ in range(6)]
-        try:
-            for each in sockets:
-                each.bind(("127.0.0.1", 0))
-            return cls(*(each.getsockname()[1] for each in sockets))
-        finally:
-            for each in sockets:
-                each.close()
+        ports: set[int] = set()
+        while len(ports) < 6:
+            ports.add(free_port())
+        return cls(*ports)
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that nobody uses at this moment.
+
+    It is none of those that the kernel hands out to whoever connects, or asks for any: until the program
+    listens for which it is meant, a busy machine hands out hundreds. Raises OSError if all are taken.
+    """
+    beyond = min(int(_HANDED_OUT.read_text().split()[0]), _NODE_PORTS)
+    for _ in range(_PORTS):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", beyond - 1 - _chance.randrange(min(_PORTS, beyond - _PRIVILEGED))))
+            return int(probe.getsockname()[1])
+    raise OSError(f"no port below {beyond} is free")
 
 
 def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> None:

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any, ClassVar, Final
 import yaml
 
 from hack.local.cluster import Cluster
+from hack.local.controlplane import free_port
 from webhook.admission import certificates
 from webhook.kube.client import Api
 
@@ -42,12 +42,6 @@ def manifest(file: str, kind: str | None = None) -> dict[str, Any]:
 def shipped_policy() -> str:
     """The policy of the shipped ConfigMap."""
     return str(manifest("policy.yaml")["data"]["policy.yaml"])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack.local.controlplane import free_port
 from labeler.config import Config, ConfigError, load_config, parse_config
 from labeler.main import main
 from tests.labeler.installed import ROOT
@@ -126,8 +127,7 @@ def test_a_labeler_of_a_json_file_loads_no_parser_nor_library_that_it_does_not_n
 
 
 def test_a_running_labeler_answers_probes_and_ends_when_it_is_told_to(facts: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "labeler.main", "--source=file", f"--facts={facts}", "--node-name=n1"]
     command += ["--server=http://127.0.0.1:1", f"--token-file={facts}", f"--health-port={port}"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
@@ -143,7 +143,7 @@ def test_a_running_labeler_answers_probes_and_ends_when_it_is_told_to(facts: str
 def _probe(port: int, path: str, until: bytes = b"") -> tuple[int, bytes]:
     deadline = time.monotonic() + 90
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
