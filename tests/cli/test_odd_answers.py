@@ -273,7 +273,7 @@ def test_following_logs_ends_when_their_reader_has_gone(tmp_path: Path) -> None:
         assert started.stdout.readline() == "a line\n"
         started.stdout.close()
         try:
-            assert started.wait(30) == 0
+            assert started.wait(90) == 0
         finally:
             gone.set()
             started.kill()

@@ -7,6 +7,7 @@ from flask import request
 
 from tests.ui.scenes import cluster_of, page_of, scene_of
 from tests.ui.test_rights import MINE, Granted
+from webhook.admission import worker
 from webhook.ui.rights import Viewer
 from webhook.ui.serve import PageServer, options
 
@@ -24,5 +25,7 @@ class Named(Granted):
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
+    # Whoever is answered was not served because a slow client had had its time.
+    worker.FIRST_BYTE_SECONDS = worker.REQUEST_SECONDS = 3600.0
     app = page_of(scene_of(cluster_of([])), Named(MINE)).application
     PageServer({**options("127.0.0.1:0"), "when_ready": tell}, lambda: app).run()

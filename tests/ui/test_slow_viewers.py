@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from webhook.admission.worker import REQUEST_SECONDS
 from webhook.ui.pages import MOST_STREAMS
 from webhook.ui.serve import THREADS
 
@@ -31,8 +30,8 @@ def port() -> Iterator[int]:
 
 
 def is_healthy(port: int) -> bool:
-    """Within the time that a stalled request has at most."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=REQUEST_SECONDS - 1) as answer:
+    """Though a stalled request may last for an hour here."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=90) as answer:
         return bool(answer.read() == b"ok")
 
 
@@ -45,7 +44,7 @@ def is_answered(client: socket.socket) -> bool:
 
 
 def connected(stack: contextlib.ExitStack, port: int, sent: bytes) -> socket.socket:
-    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=90))
     client.sendall(sent)
     return client
 
@@ -68,7 +67,6 @@ def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(por
             client.sendall(HEADERS)
         viewer = connected(stack, port, WHOLE)
         assert is_answered(viewer)
-        viewer.settimeout(REQUEST_SECONDS - 1)
         viewer.sendall(WHOLE)
         assert is_answered(viewer)
 
