@@ -222,7 +222,8 @@ def gpu_pod(
 
 def create(api: Api, namespace: str, pod: dict[str, Any]) -> dict[str, Any]:
     """Create a pod; returns it as stored. Raises ApiError."""
-    return dict(json.loads(api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)))
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    return dict(json.loads(api.request("POST", path, body=pod, timeout_seconds=60)))
 
 
 def delete_pods(api: Api, namespace: str) -> None:
