@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
@@ -20,6 +20,8 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 """Without these Chromium asks the network for things that no test needs; as root it has no sandbox."""
+PATIENCE_MILLISECONDS = 90_000
+"""For what takes a moment: the limit is for what would never come."""
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,7 @@ def browser() -> Iterator[Browser]:
     """One Chromium for the run, from the system's packages."""
     if not CHROMIUM:
         pytest.skip("Chromium is not installed (Debian: chromium)")
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser
@@ -62,10 +65,17 @@ def address(eight_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         process.wait(90)
 
 
+def window(browser: Browser) -> BrowserContext:
+    """Where pages are opened, with patience."""
+    context = browser.new_context(viewport={"width": 1300, "height": 1000})
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
+    return context
+
+
 @pytest.fixture
 def page(browser: Browser, address: str, namespace: str) -> Iterator[Page]:
     """The page, open until the test ends; anything that the browser complains of fails the test."""
-    context = browser.new_context(viewport={"width": 1300, "height": 1000})
+    context = window(browser)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

@@ -14,6 +14,7 @@ from werkzeug.serving import make_server
 
 from hack.local import nodes
 from hack.local.controlplane import free_port
+from tests.browser.conftest import window
 from tests.ui.scenes import (
     COUNTING,
     SECRET,
@@ -85,7 +86,7 @@ def served(browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAc
     made = PageDependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
     server = make_server("127.0.0.1", free_port(), create_app(made), threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    context = browser.new_context(viewport={"width": 1300, "height": 1000})
+    context = window(browser)
     try:
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}/?secret={SECRET}")
@@ -210,7 +211,7 @@ def test_a_block_of_more_nodes_than_one_answer_holds_is_opened_by_its_parts(brow
         expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "free")
         assert it.page.locator("[data-node]").count() == 200
         it.live.put(scene(bound_pod("late", "node-b0-s1-h00", 8)))
-        expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "used", timeout=20_000)
+        expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "used")
         expect(it.page.locator("#summary")).to_contain_text("8 of 41600 GPUs used")
 
 
@@ -219,5 +220,5 @@ def test_what_could_be_read_is_drawn_though_a_part_was_refused(browser: Browser)
     with served(browser, first) as it:
         it.page.route("**/api/nodes?*", lambda route: route.fulfill(status=503, json={"error": "not now"}))
         it.live.put(scene_of(cluster_of([bound_pod("late", FIRST, 8)])))
-        expect(it.page.locator("#summary")).to_contain_text("8 of 64 GPUs used", timeout=20_000)
+        expect(it.page.locator("#summary")).to_contain_text("8 of 64 GPUs used")
         expect(it.page.locator("#problem")).to_have_text("not now")

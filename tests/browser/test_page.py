@@ -47,7 +47,7 @@ def test_a_bound_pod_turns_its_node_from_free_to_used_without_a_reload(
 ) -> None:
     expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "free")
     create(eight_nodes.api(), namespace, pod("a", "node-b0-s0-h00"))
-    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "used", timeout=20_000)
+    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "used")
     expect(page.locator("#summary")).to_contain_text("8 of 64 GPUs used")
 
 
@@ -60,10 +60,10 @@ def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert any("room for 4 of 5" in line for line in told)
     row = page.locator(f'tr[data-gang^="{namespace}/"]')
-    expect(row).to_contain_text("at best 2 blocks, 3 subblocks", timeout=20_000)
-    page.get_by_role("button", name=f"{namespace}/Gang/wide").click(timeout=20_000)
+    expect(row).to_contain_text("at best 2 blocks, 3 subblocks")
+    page.get_by_role("button", name=f"{namespace}/Gang/wide").click()
     # The page may have been drawn while the gang's pods were still being made: it comes to the same words.
-    expect(page.locator("#gang .sentence")).to_have_text(told, timeout=20_000)
+    expect(page.locator("#gang .sentence")).to_have_text(told)
     expect(page.locator(".domain.near")).to_have_attribute("data-domain", "1/b0")
 
 
@@ -72,7 +72,7 @@ def test_what_if_places_a_manifest_where_topogate_simulate_does(
 ) -> None:
     api = eight_nodes.api()
     create(api, namespace, pod("a", "node-b0-s0-h00"))
-    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "used", timeout=20_000)
+    expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "used")
     manifest = {"apiVersion": "v1", "kind": "Pod", **pod("new"), "metadata": {"name": "new"}}
     page.locator("#what-if-manifest").fill(json.dumps(manifest))
     page.get_by_role("button", name="Place it").click()
@@ -105,7 +105,7 @@ def test_a_hostile_name_stays_text(page: Page, eight_nodes: Cluster, namespace: 
     gang(eight_nodes.api(), namespace, name, 1)
     button = page.locator(f'#gang-rows tr[data-gang^="{namespace}/"] button')
     shown = f"{namespace}/Gang/{printable(name)}"
-    expect(button).to_have_text(shown, timeout=20_000)
+    expect(button).to_have_text(shown)
     button.click()
     expect(page.locator("#gang h3")).to_have_text(shown)
     assert page.locator("#gang img, #gang-rows img, #gangs script").count() == 0
@@ -131,13 +131,13 @@ def test_after_many_random_events_the_page_equals_the_api_servers_state(
                 create(api, namespace, pod(name, there[name]))
     for node in nodes:
         state = "used" if node in there.values() else "free"
-        expect(tile(page, node)).to_have_attribute("data-state", state, timeout=30_000)
+        expect(tile(page, node)).to_have_attribute("data-state", state)
 
 
 def test_everything_is_reached_by_keyboard(page: Page, eight_nodes: Cluster, namespace: str) -> None:
     gang(eight_nodes.api(), namespace, "keys", 1)
     row = page.get_by_role("button", name=f"{namespace}/Gang/keys")
-    expect(row).to_be_visible(timeout=20_000)
+    expect(row).to_be_visible()
     for _ in range(60):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.textContent").endswith("/Gang/keys"):
@@ -151,7 +151,7 @@ def test_axe_finds_nothing(page: Page, eight_nodes: Cluster, namespace: str, sch
     create(eight_nodes.api(), namespace, pod("a", "node-b0-s0-h00"))
     gang(eight_nodes.api(), namespace, "axe", 9)
     page.emulate_media(color_scheme=scheme)
-    page.get_by_role("button", name=f"{namespace}/Gang/axe").click(timeout=20_000)
+    page.get_by_role("button", name=f"{namespace}/Gang/axe").click()
     expect(page.locator("#gang .sentence").first).to_be_visible()
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
