@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hack.local import controlplane
 from hack.local.build import Programs
@@ -19,6 +19,14 @@ READY_SECONDS: Final = 120.0
 
 class ClusterError(Exception):
     """The control plane could not be started or is not there; the message says where to look."""
+
+
+class PatientApi(Api):
+    """A client that waits longer for an answer than a program should: a busy machine is no fault."""
+
+    def request(self, method: str, path: str, **options: Any) -> bytes:
+        """As Api.request, with a minute to answer unless something else is said."""
+        return super().request(method, path, **{"timeout_seconds": 60.0, **options})
 
 
 @dataclass
@@ -64,7 +72,7 @@ class ClusterFolder:
         calls.
         """
         if user_agent not in self._clients:
-            self._clients[user_agent] = Api.connect(self.kubeconfig, user_agent=user_agent)
+            self._clients[user_agent] = PatientApi.connect(self.kubeconfig, user_agent=user_agent)
         return self._clients[user_agent]
 
     def kubectl(

@@ -112,7 +112,7 @@ def test_json_may_come_with_parameters_or_capitals(webhook: Webhook, content_typ
 
 
 def test_a_body_above_the_cap_is_refused_with_413_unread(webhook: Webhook) -> None:
-    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=60)
     connection.putrequest("POST", "/mutate")
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", str(LARGEST_BODY_BYTES + 1))
@@ -143,7 +143,7 @@ _WHOLE = json.dumps(review(gpu_pod("a"))).encode()
 def test_a_body_without_a_length_is_held_to_the_same_rules(
     webhook: Webhook, body: bytes, status: int
 ) -> None:
-    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=60)
     with contextlib.closing(connection):
         connection.putrequest("POST", "/mutate")
         connection.putheader("Content-Type", "application/json")
@@ -218,7 +218,7 @@ _connections: dict[int, http.client.HTTPSConnection] = {}
 def _kept_alive(webhook: Webhook) -> http.client.HTTPSConnection:
     if webhook.port not in _connections:
         _connections[webhook.port] = http.client.HTTPSConnection(
-            "127.0.0.1", webhook.port, context=webhook.tls(), timeout=10
+            "127.0.0.1", webhook.port, context=webhook.tls(), timeout=60
         )
     return _connections[webhook.port]
 
@@ -270,7 +270,7 @@ def test_plain_http_and_random_bytes_on_the_tls_port_do_no_harm(webhook: Webhook
     ):
         with silent(webhook) as raw:
             raw.sendall(content)
-            raw.settimeout(10)
+            raw.settimeout(60)
             with contextlib.suppress(OSError):  # it may be closed by now
                 raw.shutdown(socket.SHUT_WR)
                 while raw.recv(4096):

@@ -30,7 +30,7 @@ def readiness(webhook: Webhook) -> Any:
     """Asked whatever the certificate is worth."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=60)
     with contextlib.closing(connection):
         connection.request("GET", "/readyz")
         return json.loads(connection.getresponse().read())

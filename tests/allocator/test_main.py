@@ -12,7 +12,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
         env={"PATH": "/usr/bin:/bin"},
     )
 

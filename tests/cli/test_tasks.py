@@ -222,7 +222,7 @@ def test_the_completion_names_every_command_and_the_shell_can_read_it(
     assert all(command in script for command in COMMANDS)
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed, so that only the names were looked at")
-    read = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, timeout=30)
+    read = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, timeout=120)
     assert (read.returncode, read.stderr) == (0, "")
 
 
@@ -242,7 +242,7 @@ def test_a_shell_completes_what_was_begun(
     file = tmp_path / "completion"
     file.write_text(f"{capsys.readouterr().out}\n{ask}\n")
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    asked = subprocess.run([shell, str(file)], text=True, capture_output=True, env=environment, timeout=30)
+    asked = subprocess.run([shell, str(file)], text=True, capture_output=True, env=environment, timeout=120)
     assert asked.stdout.split() == ["drain"], asked.stderr
 
 

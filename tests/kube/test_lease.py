@@ -518,5 +518,5 @@ def flow_schema_of(cluster: Cluster, token: str) -> str:
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
-    with opener.open(request, timeout=10) as response:
+    with opener.open(request, timeout=60) as response:
         return str(response.headers["X-Kubernetes-PF-FlowSchema-UID"])

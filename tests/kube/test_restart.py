@@ -97,7 +97,7 @@ def compact(cluster: Cluster) -> None:
             f"http://127.0.0.1:{cluster.ports.etcd}/v3/kv/{call}", data=json.dumps(body).encode()
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=10) as response:
+        with opener.open(request, timeout=60) as response:
             return json.load(response)
 
     revision = ask("range", {"key": "AA=="})["header"]["revision"]

@@ -255,7 +255,7 @@ def test_a_probe_is_answered_whoever_else_holds_connections() -> None:
         stack.callback(server.server_close)
         stack.callback(server.shutdown)
         for _ in range(3 * MOST_CONNECTIONS):
-            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             slow.sendall(b"GET /hea")
         assert probe(port, "/healthz") == (200, "ok")
         assert threading.active_count() < 2 * MOST_CONNECTIONS

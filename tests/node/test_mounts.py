@@ -59,7 +59,7 @@ def writable(folder: Path, mounts: list[dict[str, Any]], user: int) -> list[str]
     }
     (folder / "config.json").write_text(json.dumps(config))
     command = ["unshare", "--mount", "runc", "--root", str(folder / "state"), "run", f"t{os.getpid()}"]
-    said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=30)
+    said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120)
     return said.stdout.split()
 
 

@@ -308,7 +308,7 @@ def test_33_how_it_is_can_be_asked(path: str, status: int, words: str) -> None:
     checks = {"/healthz": lambda: "", "/readyz": lambda: "the copy of the cluster is not complete yet"}
     server = serve("127.0.0.1", 0, Metrics().registry, lambda: None, checks)
     try:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
         connection.request("GET", path)
         answer = connection.getresponse()
         assert answer.status == status

@@ -32,8 +32,10 @@ from webhook.sweeper.settings import Settings
 SEED: Final = 4711
 GANGS: Final = 14
 AT_ONCE: Final = 3
-BOUND_SECONDS: Final = 40.0
-"""For which a gang of the quiet tenant may wait, though half of the nodes may be held for 4 s at a time."""
+BOUND_SECONDS: Final = 90.0
+"""For which a gang of the quiet tenant may wait, though half of the nodes may be held for 4 s at a time: many
+times what it does wait, as this machine may be busy, and nothing to one that starves.
+"""
 SHAPE: Final = nodes.Shape(nodes=10, blocks=2, subblocks=2, intel=2)
 SHORT: Final = SETTINGS | {
     "bind_seconds": 4,

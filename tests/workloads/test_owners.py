@@ -79,8 +79,8 @@ def test_built_in_owners_are_known_and_their_changes_told(
         body={"spec": {"parallelism": 3}},
         content_type="application/merge-patch+json",
     )
-    assert changed.wait(10)
-    assert owners.size("Job", namespace, "train", uid) == 3
+    assert changed.wait(90)
+    cluster.wait_for("its size", lambda: owners.size("Job", namespace, "train", uid) == 3)
 
 
 def test_a_change_that_does_not_concern_the_size_is_not_told(
