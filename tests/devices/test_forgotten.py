@@ -19,6 +19,12 @@ def test_claims_that_are_gone_are_forgotten() -> None:
         assert list(found._asked) == [f"claim {NAMESPACE}/c-{number}"]
 
 
+def test_a_share_of_very_many_is_not_counted_to_its_end() -> None:
+    """Counting to this one would outlast any test."""
+    found = supply(gpus("n", 1), claims=(claim("c", claim_spec(exactly(1))),))
+    assert len(needs([pod("p", "c")], [], nodes("n"), found, 10**15).resources) == 1
+
+
 def test_which_devices_match_is_forgotten_of_filters_that_nobody_asks_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
