@@ -1,7 +1,7 @@
 """Whether unlike pods fit at all: the searches of the placement core beside OR-Tools' CP-SAT, same instances.
 
 Ours is placement without its search for the best (budget 1), which ends with a place or with none; the rival
-is the packing alone, without a model of topology, and not of kinds that want cards. CP-SAT is no dependency:
+is the packing alone, without a model of topology. CP-SAT is no dependency:
 pip install "ortools>=9.15,<10" for its half. Times are CPU seconds of this process.
 """
 
@@ -15,12 +15,16 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from hack.benchmarks.placing.row import timed
+from hack.comparing.carded import cp_sat as cp_sat_cards
 from hack.comparing.carded import planted_cards
 from hack.comparing.hostile import packed
 from hack.comparing.packings import Packing, cp_sat, loose, planted
 from webhook.placement import Assignment, Gang, Options, Snapshot, check, place
 
 Given = TypeVar("Given")
+
+CARDED = ((4, 4, 0), (6, 4, 2), (10, 6, 0), (10, 6, 2), (20, 6, 0), (20, 8, 2), (20, 10, 2), (20, 12, 3))
+"""Nodes, kinds, and cpu and memory to spare, of gangs that want cards."""
 
 
 def ours(packing: Packing) -> bool | None:
@@ -73,9 +77,14 @@ def main(argv: list[str] | None = None) -> int:
     rival = importlib.util.find_spec("ortools") is not None
     for name, packings in kinds.items():
         measured(name, "ours", packings, ours)
-    for nodes, some, slack in ((4, 4, 0), (6, 4, 2), (10, 6, 0), (10, 6, 2), (20, 6, 0), (20, 8, 2)):
-        name = f"{nodes} nodes, {some} kinds, {slack} spare, cards"
-        measured(name, "ours", [planted_cards(nodes, some, slack, seed) for seed in seeds], decided)
+    carded = {
+        f"{nodes} nodes, {some} kinds, {slack} spare, cards": [
+            planted_cards(nodes, some, slack, seed) for seed in seeds
+        ]
+        for nodes, some, slack in CARDED
+    }
+    for name, gangs in carded.items():
+        measured(name, "ours", gangs, decided)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"memory of this process so far: {memory} MB")
     if not rival:
@@ -86,6 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f"loading CP-SAT, once in a process: {time.process_time() - start:.2f} s")
     for name, packings in kinds.items():
         measured(name, "CP-SAT", packings, lambda packing: cp_sat(packing, args.steps))
+    for name, gangs in carded.items():
+        measured(name, "CP-SAT", gangs, lambda gang: cp_sat_cards(*gang, args.steps))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"memory of this process so far: {memory} MB")
     return 0

@@ -70,6 +70,12 @@ def cp_sat(packing: Packing, steps: float) -> bool | None:
             )
     for pods, count in zip(of_kind, packing.counts, strict=True):
         model.add(sum(pods) == count)
+    return solved(model, steps)
+
+
+def solved(model: Any, steps: float) -> bool | None:
+    """Whether a model has a solution, by one worker in so many deterministic seconds; None: not decided."""
+    cp_model: Any = importlib.import_module("ortools.sat.python.cp_model")
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
