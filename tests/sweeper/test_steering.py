@@ -14,7 +14,7 @@ from tests.sweeper.pods import decode, gather_all, no_size, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy, Tier
 from webhook.sweeper.apply.patches import steering_patch
-from webhook.sweeper.decide.steering import MOST, UnmetError, missing_labels, steer
+from webhook.sweeper.decide.steering import UnmetError, missing_labels, steer
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -124,11 +124,6 @@ def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     assert steering.held == {gang.key}
     (steered,) = gather_all(*(pod(f"p{number}", wish("H100"), nodeSelector=LABELS) for number in range(3)))
     assert steer([steered], view(), POLICY).held == frozenset()
-
-
-def test_a_pass_gives_labels_to_so_many_pods_at_most() -> None:
-    gangs = gather_all(*(pod(f"p{number}", wish("H100")) for number in range(MOST + 5)))
-    assert len(steer(gangs, view(), POLICY).orders.steers) == MOST
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,9 @@ from webhook.sweeper.observe.view import View
 
 _PARALLEL_PLANS: Final = 8
 
+MOST_LABELS: Final = 500
+"""Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -91,15 +94,22 @@ class Applier:
     # --- labels ---------------------------------------------------------------------------------
 
     def _steer_all(self, orders: Sequence[Steer]) -> list[Done]:
-        """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs."""
+        """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs.
+
+        Those that have failed come last: else so many of them might take all the room in each pass.
+        """
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        return list(self._pool.map(lambda each: self._steer(each, deadline), orders))
+        waits = [(order, self._put_off.seconds_left(order.pod.metadata.uid)) for order in orders]
+        due = [order for order, seconds in waits if not seconds]
+        due.sort(key=lambda order: self._put_off.turn(order.pod.metadata.uid))
+        done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
+        if len(due) > MOST_LABELS:
+            done.append(Done(failed=True))
+        return done + list(self._pool.map(lambda each: self._steer(each, deadline), due[:MOST_LABELS]))
 
     def _steer(self, order: Steer, deadline: float) -> Done:
         metadata = order.pod.metadata
         path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
-        if waits := self._put_off.seconds_left(metadata.uid):
-            return Done(again_seconds=waits)
         if not self._pass.may_act() or self._pass.clock() >= deadline:
             return Done(failed=True)
         self._pass.beat()
@@ -107,16 +117,24 @@ class Applier:
             body = patches.steering_patch(order.pod, order.labels)
             self._pass.api.request("PATCH", path, body=body, content_type=JSON_PATCH)
         except ApiError as error:
-            if error.is_for_now:
-                return Done(again_seconds=self._put_off.again(metadata.uid))
-            self._put_off.over(metadata.uid)
-            if error.status in (404, 409, 422):
-                return Done()  # of what is gone, or is another by now, the watch tells
-            told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
-            return Done(refused=(ApiRefusal(key_of(order.pod)),), warnings=(told,))
+            return self._not_steered(order, error)
         self._put_off.over(metadata.uid)
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
         return Done()
+
+    def _not_steered(self, order: Steer, error: ApiError) -> Done:
+        uid = order.pod.metadata.uid
+        if error.status == 404:
+            self._put_off.over(uid)
+            return Done()  # of what is gone the watch tells
+        seconds = self._put_off.again(uid)
+        # What is another by now looks so once; what is refused for good does again.
+        is_another = error.status in (409, 422) and not self._put_off.stays(uid)
+        if error.is_for_now or is_another:
+            return Done(again_seconds=seconds)
+        # It makes no pass due, but each pass would be refused.
+        told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
+        return Done(refused=(ApiRefusal(key_of(order.pod)),), warnings=(told,))
 
     # --- plans ----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ to any pod: that is told. So is it told where members of a gang went by all of i
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
@@ -18,9 +17,6 @@ from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import quote, sentence_list
-
-MOST: Final = 500
-"""Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
 
 
 class UnmetError(Exception):
@@ -60,7 +56,7 @@ def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
                 held.add(gang.key)
         warnings += _of_class(gang, policy, view.namespaces)
         warnings += _of_members(gang, view, policy)
-    orders = Orders(steers=tuple(steers[:MOST]), warnings=tuple(warnings), verdicts=tuple(verdicts))
+    orders = Orders(steers=tuple(steers), warnings=tuple(warnings), verdicts=tuple(verdicts))
     return Steering(orders, frozenset(held))
 
 

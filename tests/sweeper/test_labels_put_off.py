@@ -1,0 +1,103 @@
+"""Labels that the API server does not let be written: tried less and less often, told, nobody else's loss."""
+
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.pods import job_pod
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Pod
+from webhook.sweeper.apply.applier import MOST_LABELS, Applier
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders, Steer
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+
+class Some(Api):
+    """Answers writes of some pods with an HTTP status, and takes all others."""
+
+    def __init__(self) -> None:
+        self.status: dict[str, int] = {}
+        self.asked: list[str] = []
+
+    def request(self, method: str, path: str, **_: Any) -> bytes:
+        name = path.rpartition("/")[2]
+        self.asked.append(name)
+        if status := self.status.get(name):
+            raise ApiError(status, "", f"answer {status}")
+        return b"{}"
+
+
+class Scene:
+    """Pods that are to have labels, pass after pass."""
+
+    def __init__(self, *pods: Pod, status: int, of: int) -> None:
+        """status: what the API server answers of the first pods, so many."""
+        self.api, self.clock = Some(), Clock()
+        self.api.status = {pod.metadata.name: status for pod in pods[:of]}
+        self._orders = Orders(steers=tuple(Steer(pod, {"model": "H100"}) for pod in pods))
+        surroundings = Pass(self.api, cast(Any, SimpleNamespace()), Settings(), clock=self.clock)
+        self._applier = Applier(surroundings, cast(Any, None))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._applier.close()
+
+    def one_pass(self) -> tuple[list[str], Done]:
+        """Who is asked for, and what becomes of it."""
+        self.api.asked.clear()
+        return self.api.asked, self._applier.apply(self._orders, View([], [], {}, {}))
+
+
+REFUSED = pytest.mark.parametrize("status", [403, 409, 422])
+
+
+@REFUSED
+def test_labels_that_are_refused_for_good_are_tried_less_and_less_often(status: int) -> None:
+    tried = []
+    with Scene(job_pod(0), status=status, of=1) as scene:
+        for second in range(200):
+            scene.clock.now = second
+            if scene.one_pass()[0]:
+                tried.append(second)
+    assert tried == [0, 1, 3, 7, 15, 31, 61, 91, 121, 151, 181]
+
+
+@REFUSED
+def test_labels_that_stay_refused_are_told_of(status: int) -> None:
+    with Scene(job_pod(0), status=status, of=1) as scene:
+        scene.one_pass()
+        scene.clock.now = 5
+        (warning,) = scene.one_pass()[1].warnings
+    assert warning.reason == "LabelsRefused"
+    assert f"answer {status}" in warning.note
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_pod_that_was_written_meanwhile_is_looked_at_again_before_it_is_told_of(status: int) -> None:
+    with Scene(job_pod(0), status=status, of=1) as scene:
+        _, done = scene.one_pass()
+    assert (done.warnings, done.refused, done.again_seconds) == ((), (), 1)
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+def test_labels_that_are_not_taken_keep_no_other_pod_from_its_own(status: int) -> None:
+    """Though each pass gives them to so many pods at most, and all that failed are due at once."""
+    pods = [job_pod(number) for number in range(MOST_LABELS + 1)]
+    with Scene(*pods, status=status, of=MOST_LABELS) as scene:
+        asked, done = scene.one_pass()
+        assert len(asked) == MOST_LABELS
+        assert done.failed, "there are more"
+        scene.clock.now = 10
+        assert pods[-1].metadata.name in scene.one_pass()[0]
+
+
+def test_labels_that_are_taken_make_no_pass_due() -> None:
+    with Scene(job_pod(0), status=500, of=0) as scene:
+        _, done = scene.one_pass()
+    assert (done.failed, done.again_seconds) == (False, NO_HURRY)
