@@ -4,10 +4,11 @@ import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.pods import job_pod
+from tests.sweeper.pods import job_pod, pod_json
 from tests.sweeper.test_defects import Answers, Never
 from webhook.kube.client import ApiError
 from webhook.kube.planned import PlannedPod
@@ -218,6 +219,62 @@ def test_after_the_last_try_of_a_release_nothing_is_waited_for() -> None:
     applier.apply(Orders(releases=((PODS[0], planned),)), View(PODS, [], {}, {}))
     applier.close()
     assert waits == [0.2, 0.4, 0.8, 1.6]
+
+
+class Contested(Answers):
+    """An API server of which a pod is always another than was judged, and is answered so when it is read."""
+
+    _host = "server"
+
+    def __init__(self, answer: ApiError | bytes | None) -> None:
+        """answer: None for the pod, of another version each time."""
+        super().__init__(lambda _: None, {})
+        self._answer = answer
+        self._version = 0
+
+    def request(self, method: str, path: str, **_: Any) -> bytes:
+        if method != "GET":
+            raise ApiError(409, "Conflict", "somebody is faster")
+        if isinstance(self._answer, ApiError):
+            raise self._answer
+        self._version += 1
+        ours = PODS[0].metadata
+        metadata = {"name": ours.name, "uid": ours.uid, "resourceVersion": str(self._version)}
+        return self._answer or msgspec.json.encode(pod_json(metadata=metadata))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "waited"),
+    [
+        (BUSY, "answered 429", [0.2, 0.4, 0.8, 1.6]),
+        (ApiError(403, "Forbidden", "no"), "answered 403", [0.2, 0.4, 0.8, 1.6]),
+        (b"<html>", "is it an API server?", [0.2, 0.4, 0.8, 1.6]),
+        (None, "somebody is faster", []),
+    ],
+    ids=["busy", "forbidden", "no pod", "written all the time"],
+)
+def test_a_release_that_cannot_be_judged_anew_is_put_off_and_told_of(
+    answer: ApiError | bytes | None, told: str, waited: list[float]
+) -> None:
+    waits: list[float] = []
+
+    class Awaited(Never):
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return False
+
+    clock, event, cache = Clock(), cast(Any, Awaited()), cast(Any, SimpleNamespace(expect=lambda _: None))
+    surroundings = Pass(Contested(answer), cache, Settings(), stopping=event, clock=clock)
+    applier = Applier(surroundings, cast(Any, None))
+    orders = Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),))
+    try:
+        assert applier.apply(orders, View(PODS, [], {}, {})).again_seconds == FIRST_SECONDS
+        clock.now = 1
+        (delay,) = applier.apply(orders, View(PODS, [], {}, {})).delays
+    finally:
+        applier.close()
+    assert told in delay.note
+    assert waits == 2 * waited
 
 
 def test_releases_that_are_put_off_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -156,7 +156,8 @@ class Releaser:
                     try:
                         fresh = self._read(path)
                     except ApiError as unread:
-                        detail = str(unread)
+                        detail, status, answer = str(unread), unread.status, answered(unread)
+                        self._wait(unread, attempt)
                         continue
                     if fresh is None or fresh.metadata.uid != planned.uid:
                         return Release(planned, Outcome.GONE, detail)
@@ -168,17 +169,21 @@ class Releaser:
                         if not forgets:
                             return Release(planned, Outcome.REFUSED, detail)
                         objection = detail
-                    pod = fresh
+                    pod, status, answer = fresh, error.status, answered(error)
                 elif not error.is_for_now:
                     if not forgets:
                         return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
                     objection = detail
                 else:  # also who is not known: that tells of the server or our token, not of pod and node
                     status, answer = error.status, answered(error)
-                    asked = error.retry_after or 0.2 * 2**attempt
-                    if attempt + 1 < _ATTEMPTS:
-                        self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
+                    self._wait(error, attempt)
         return Release(planned, Outcome.FAILED, detail, answer=answer, status=status)
+
+    def _wait(self, error: ApiError, attempt: int) -> None:
+        """Before the next attempt: as long as the API server asks, else longer each time."""
+        asked = error.retry_after or 0.2 * 2**attempt
+        if attempt + 1 < _ATTEMPTS:
+            self._stopping.wait(min(_LONGEST_WAIT_SECONDS, asked))
 
     def _forgets(self, pod: Pod) -> bool:
         return self._forgets_managers and pod.metadata.namespace not in self._keeping
@@ -199,12 +204,17 @@ class Releaser:
         self._api.request("PATCH", path, query=lax, body=patch, content_type=JSON_PATCH, accept=METADATA_ONLY)
 
     def _read(self, path: str) -> Pod | None:
+        """The pod as it is now, None if it is gone. Raises ApiError."""
         try:
-            return _decoder.decode(self._api.request("GET", path))
+            text = self._api.request("GET", path)
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
+        try:
+            return _decoder.decode(text)
+        except ValueError as error:  # it is to stop no other release
+            raise self._api.unreadable("GET", path, text) from error
 
 
 def _is_the_same(fresh: Pod, pod: Pod) -> bool:
