@@ -68,8 +68,8 @@ def gangs_of(*names: str) -> list[PodGang]:
 class Passes:
     """A reporter that tells in every pass of some gangs that they wait."""
 
-    def __init__(self, *names: str) -> None:
-        self.api = Answers()
+    def __init__(self, *names: str, api: Answers | None = None) -> None:
+        self.api = api or Answers()
         self.metrics = Metrics()
         self._gangs = gangs_of(*names)
         cache: Any = Copy()
@@ -135,6 +135,24 @@ def test_an_api_server_that_is_away_is_asked_once_in_a_pass() -> None:
     assert len(passes.api.writes) == 1
     passes.one(None)
     assert len(passes.api.writes) == 1 + 2 * 3, "a Placement and its status for each gang"
+
+
+def test_a_placement_whose_writes_get_no_answer_keeps_no_other_from_being_told_of() -> None:
+    """As where a webhook for its namespace alone hangs."""
+
+    class Hangs(Answers):
+        def request(self, method: str, path: str, *, body: Any = None, **more: Any) -> bytes:
+            if body.get("spec", {}).get("gang") == "Job/b":
+                self.writes.append("hangs")
+                raise AWAY
+            return super().request(method, path, body=body, **more)
+
+    passes = Passes("a", "b", "c", "d", api=Hangs())
+    for tries in (1, 2):
+        passes.one(None)
+        assert passes.api.writes.count("hangs") == tries, "it is asked once in a pass"
+    told = [body["spec"]["gang"] for body in passes.api.bodies if "spec" in body]
+    assert set(told) == {"Job/a", "Job/c", "Job/d"}
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class Reporter:
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
         names = by_name.keys() | current.keys()
-        first = self._writer.missed
+        first = self._writer.first
         self._writer.begin()
         for name in sorted(names, key=lambda each: (each < first, each)):
             gang, placement = by_name.get(name), current.get(name)

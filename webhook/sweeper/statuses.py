@@ -17,19 +17,22 @@ logger = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """Writes for one pass after the other. missed: the first Placement that one had no time for, or ""."""
+    """Writes for one pass after the other.
+
+    missed: the first Placement that one had no time for, or "". first: where the next one is to begin, or "".
+    """
 
     def __init__(self, surroundings: Pass) -> None:
         self._pass = surroundings
         self._failed: dict[str, str] = {}
         self._deadline = 0.0
         self._is_away = False
-        self.missed = ""
+        self.missed = self.first = ""
 
     def begin(self) -> None:
         """A pass writes for as long as a pass may last, from now on."""
         self._deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        self._is_away, self.missed = False, ""
+        self._is_away, self.missed, self.first = False, "", ""
 
     def keep_only(self, names: Set[str]) -> None:
         """Forget Placements ("namespace/name") that are gone."""
@@ -74,10 +77,13 @@ class StatusWriter:
         """Write for one gang; returns whether the API server refused in an expected way (HTTP status).
 
         Any other failure is said once until it is another. Once the API server is away nothing more is tried
-        in this pass: each try would wait as long.
+        in this pass: each try would wait as long. The next one begins behind that Placement, as it may be
+        away for its namespace alone.
         """
         if self._pass.clock() >= self._deadline:
             self.missed = self.missed or name
+        if self.missed or self._is_away:
+            self.first = self.first or name
         if self.missed or self._is_away or not self._pass.may_act():
             return False
         self._pass.beat()
