@@ -11,6 +11,7 @@ from typing import Final
 
 from webhook.kube.client import ApiError
 from webhook.sweeper.apply.put_off import PutOff, answered
+from webhook.sweeper.apply.time_spent import TimeSpent
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Hindered, Warn
 from webhook.sweeper.observe.gangs import GangKey
@@ -21,9 +22,6 @@ EVICTED: Final = "evicted"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 
-_ALL: Final = "evictions"
-"""The key of all together."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -33,6 +31,7 @@ class Evictor:
     def __init__(self, surroundings: Pass) -> None:
         self._pass = surroundings
         self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
+        self._time = TimeSpent(surroundings.settings.interval_seconds, surroundings.clock)
 
     def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
         """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
@@ -40,10 +39,11 @@ class Evictor:
         A gang of which one pod is evicted is done with: the next pass may find that the others are in
         nobody's way any more, and they would be left half dead. But once the time is over it ends with the
         first that is not evicted: each of thousands may take as long to be refused. After a pass whose time
-        went by for nothing, all wait, for longer each time: it is missing to everything else.
+        went by for nothing, all wait, for longer each time: it is missing to everything else. Then those of
+        other steps come first.
         """
         self._put_off.forget_old()
-        if orders and (waits := self._put_off.seconds_left(_ALL)):
+        if orders and (waits := self._time.seconds_left(_uids(orders))):
             return [Done(put_off=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         orders, done = self._in_turn(orders, view), list[Done]()
@@ -67,10 +67,10 @@ class Evictor:
         """There is no time for what is left of these orders."""
         left = tuple(orders[len(done) :])
         if any(each.evicted for each in done):
-            self._put_off.over(_ALL)
+            self._time.was_used()
             return [*done, Done(failed=True, put_off=left)]
         done = [replace(each, again_seconds=NO_HURRY) for each in done]
-        return [*done, Done(put_off=left, again_seconds=self._put_off.again(_ALL))]
+        return [*done, Done(put_off=left, again_seconds=self._time.went_by(_uids(orders)))]
 
     def _evict(self, order: Eviction, gang: GangKey) -> Done:
         if not self._pass.may_act():
@@ -136,6 +136,10 @@ class Evictor:
         delay = Delay(gang, order.pod, Hindered.EVICTION_PUT_OFF, str(error.status), note)
         delays = (delay,) if self._put_off.stays(uid) else ()
         return Done(put_off=(order,), again_seconds=seconds, delays=delays)
+
+
+def _uids(orders: Sequence[Eviction]) -> set[str]:
+    return {order.pod.metadata.uid for order in orders}
 
 
 def _refused(order: Eviction, gang: GangKey, error: ApiError) -> Delay:
