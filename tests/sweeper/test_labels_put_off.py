@@ -12,6 +12,8 @@ from webhook.kube.objects import Pod
 from webhook.sweeper.apply.applier import MOST_LABELS, Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders, Steer
+from webhook.sweeper.delays import Delays
+from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -41,6 +43,7 @@ class Scene:
         self._orders = Orders(steers=tuple(Steer(pod, {"model": "H100"}) for pod in pods))
         surroundings = Pass(self.api, cast(Any, SimpleNamespace()), Settings(), clock=self.clock)
         self._applier = Applier(surroundings, cast(Any, None))
+        self.delays = Delays(surroundings)
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +54,9 @@ class Scene:
     def one_pass(self) -> tuple[list[str], Done]:
         """Who is asked for, and what becomes of it."""
         self.api.asked.clear()
-        return self.api.asked, self._applier.apply(self._orders, View([], [], {}, {}))
+        done = self._applier.apply(self._orders, View([], [], {}, {}))
+        self.delays.hear(done)
+        return self.api.asked, done
 
 
 REFUSED = pytest.mark.parametrize("status", [403, 409, 422])
@@ -101,3 +106,17 @@ def test_labels_that_are_taken_make_no_pass_due() -> None:
     with Scene(job_pod(0), status=500, of=0) as scene:
         _, done = scene.one_pass()
     assert (done.failed, done.again_seconds) == (False, NO_HURRY)
+
+
+def test_labels_that_stay_put_off_are_told_of_for_as_long_as_that_lasts() -> None:
+    pod = job_pod(0)
+    told = []
+    with Scene(pod, status=500, of=1) as scene:
+        for scene.clock.now in (0, 5, 10):
+            if scene.clock.now == 10:
+                scene.api.status.clear()
+            scene.one_pass()
+            told.append(list(scene.delays.notes_of(key_of(pod))))
+    before, during, after = told
+    assert (before, after) == ([], [])
+    assert "the API server answered 500: answer 500" in during[0]

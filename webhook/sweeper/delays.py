@@ -1,4 +1,4 @@
-"""What keeps the pods of a gang from being released or evicted: one Event for a gang, and its status.
+"""What keeps pods of a gang from their labels, release or eviction: one Event for a gang, and its status.
 
 An overloaded API server answers now so and now so; that it is put off is one thing to tell. The last answer
 is in the status.
@@ -6,6 +6,7 @@ is in the status.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
@@ -13,6 +14,8 @@ from webhook.sweeper.decide.orders import Done, Hindered
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
+
+_OF_GATED: Final = frozenset({Hindered.LABELS_PUT_OFF, Hindered.RELEASE_PUT_OFF})
 
 
 @dataclass
@@ -55,8 +58,8 @@ class Delays:
             self._of[uid] = key
         for planned in done.released:
             self._over(planned.uid)
-        for order in done.evicted:
-            self._over(order.pod.metadata.uid)
+        for pod in (*done.labelled, *(order.pod for order in done.evicted)):
+            self._over(pod.metadata.uid)
 
     def _over(self, uid: str) -> None:
         if (key := self._of.pop(uid, None)) is None:
@@ -72,7 +75,7 @@ class Delays:
         since = self._clock() - self._lasts
         for uid, (gang, hindered) in list(self._of.items()):
             pod = view.by_uid.get(uid)
-            waits = uid in gated if hindered is Hindered.RELEASE_PUT_OFF else _stands(pod)
+            waits = uid in gated if hindered in _OF_GATED else _stands(pod)
             if not waits or self._told[gang, hindered].at < since:
                 self._over(uid)
 

@@ -17,7 +17,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.evictions import Evictor
-from webhook.sweeper.apply.put_off import PutOff
+from webhook.sweeper.apply.put_off import PutOff, answered
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
@@ -120,21 +120,26 @@ class Applier:
             return self._not_steered(order, error)
         self._put_off.over(metadata.uid)
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
-        return Done()
+        return Done(labelled=(order.pod,))
 
     def _not_steered(self, order: Steer, error: ApiError) -> Done:
         uid = order.pod.metadata.uid
         if error.status == 404:
             self._put_off.over(uid)
             return Done()  # of what is gone the watch tells
-        seconds = self._put_off.again(uid)
-        # What is another by now looks so once; what is refused for good does again.
-        is_another = error.status in (409, 422) and not self._put_off.stays(uid)
-        if error.is_for_now or is_another:
-            return Done(again_seconds=seconds)
+        seconds, stays = self._put_off.again(uid), self._put_off.stays(uid)
+        gang = key_of(order.pod, self._pass.settings.gang_labels)
+        if error.is_for_now:
+            most = self._pass.settings.interval_seconds
+            again = f"tried again, every {most:g} s at least"
+            note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"
+            delay = Delay(gang, order.pod, Hindered.LABELS_PUT_OFF, str(error.status), note)
+            return Done(again_seconds=seconds, delays=(delay,) if stays else ())
+        if error.status in (409, 422) and not stays:
+            return Done(again_seconds=seconds)  # what is another by now looks so once
         # It makes no pass due, but each pass would be refused.
         told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
-        return Done(refused=(ApiRefusal(key_of(order.pod)),), warnings=(told,))
+        return Done(refused=(ApiRefusal(gang),), warnings=(told,))
 
     # --- plans ----------------------------------------------------------------------------------
 

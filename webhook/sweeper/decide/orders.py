@@ -196,6 +196,7 @@ class ApiRefusal:
 class Hindered(StrEnum):
     """What the API server did not do to a pod, as the reason of an Event."""
 
+    LABELS_PUT_OFF = "LabelsPutOff"
     RELEASE_PUT_OFF = "ReleasePutOff"
     EVICTION_PUT_OFF = "EvictionPutOff"
     EVICTION_REFUSED = "EvictionRefused"
@@ -203,7 +204,7 @@ class Hindered(StrEnum):
 
 @dataclass(frozen=True)
 class Delay:
-    """A pod whose release or eviction is put off again and again, or refused.
+    """A pod whose labels, release or eviction are put off again and again, or refused.
 
     kind: tells one answer of the API server from another; note: a sentence.
     """
@@ -219,15 +220,17 @@ class Delay:
 class Done:
     """What became of orders.
 
-    placed, released, evicted: what was done. refused: what would be refused again. failed: whether something
-    was not done that may be done soon. warnings, verdicts: what people are to be told of it. put_off: what
-    evictions were not done and stay due. denied: those that were answered, but not had: refused, or for
-    another version than the pod has. again_seconds: when what the API server had no time for is due.
+    placed, released, evicted: what was done. labelled: pods that have got their labels. refused: what would
+    be refused again. failed: whether something was not done that may be done soon. warnings, verdicts: what
+    people are to be told of it. put_off: what evictions were not done and stay due. denied: those that were
+    answered, but not had: refused, or for another version than the pod has. again_seconds: when what the API
+    server had no time for is due.
     """
 
     placed: tuple[NewPlan, ...] = ()
     released: tuple[PlannedPod, ...] = ()
     evicted: tuple[Eviction, ...] = ()
+    labelled: tuple[Pod, ...] = ()
     refused: tuple[ApiRefusal, ...] = ()
     warnings: tuple[Warn, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
