@@ -1,8 +1,10 @@
 """What is told of releases and evictions that the API server puts off or refuses: once of a gang."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
@@ -202,3 +204,49 @@ def test_what_was_refused_for_good_is_not_tried_by_each_pass(for_others: bool) -
     tries = len(scene.api.evicted)
     scene.told(403, 403, seconds=0.25)
     assert len(scene.api.evicted) == tries
+
+
+class Judged(Slow):
+    """An API server that has each deletion judged anew, and answers so where the pod is read."""
+
+    answer: ApiError | dict[str, Any]
+
+    def request(self, method: str, path: str, *, body: Any = None, **more: Any) -> bytes:
+        if not self.refuses or self.status != 409:
+            return super().request(method, path, body=body, **more)
+        if method == "DELETE":
+            self.evicted.append(path)
+            raise ApiError(409, "Conflict", "the object has been modified")
+        if isinstance(self.answer, ApiError):
+            raise self.answer
+        return msgspec.json.encode(self.answer)
+
+
+def judged(answer: ApiError | dict[str, Any]) -> Scene:
+    scene = Scene(for_others=False)
+    scene.api = api = Judged(scene.api.clock, seconds=0)
+    api.answer = answer
+    scene.evictor._pass = replace(scene.evictor._pass, api=api)
+    scene.orders = [replace(order, may_run=False) for order in scene.orders]
+    return scene
+
+
+def test_what_was_told_of_deletions_goes_once_the_pods_are_bound() -> None:
+    scene = judged({"metadata": {"uid": "another"}, "spec": {}})
+    assert "answered 500" in scene.told(500, 500)
+    assert scene.told(409) == ""
+
+
+def test_a_deletion_that_cannot_be_judged_anew_is_told_of_and_not_tried_by_each_pass() -> None:
+    scene = judged(ApiError(403, "Forbidden", "pods is forbidden"))
+    assert "answered 403" in scene.told(409, seconds=0.25)
+    tries = len(scene.api.evicted)
+    scene.told(409, 409, seconds=0.25)
+    assert len(scene.api.evicted) == tries
+
+
+def test_a_pod_that_is_gone_when_its_deletion_is_judged_anew_has_gone() -> None:
+    scene = judged(ApiError(404, "NotFound", "it is gone"))
+    scene.api.status, scene.api.refuses = 409, True
+    done = Done.together(scene.evictor.evict_all(scene.orders, View([], scene.pods, {}, {})))
+    assert list(done.evicted) == scene.orders

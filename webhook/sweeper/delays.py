@@ -60,6 +60,12 @@ class Delays:
             self._over(planned.uid)
         for pod in (*done.labelled, *(order.pod for order in done.evicted)):
             self._over(pod.metadata.uid)
+        # A pod that is another by now, or has a node, is judged anew: what was said of it does not hold.
+        stay = {delay.pod.metadata.uid for delay in done.delays}
+        stay |= {order.pod.metadata.uid for order in done.put_off}
+        for order in done.denied:
+            if order.pod.metadata.uid not in stay:
+                self._over(order.pod.metadata.uid)
 
     def _over(self, uid: str) -> None:
         if (key := self._of.pop(uid, None)) is None:

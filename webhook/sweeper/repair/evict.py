@@ -69,7 +69,9 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deleted:
         try:
             version = _version_if_unbound(api, path, metadata.uid)
         except ApiError as error:
-            return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.ANOTHER, error)
+            if error.status == 404:
+                return Deleted(Deletion.DELETED)
+            return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED, error)
         if not version:
             return Deleted(Deletion.ANOTHER)
     return Deleted(Deletion.CONTESTED, contested)
