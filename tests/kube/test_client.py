@@ -178,14 +178,19 @@ def server(status: int, headers: dict[str, str], body: bytes) -> Iterator[str]:
         listening.server_close()
 
 
-def test_what_the_server_says_of_waiting_is_passed_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("7", 7), ("soon", None), ("\xb2", None)], ids=["seconds", "a word", "no number"]
+)
+def test_what_the_server_says_of_waiting_is_passed_on(
+    tmp_path: Path, said: str, seconds: float | None
+) -> None:
     answer = b'{"reason": "TooManyRequests", "message": "later"}'
     with (
-        server(429, {"Retry-After": "7"}, answer) as address,
+        server(429, {"Retry-After": said}, answer) as address,
         pytest.raises(ApiError, match="later") as refused,
     ):
         connect(tmp_path, address).request("GET", "/x")
-    assert refused.value.retry_after == 7
+    assert refused.value.retry_after == seconds
     assert refused.value.is_transient
 
 

@@ -325,5 +325,5 @@ def _refusal(method: str, path: str, response: "HttpAnswer | urllib3.BaseHTTPRes
         response.status,
         reason,
         f"{method} {path}: {message or 'refused without a message'}",
-        float(retry_after) if retry_after.isdigit() else None,
+        float(retry_after) if retry_after.isdecimal() else None,
     )
