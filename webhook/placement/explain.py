@@ -7,6 +7,7 @@ from dataclasses import replace
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
+from webhook.placement.in_slices import an, layers
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.question import Counts, Question, is_in, is_usable, one_of
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
@@ -14,7 +15,7 @@ from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Tree
 from webhook.placement.unlike.frontier import FrontierSearch
-from webhook.placement.vertex import Vertex, domains_at, nodes_of
+from webhook.placement.vertex import Vertex, domains_at, rooms_of_states
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
@@ -56,14 +57,14 @@ def no_fit(
     wanted = len(gang.members)
     budget.take(len(snapshot.nodes))
     several = len(question.counts) > 1
-    rooms = {_name(node): node.rooms for node in nodes_of(root)} if several else {}
+    rooms = {state.name: each for state, each in rooms_of_states(root)} if several else {}
     causes = Counter(cause for cause in _causes(question, snapshot, rooms, budget) if cause)
     ordered = _by_times(causes)
     nearest = _nearest(question, snapshot, root, budget) if proven else None
     room = nearest.room if nearest else 0
     body = _nearness(gang, question, snapshot, root, nearest, proven)
     if proven:
-        body += _layers(question, snapshot, root)
+        body += layers(question, snapshot, root)
     if tree.exact and several:
         body += _short_classes(gang, question, snapshot, root, rooms, budget)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
@@ -72,11 +73,6 @@ def no_fit(
 
 _Rooms = Mapping[str, Counts]
 """Of unlike pods: of each node that has room for any of them, room for each class alone."""
-
-
-def _name(node: Vertex) -> str:
-    assert node.state is not None
-    return node.state.name
 
 
 def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budget) -> Iterator[str]:
@@ -128,6 +124,30 @@ def _class_cause(question: Question, number: int, state: NodeState, budget: Budg
     )
 
 
+def _class_causes(
+    question: Question, number: int, snapshot: Snapshot, rooms: _Rooms, budget: Budget
+) -> Iterator[str]:
+    """The same of each node that has no room for the class, once for those with the same free of what it asks
+    for, as far as nothing else tells nodes apart.
+    """
+    pod_class = question.classes[number]
+    is_plain = not (pod_class.rules.has_wishes or pod_class.wants_cards)
+    names = [name for name, _ in pod_class.requests]
+    known: dict[tuple[int, ...], str] = {}
+    for state in snapshot.nodes.values():
+        here = rooms.get(state.name)
+        if (here is not None and here[number]) or not is_usable(question, state):
+            continue
+        if not is_plain or not capacity.is_open(state):
+            yield _class_cause(question, number, state, budget)
+            continue
+        free = state.free
+        has = tuple([free.get(name, 0) for name in names])
+        if has not in known:
+            known[has] = _class_cause(question, number, state, budget)
+        yield known[has]
+
+
 def _short_classes(
     gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, rooms: _Rooms, budget: Budget
 ) -> str:
@@ -136,16 +156,12 @@ def _short_classes(
     """
     sums = [0] * len(question.counts)
     for domain in domains_at(root, question.required):
-        here = zip(*(node.rooms for node in nodes_of(domain)), strict=True)
+        here = zip(*(each for _, each in rooms_of_states(domain)), strict=True)
         sums = list(map(max, sums, map(sum, here))) if domain.children or domain.state else sums
     short = [number for number, count in enumerate(question.counts) if sums[number] < count]
     told = ""
     for number in (short or range(len(sums)))[:MOST_CLASSES]:
-        causes = Counter(
-            _class_cause(question, number, state, budget)
-            for state in snapshot.nodes.values()
-            if is_usable(question, state) and not (state.name in rooms and rooms[state.name][number])
-        )
+        causes = Counter(_class_causes(question, number, snapshot, rooms, budget))
         like = one_of(gang, question, number)
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
         told += f"; for {question.counts[number]} as {like} alone there is room for {sums[number]} ({why})"
@@ -154,37 +170,6 @@ def _short_classes(
 
 MOST_CLASSES = 3
 """Classes of unlike pods that a sentence names."""
-
-
-def _layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
-    """For how many of the slices of each layer there is room: in slices of which layer it is short."""
-    if not question.slices:
-        return ""
-    names = snapshot.topology.names(key[0] for key in snapshot.blocks)
-    domains = domains_at(root, question.required)
-    held = max((_slices_in(domain, question.slices)[1] for domain in domains), default=())
-    sizes = ", ".join(f"{size} per {names[level]}" for level, size in question.slices)
-    parts = [
-        f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in {_a(names[level])}"
-        for (level, size), there in zip(question.slices, held, strict=False)
-    ]
-    return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(held) else "")
-
-
-def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> tuple[int, tuple[int, ...]]:
-    """Room for workers in whole slices, and for how many slices of each layer."""
-    if vertex.state is not None:
-        room, held = vertex.room, [0] * len(slices)
-    else:
-        inside = [_slices_in(child, slices) for child in vertex.children]
-        room = sum(each for each, _ in inside)
-        held = [sum(of_layer) for of_layer in zip(*(each for _, each in inside), strict=True)]
-    for layer in reversed(range(len(slices))):
-        level, size = slices[layer]
-        if vertex.top <= level <= vertex.bottom:
-            held[layer] = room // size
-            room = held[layer] * size
-    return room, tuple(held)
 
 
 def _by_times(causes: Counter[str]) -> dict[str, int]:
@@ -267,7 +252,7 @@ def _sentence(
     wanted = len(gang.members)
     where = f" in one {_word(gang.required_level, snapshot)}" if gang.required_level else ""
     if gang.spread is not None and gang.spread.most is not None:
-        where += f", at most {gang.spread.most} in {_a(_word(gang.spread.level, snapshot))}"
+        where += f", at most {gang.spread.most} in {an(_word(gang.spread.level, snapshot))}"
         if question.spread is not None and question.spread.there:
             where += f" beside the {sum(question.spread.there.values())} that are placed"
     head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
@@ -289,10 +274,6 @@ def _word(level: str, snapshot: Snapshot) -> str:
     if level not in names:
         return level
     return snapshot.topology.names(key[0] for key in snapshot.blocks)[names.index(level)]
-
-
-def _a(word: str) -> str:
-    return f"{'an' if word.startswith(('a', 'NV')) else 'a'} {word}"
 
 
 def _count(number: int, what: str) -> str:

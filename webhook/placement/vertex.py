@@ -130,6 +130,16 @@ def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
         yield from states_of(part)
 
 
+def rooms_of_states(vertex: Vertex) -> Iterator[tuple[NodeState, tuple[int, ...]]]:
+    """The same with the room for each class alone."""
+    if vertex.state is not None:
+        yield vertex.state, vertex.rooms
+    elif vertex.leaves is not None:
+        yield from zip(vertex.leaves.states, zip(*vertex.leaves.every, strict=True), strict=True)
+    for part in vertex.parts:
+        yield from rooms_of_states(part)
+
+
 def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
     """The domains of a level in a domain; None: that domain itself."""
     if level is None or vertex.bottom >= level:

@@ -7,7 +7,7 @@ same tree with these rooms. Where the best without the cap keeps it, nothing is 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 
@@ -17,17 +17,16 @@ from webhook.placement.budget import Budget
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, Path, key_of
 from webhook.placement.solution import Solution
-from webhook.placement.spread.shares import SpreadDomain
+from webhook.placement.spread.shares import Shares
 from webhook.placement.vertex import Leaves, Vertex
 
 Caps = Callable[[Path], int]
 """How many pods the domain of a path may take; of a path of the spread's level."""
 
 
-def caps_of(question: Question, domains: Sequence[SpreadDomain]) -> Caps:
-    """The caps of these domains; all others take none."""
-    assert question.spread is not None
-    most = {domain.vertex.key[: question.spread.level + 2]: domain.most for domain in domains}
+def caps_of(taken: Iterable[Shares]) -> Caps:
+    """The caps of the domains that may take pods; all others take none."""
+    most = {path: most for of_domains in taken for path, (_, most) in of_domains.items()}
     return lambda path: most.get(path, 0)
 
 
@@ -99,15 +98,18 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
     used = [number for number, room in enumerate(bounds) if room]
     if not used:
         return None
-    bounds = [bounds[number] for number in used]
-    kept = replace(
-        leaves,
-        states=[leaves.states[number] for number in used],
-        rooms=[leaves.rooms[number] for number in used],  # what using a node costs
-        every=[bounds],
-        made=(),
-        worked_out=[leaves.penalties[number] for number in used],
-    )
+    if len(used) == len(bounds):  # the rooms stay: they are what using a node costs
+        kept = replace(leaves, every=[bounds], made=())
+    else:
+        bounds = [bounds[number] for number in used]
+        kept = replace(
+            leaves,
+            states=[leaves.states[number] for number in used],
+            rooms=[leaves.rooms[number] for number in used],
+            every=[bounds],
+            made=(),
+            worked_out=[leaves.penalties[number] for number in used],
+        )
     capped = _with(vertex, sum(bounds), leaves=kept)
     capped.notes["rooms"] = [bounds if at >= leaves.top else [] for at in range(depth)]
     return capped

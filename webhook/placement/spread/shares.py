@@ -7,11 +7,12 @@ take one more. Which ones, cost decides.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from webhook.placement.bounds import rooms_at
 from webhook.placement.question import Question
+from webhook.placement.snapshot import Path, key_of
 from webhook.placement.vertex import Vertex, domains_at
 
 
@@ -39,32 +40,49 @@ def room_under_cap(question: Question, vertex: Vertex) -> int:
     )
 
 
-def shares(question: Question, vertex: Vertex) -> tuple[int, list[SpreadDomain]]:
-    """By how much the squares grow, and the domains that may take pods; there is room, see room_under_cap."""
+Shares = dict[Path, tuple[int, int]]
+"""For the path of each domain of the level that may take pods: how many at least and at most."""
+
+
+def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
+    """By how much the squares grow, and what domains may take; there is room, see room_under_cap."""
     wish, wanted = question.spread, question.counts[0]
     assert wish is not None
-    found = [
-        (domain, wish.there_in(domain.key), domain.room)
-        for domain in domains_at(vertex, wish.level)
-        if domain.room
-    ]
+    found = [(path, wish.there_in(path), room) for path, room in _rooms_of(vertex, wish.level) if room]
     cap = wish.most
     if cap is not None:
-        return 0, [
-            SpreadDomain(domain, 0, min(free, wanted, cap - there))
-            for domain, there, free in found
-            if cap > there
-        ]
+        return 0, {path: (0, min(free, wanted, cap - there)) for path, there, free in found if cap > there}
     level = _level([(there, free) for _, there, free in found], wanted)
-    domains = []
-    grown = 0
-    for domain, there, free in found:
+    taken: Shares = {}
+    grown, left = 0, wanted
+    for path, there, free in found:
         least = min(free, max(0, level - there))
         most = min(free, max(0, level + 1 - there))
-        domains.append(SpreadDomain(domain, least, most))
+        if most:
+            taken[path] = least, most
         grown += (there + least) ** 2 - there**2
-    left = wanted - sum(domain.least for domain in domains)
-    return grown + left * (2 * level + 1), [domain for domain in domains if domain.most]
+        left -= least
+    return grown + left * (2 * level + 1), taken
+
+
+def _rooms_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
+    """The paths of a level's domains in a domain, and their rooms; quicker than their vertices."""
+    if vertex.bottom >= level:
+        yield vertex.key[: level + 2], vertex.room
+    elif vertex.leaves is not None:
+        bottom = vertex.leaves.costs.depth - 1
+        for state, room in zip(vertex.leaves.states, vertex.leaves.rooms, strict=True):
+            yield key_of(state, bottom)[: level + 2], room
+    for part in vertex.parts if vertex.bottom < level else ():
+        yield from _rooms_of(part, level)
+
+
+def domains_of(question: Question, vertex: Vertex, taken: Shares) -> list[SpreadDomain]:
+    """The domains that may take pods."""
+    assert question.spread is not None
+    level = question.spread.level
+    named = ((domain, domain.key[: level + 2]) for domain in domains_at(vertex, level))
+    return [SpreadDomain(domain, *taken[path]) for domain, path in named if path in taken]
 
 
 def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:

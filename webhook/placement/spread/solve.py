@@ -23,12 +23,21 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.solution import Solution
 from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
-from webhook.placement.spread.shares import SpreadDomain, room_under_cap, shares
+from webhook.placement.spread.shares import SpreadDomain, domains_of, room_under_cap, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, joined
 from webhook.placement.vertex import Vertex, states_of
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
+
+LOOK: Final = 5
+"""Steps for a domain that may take pods: for its share, and for a tree of such rooms."""
+
+ENDS: Final = 4
+"""Steps for a domain without which a search over all of them never ends."""
+
+MADE: Final = 3
+"""The same if its pods are worked out for themselves; single nodes are made vertices for it."""
 
 FEW: Final = 64
 """Pods up to which all amounts on the nodes of one domain are worked out together."""
@@ -55,26 +64,29 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
             return found
     regions = []
     for base, vertex in roots:
-        uneven, domains = shares(question, vertex)
-        budget.take(2 * len(domains))
-        regions.append((uneven, base, vertex, domains))
+        uneven, taken = shares(question, vertex)
+        budget.take(LOOK * len(taken))
+        regions.append((uneven, base, vertex, taken))
     evenest = min(uneven for uneven, *_ in regions)
     regions = [region for region in regions if region[0] == evenest]
-    every = [domain for *_, domains in regions for domain in domains]
-    if is_best_fit and cap is None and not any(domain.least for domain in every):
-        found = _within(question, root, capped.caps_of(question, every), budget)
+    every = [taken for *_, taken in regions]
+    is_free = not any(least for taken in every for least, _ in taken.values())
+    can_end = budget.left > ENDS * sum(map(len, every))
+    if is_best_fit and cap is None and is_free and can_end:
+        found = _within(question, root, capped.caps_of(every), budget)
         if found is not None:
             return found
     best: tuple[int, dict[str, Counts]] | None = None
     proven = True
-    for _, base, vertex, domains in regions:
-        spread = SpreadSearch(question, vertex, domains, budget)
+    for _, base, vertex, taken in regions:
+        budget.take(MADE * len(taken))
+        spread = SpreadSearch(question, vertex, domains_of(question, vertex, taken), budget)
         try:
-            cost, taken = spread.solve()
+            cost, held = spread.solve()
         except OutOfSteps:
-            proven, cost, taken = False, UNKNOWN, spread.simple()
+            proven, cost, held = False, UNKNOWN, spread.simple()
         if best is None or base + cost < best[0]:
-            best = base + cost, spread.counts(taken)
+            best = base + cost, spread.counts(held)
             proven = proven and spread.proven
     return Solution(None if best is None else best[1], proven)
 

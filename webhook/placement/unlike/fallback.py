@@ -15,7 +15,7 @@ from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.unlike.filling import Filling
-from webhook.placement.vertex import Vertex, domains_at, domains_from, nodes_of
+from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
 _ROOMS = 16
 """Rooms of nodes that are added up, or found to be none, in one step."""
@@ -83,7 +83,7 @@ def _enough(question: Question, nodes: Sequence[Vertex]) -> bool:
 
 def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Counts] | None:
     """The first distribution that one of the rules finds. Raises OutOfSteps."""
-    for domain in sorted(domains_from(root, question.required), key=lambda vertex: -vertex.bottom):
+    for domain in sorted(_roomy(question, root, budget), key=lambda vertex: -vertex.bottom):
         nodes = list(nodes_of(domain))
         budget.spend(1 + len(nodes) * _NODE // _ROOMS + len(nodes) * len(question.counts) // _ADDED)
         if _enough(question, nodes):
@@ -95,6 +95,20 @@ def _by_rules(question: Question, root: Vertex, budget: Budget) -> dict[str, Cou
                     if found is not None:
                         return found
     return None
+
+
+def _roomy(question: Question, vertex: Vertex, budget: Budget) -> Iterator[Vertex]:
+    """Domains of the required level and below with room for the most frequent class. Raises OutOfSteps."""
+    wanted = question.counts[question.reference]
+    if vertex.room < wanted:
+        return
+    if question.required is None or vertex.bottom >= question.required:
+        yield vertex
+    budget.spend(1 + len(vertex.parts) // _ROOMS)
+    if vertex.leaves is not None and max(vertex.leaves.rooms) >= wanted:
+        yield from vertex.leaves.vertices
+    for part in vertex.parts:
+        yield from _roomy(question, part, budget)
 
 
 def _fewest_nodes_first(
