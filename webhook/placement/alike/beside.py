@@ -12,25 +12,10 @@ import numpy as np
 
 from webhook.placement.alike.layers import Array, Ranges
 from webhook.placement.alike.pricing import PRICES, Enough
-from webhook.placement.bounds import rooms_at
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, Costs
 from webhook.placement.prices import PART, added
-from webhook.placement.vertex import Vertex
 
 _NONE = -(1 << 60)
-
-
-def parts_beside(part: Vertex, second: int, costs: Costs) -> tuple[list[int], list[int]]:
-    """Rooms of the domains of the next level in a child: of those that cost nothing, and of the others."""
-    shift, mask = costs.domains[second], (1 << COUNT_BITS) - 1
-    if part.bottom < second and part.leaves is not None:
-        return [], part.leaves.rooms  # no anchor is there
-    domains = [part] if part.bottom >= second else part.parts
-    found: tuple[list[int], list[int]] = ([], [])
-    for each in domains:
-        found[1 if each.own >> shift & mask else 0].extend(rooms_at(each, second))
-    return found
 
 
 def heads_beside(free: Sequence[int], others: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
-from webhook.placement.alike.beside import heads_beside, needed_beside, parts_beside, priced_beside
+from webhook.placement.alike.beside import heads_beside, needed_beside, priced_beside
 from webhook.placement.alike.items import Inside, Terms
 from webhook.placement.alike.layers import Ranges
 from webhook.placement.alike.packed_cost import PackedCost
@@ -17,6 +17,7 @@ from webhook.placement.alike.rooms import (
     child_rooms,
     least_held,
     penalties_of,
+    rooms_beside,
     shape,
 )
 from webhook.placement.bounds import rooms_at
@@ -105,7 +106,7 @@ class CoveringDomain:
         first, second = self.vertex.bottom + 1, self.vertex.bottom + 2
         if not self.vertex.parts or not {first, second} <= set(self.levels):
             return {}
-        parts = {n: parts_beside(self.vertex.parts[n], second, self.costs) for n in numbers}
+        parts = {n: rooms_beside(self.vertex.parts[n], second, self.costs) for n in numbers}
         heads = {number: heads_beside(*of_part) for number, of_part in parts.items()}
         paid = sorted((n for n in numbers if n not in anchored), key=lambda n: -heads[n][-1])
         most = needed_beside(heads, [*anchored, *paid[:fewest]], self.pods)

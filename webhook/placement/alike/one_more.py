@@ -10,10 +10,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
-from webhook.placement.alike.rooms import anchored_children
-from webhook.placement.bounds import rooms_at
+from webhook.placement.alike.rooms import anchored_children, rooms_beside
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, Costs
+from webhook.placement.costs import Costs
 from webhook.placement.vertex import Vertex
 
 EACH: Final = 12
@@ -38,50 +37,31 @@ def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[
     others = [n for n, part in enumerate(vertex.parts) if n not in anchored and part.room >= missing]
     if missing <= 0 or not anchored or len(others) < 3:
         return []
-    given = [_Split(vertex.parts[number], costs) for number in sorted(anchored)]
-    more = {number: _Split(vertex.parts[number], costs) for number in others}
-    rooms = sum(map(len, given)) * len(others) + sum(map(len, more.values()))
+    levels = range(first, costs.depth)
+    more = {n: [rooms_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
+    given = [[rooms_beside(vertex.parts[n], level, costs) for n in anchored] for level in levels]
+    free = [sum(sum(rooms) for rooms, _ in of_level) for of_level in given]
+    paid = [[room for _, rooms in of_level for room in rooms] for of_level in given]
+    held = sum(len(rooms) for of_level in given for split in of_level for rooms in split)
+    rooms = held * len(others) + sum(len(rooms) for split in more.values() for rooms in split)
     if rooms > MOST:
         return []
     budget.spend(1 + rooms // EACH)
-    found = [(_least([*given, split], first, wanted, costs), number) for number, split in more.items()]
+    found = []
+    for number, split in more.items():
+        total = 0
+        for at, level in enumerate(levels):
+            total += _least(paid[at] + split[at], wanted - free[at], level, costs)
+        found.append((total, number))
     return [(least, _only(vertex, anchored | {number})) for least, number in sorted(found)]
 
 
-class _Split:
-    """A child's domains of each level, those that anchors use and the others."""
-
-    def __init__(self, part: Vertex, costs: Costs) -> None:
-        self.levels = [_rooms(part, level, costs) for level in range(costs.depth)]
-
-    def __len__(self) -> int:
-        return sum(len(free) + len(paid) for free, paid in self.levels)
-
-
-def _rooms(part: Vertex, level: int, costs: Costs) -> tuple[list[int], list[int]]:
-    """Rooms of a child's domains of a level: of those that anchors use, and of the others."""
-    if part.bottom >= level:
-        return (
-            ([], [part.room])
-            if part.own >> costs.domains[level] & (1 << COUNT_BITS) - 1
-            else ([part.room], [])
-        )
-    if not part.parts or not anchored_children(part, costs):
-        return [], rooms_at(part, level)
-    below = [_rooms(each, level, costs) for each in part.parts]
-    return [room for free, _ in below for room in free], [room for _, paid in below for room in paid]
-
-
-def _least(parts: list[_Split], first: int, wanted: int, costs: Costs) -> int:
-    """At most the cost of so many pods in these children, each level for itself."""
-    total = 0
-    for level in range(first, costs.depth):
-        free = sum(sum(part.levels[level][0]) for part in parts)
-        paid = sorted(room for part in parts for room in part.levels[level][1])
-        number = bisect_left(list(accumulate(reversed(paid), initial=0)), wanted - free)
-        rooms = max(0, wanted - free, sum(paid[:number]))
-        total += (number << costs.domains[level]) + (rooms << costs.leftover[level])
-    return total
+def _least(rooms: list[int], wanted: int, level: int, costs: Costs) -> int:
+    """At most the cost of so many pods in domains of a level with these rooms, the level for itself."""
+    rooms.sort()
+    number = bisect_left(list(accumulate(reversed(rooms), initial=0)), wanted)
+    held = max(0, wanted, sum(rooms[:number]))
+    return (number << costs.domains[level]) + (held << costs.leftover[level])
 
 
 def _only(vertex: Vertex, numbers: set[int]) -> Vertex:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+from webhook.placement.bounds import rooms_at
 from webhook.placement.costs import COUNT_BITS, SCORE_BITS, Costs
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
@@ -86,8 +87,25 @@ def child_rooms(vertex: Vertex) -> list[int]:
 
 def anchored_children(vertex: Vertex, costs: Costs) -> set[int]:
     """Numbers of the children that anchors use, so that using them costs nothing at their highest level."""
-    shift, mask = costs.domains[vertex.bottom + 1], (1 << COUNT_BITS) - 1
-    return {number for number, part in enumerate(vertex.parts) if not part.own >> shift & mask}
+    level = vertex.bottom + 1
+    return {number for number, part in enumerate(vertex.parts) if not _is_paid(part, level, costs)}
+
+
+def _is_paid(part: Vertex, level: int, costs: Costs) -> bool:
+    """Whether using a domain costs one of a level."""
+    return bool(part.own >> costs.domains[level] & (1 << COUNT_BITS) - 1)
+
+
+def rooms_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int], list[int]]:
+    """Rooms of a domain's domains of a level: of those that anchors use, which cost nothing, and of the
+    others.
+    """
+    if part.bottom >= level:
+        return ([], [part.room]) if _is_paid(part, level, costs) else ([part.room], [])
+    if not anchored_children(part, costs):  # nor is there any in what stands as leaves
+        return [], rooms_at(part, level)
+    below = [rooms_beside(each, level, costs) for each in part.parts]
+    return [room for free, _ in below for room in free], [room for _, paid in below for room in paid]
 
 
 def least_held(rooms: Sequence[int], anchored: set[int], wanted: int) -> tuple[dict[int, int], int]:

@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from webhook.placement.alike.beside import heads_beside, needed_beside, parts_beside, priced_beside
+from webhook.placement.alike.beside import heads_beside, needed_beside, priced_beside
 from webhook.placement.alike.pricing import Enough, by_parts, by_units, priced
-from webhook.placement.alike.rooms import anchored_children, census, least_held
+from webhook.placement.alike.rooms import anchored_children, census, least_held, rooms_beside
 from webhook.placement.bounds import rooms_at
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
@@ -88,7 +88,7 @@ class Screening:
         parts, whole, heads = {}, {}, {}
         for number, part in enumerate(vertex.parts):
             parts[number] = tuple(
-                [room // finer for room in rooms] for rooms in parts_beside(part, second, self.costs)
+                [room // finer for room in rooms] for rooms in rooms_beside(part, second, self.costs)
             )
             whole[number] = heads_beside(*parts[number])
             heads[number] = [head - head % ratio for head in whole[number]]
