@@ -1,14 +1,15 @@
 """Why a gang has no place: each unusable node counted once under its worst cause, and what came closest."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import class_room
-from webhook.placement.in_slices import an, layers
+from webhook.placement.in_slices import layers
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
+from webhook.placement.names import an
 from webhook.placement.question import Counts, Question, is_in, is_usable, one_of
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.spread.shares import room_under_cap
@@ -84,18 +85,33 @@ def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budge
     is_plain = not any(each.rules.has_wishes or each.wants_cards for each in classes)
     is_plain &= question.spread is None or not question.spread.there
     is_plain &= all(question.confinement(number) is None for number in range(len(classes)))
-    names = tuple({name for each in classes for name, _ in each.requests})
+    return _once(
+        snapshot.nodes.values(),
+        {name for each in classes for name, _ in each.requests},
+        lambda state: is_plain and is_usable(question, state),
+        lambda state: _cause(question, state, rooms, budget),
+    )
+
+
+def _once(
+    states: Iterable[NodeState],
+    resources: Iterable[str],
+    is_plain: Callable[[NodeState], bool],
+    cause: Callable[[NodeState], str],
+) -> Iterator[str]:
+    """The cause of each node, once for open and plain ones that have the same free of these resources."""
+    names = tuple(resources)
     known: dict[tuple[int, ...], str] = {}
-    for state in snapshot.nodes.values():
-        if not is_plain or not capacity.is_open(state) or not is_usable(question, state):
-            yield _cause(question, state, rooms, budget)
+    for state in states:
+        if not capacity.is_open(state) or not is_plain(state):
+            yield cause(state)
             continue
         free = state.free
         has = tuple([free.get(name, 0) for name in names])
-        cause = known.get(has)
-        if cause is None:
-            cause = known[has] = _cause(question, state, rooms, budget)
-        yield cause
+        found = known.get(has)
+        if found is None:
+            found = known[has] = cause(state)
+        yield found
 
 
 def _cause(question: Question, state: NodeState, rooms: _Rooms, budget: Budget) -> str:
@@ -127,25 +143,19 @@ def _class_cause(question: Question, number: int, state: NodeState, budget: Budg
 def _class_causes(
     question: Question, number: int, snapshot: Snapshot, rooms: _Rooms, budget: Budget
 ) -> Iterator[str]:
-    """The same of each node that has no room for the class, once for those with the same free of what it asks
-    for, as far as nothing else tells nodes apart.
-    """
+    """The same of each node that the gang may use and that has no room for the class."""
     pod_class = question.classes[number]
     is_plain = not (pod_class.rules.has_wishes or pod_class.wants_cards)
-    names = [name for name, _ in pod_class.requests]
-    known: dict[tuple[int, ...], str] = {}
-    for state in snapshot.nodes.values():
-        here = rooms.get(state.name)
-        if (here is not None and here[number]) or not is_usable(question, state):
-            continue
-        if not is_plain or not capacity.is_open(state):
-            yield _class_cause(question, number, state, budget)
-            continue
-        free = state.free
-        has = tuple([free.get(name, 0) for name in names])
-        if has not in known:
-            known[has] = _class_cause(question, number, state, budget)
-        yield known[has]
+    return _once(
+        (
+            state
+            for state in snapshot.nodes.values()
+            if is_usable(question, state) and not (state.name in rooms and rooms[state.name][number])
+        ),
+        (name for name, _ in pod_class.requests),
+        lambda _: is_plain,
+        lambda state: _class_cause(question, number, state, budget),
+    )
 
 
 def _short_classes(

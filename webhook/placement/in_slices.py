@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import partial
 
+from webhook.placement.names import an
 from webhook.placement.question import Question
 from webhook.placement.snapshot import Snapshot
 from webhook.placement.vertex import Vertex, domains_at
@@ -55,8 +56,3 @@ def _whole(slices: tuple[tuple[int, int], ...], top: int, bottom: int, held: _He
             counts[layer] = room // size
             room = counts[layer] * size
     return room, tuple(counts)
-
-
-def an(word: str) -> str:
-    """The word with its article."""
-    return f"{'an' if word.startswith(('a', 'NV')) else 'a'} {word}"

@@ -149,13 +149,3 @@ def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
     else:
         for part in vertex.parts:
             yield from domains_at(part, level)
-
-
-def domains_from(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
-    """The domains of a level (None: all levels) and of those below it, each before the ones inside."""
-    if level is None or vertex.bottom >= level:
-        yield vertex
-    if vertex.leaves is not None:
-        yield from vertex.leaves.vertices
-    for part in vertex.parts:
-        yield from domains_from(part, level)

@@ -34,10 +34,8 @@ def room_under_cap(question: Question, vertex: Vertex) -> int:
         return vertex.room
     if not wish.there:  # without a look at each
         return sum(min(room, wish.most) for room in rooms_at(vertex, wish.level))
-    return sum(
-        min(domain.room, max(0, wish.most - wish.there_in(domain.key)))
-        for domain in domains_at(vertex, wish.level)
-    )
+    found = _rooms_of(vertex, wish.level)
+    return sum(min(room, max(0, wish.most - wish.there_in(path))) for path, room in found)
 
 
 Shares = dict[Path, tuple[int, int]]
@@ -73,8 +71,9 @@ def _rooms_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
         bottom = vertex.leaves.costs.depth - 1
         for state, room in zip(vertex.leaves.states, vertex.leaves.rooms, strict=True):
             yield key_of(state, bottom)[: level + 2], room
-    for part in vertex.parts if vertex.bottom < level else ():
-        yield from _rooms_of(part, level)
+    else:
+        for part in vertex.parts:
+            yield from _rooms_of(part, level)
 
 
 def domains_of(question: Question, vertex: Vertex, taken: Shares) -> list[SpreadDomain]:
