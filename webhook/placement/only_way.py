@@ -2,7 +2,7 @@
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.question import Question
+from webhook.placement.question import Question, pods_of
 from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex, nodes_of
 
@@ -32,7 +32,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution | None:
         counts.setdefault(node.state.name, [0] * len(question.classes))[number] = question.counts[number]
     states = {node.state.name: node.state for node in where.values() if node.state is not None}
     for name, taken in counts.items():
-        pods = [kind for kind, count in zip(question.classes, taken, strict=True) for _ in range(count)]
+        pods = pods_of(question.classes, taken)
         budget.take(1 + len(pods))
         fits = capacity.fits_together(pods, states[name], budget)
         if not fits:

@@ -1,6 +1,6 @@
 """A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
@@ -78,6 +78,11 @@ ClassKey = tuple[PodClass, Path | None, bool]
 
 BESIDE_SLICES = 8
 """Pods of other classes, or leaders, that may stand beside workers in slices."""
+
+
+def pods_of(classes: Iterable[PodClass], counts: Iterable[int]) -> list[PodClass]:
+    """So many pods of each class."""
+    return [pod for pod, count in zip(classes, counts, strict=True) for _ in range(count)]
 
 
 class Impossible(Exception):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.question import Counts, Question
+from webhook.placement.question import Counts, Question, pods_of
 from webhook.placement.snapshot import NodeState
 
 Sums = tuple[tuple[tuple[int, int], ...], ...]
@@ -162,7 +162,7 @@ class Odd:
     def _with_cards(self, node: NodeState, state: Counts, most: int) -> int:
         """The same where cards may leave less room than the sums do. Raises OutOfSteps if not decided."""
         worker, *others = self.question.classes
-        pods = [pod for pod, count in zip(others, state, strict=True) for _ in range(count)]
+        pods = pods_of(others, state)
         for room in range(min(most, self.question.counts[0]), -1, -1):
             fits = capacity.fits_together([*pods, *[worker] * room], node, self.budget)
             if fits is None:

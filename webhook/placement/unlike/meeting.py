@@ -19,7 +19,7 @@ import numpy as np
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.prices import PART, added
-from webhook.placement.question import Counts
+from webhook.placement.question import Counts, pods_of
 from webhook.placement.unlike.carded import CardedSets
 from webhook.placement.unlike.filling import Filling, NodeKind
 from webhook.placement.unlike.quarters import Filler, Quarter
@@ -64,7 +64,8 @@ class Meeting:
         self.kinds = [kind for kind, _ in filling.nodes]
         self.needs = np.array(filling.needs, dtype=np.int64)
         self.counts = np.array(filling.counts, dtype=np.int64)
-        self.carded = CardedSets(filling.classes)
+        self.classes = filling.classes
+        self.carded = CardedSets(filling.classes) if filling.carded else None
         self.free = np.array([kind.free for kind in self.kinds], dtype=np.int64)
         self.spare = self.free.sum(axis=0) - self.counts @ self.needs
         # Each way has a number of its own, as long as they fit a machine word, and hardly two have the same
@@ -73,22 +74,11 @@ class Meeting:
         powers = [pow(base, number, 2**64) for number in range(len(self.counts))]
         self.weights = np.array(powers, dtype=np.uint64)
 
-    def solve(self) -> dict[str, Counts] | None:
+    def solve(self, wide: bool) -> dict[str, Counts] | None:
         """Node name -> pods of each class; None if none was found. Raises OutOfSteps.
 
-        Where cards matter the sets that are found soon come first, in a part of the steps: nearly always they
-        are enough.
+        wide: whether to look among more sets of each node, and to search for cards for them.
         """
-        if self.carded.some:
-            whole, self.budget = self.budget, self.budget.part(self.budget.left * 2 // 3)
-            with contextlib.suppress(OutOfSteps):
-                if (found := self._solve(wide=False)) is not None:
-                    return found
-            self.budget = whole
-        return self._solve(wide=self.carded.some)
-
-    def _solve(self, wide: bool) -> dict[str, Counts] | None:
-        """The same among many sets of each node, or among more."""
         known: dict[int, Takes] = {}
         every = {kind.number for kind in self.kinds}
         rows = affordable(self.budget.left // PART_OF_TAKES // len(every), len(self.counts), wide)
@@ -135,10 +125,9 @@ class Meeting:
 
     def _holds(self, node: int, pods: Array) -> bool:
         """Whether a node holds a set by the question that its cards are chosen by in the end."""
-        if not self.carded.some:
+        if self.carded is None:
             return True
-        held = zip(self.carded.classes, pods.tolist(), strict=True)
-        asked = [pod for pod, count in held for _ in range(count)]
+        asked = pods_of(self.classes, pods.tolist())
         self.budget.spend(PART + len(asked))
         return bool(capacity.fits_together(asked, self.kinds[node].node, self.budget))
 
@@ -146,6 +135,8 @@ class Meeting:
         """The sets that a node of a kind may take."""
         given = (self.needs, self.counts, self.spare, len(self.kinds))
         found = takes(kind.free, kind.rooms, *given, rows, wide, self.budget)
+        if self.carded is None:
+            return found
         steps = self.budget.left // (4 * len(self.kinds)) if wide else 0
         return self.carded.fitting(found, kind.node, steps, self.budget)
 
@@ -245,8 +236,16 @@ def serves(filling: Filling) -> bool:
 
 
 def solve(filling: Filling, budget: Budget) -> dict[str, Counts] | None:
-    """Node name -> pods of each class; None if none was found in the steps there are."""
-    try:
-        return Meeting(filling, budget).solve()
-    except OutOfSteps:
-        return None
+    """Node name -> pods of each class; None if none was found in the steps there are.
+
+    Where cards matter the sets that are found soon come first, in a part of the steps: nearly always they are
+    enough.
+    """
+    if filling.carded:
+        with contextlib.suppress(OutOfSteps):
+            found = Meeting(filling, budget.part(budget.left * 2 // 3)).solve(wide=False)
+            if found is not None:
+                return found
+    with contextlib.suppress(OutOfSteps):
+        return Meeting(filling, budget).solve(wide=filling.carded)
+    return None

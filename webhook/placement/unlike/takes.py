@@ -56,14 +56,15 @@ def takes(
     """
     most = np.minimum(counts, rooms)
     part = np.minimum(spare, WASTE * spare // nodes + 1)
-    found = Takes(most[:0].reshape(0, len(most)), spare[:0].reshape(0, len(spare)))
     if not wide:
         found = _sets(free, most, needs, part, rows, budget)
-    return found if len(found.pods) >= ENOUGH else _sets(free, most, needs, spare, rows, budget)
+        if len(found.pods) >= ENOUGH:
+            return found
+    return _sets(free, most, needs, spare, rows, budget)
 
 
 def affordable(steps: int, classes: int, wide: bool) -> int:
-    """Rows of so many classes that are looked at in so many steps."""
+    """Rows of so many classes that are looked at in so many steps: of each class three tables, see _sets."""
     most = MORE if wide else MOST
     return min(most, max(FEWEST, steps * 1400 // (24 * classes * classes)))
 
