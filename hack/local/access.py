@@ -21,6 +21,10 @@ class ClusterError(Exception):
     """The control plane could not be started or is not there; the message says where to look."""
 
 
+class WaitedInVainError(ClusterError):
+    """What was waited for did not come in time."""
+
+
 class PatientApi(Api):
     """A client that waits longer for an answer than a program should: a busy machine is no fault."""
 
@@ -95,12 +99,12 @@ class ClusterFolder:
         controlplane.write_kubeconfig(path, self.folder, self.ports.apiserver, {"tokenFile": str(token_file)})
 
     def wait_for(self, what: str, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
-        """Wait for a condition. Raises ClusterError naming it."""
+        """Wait for a condition. Raises WaitedInVainError naming it."""
         started = time.monotonic()
         while not condition():
             waited = time.monotonic() - started
             if waited > seconds:
-                raise ClusterError(
+                raise WaitedInVainError(
                     f"waited {seconds:.0f} s in vain for {what}; logs are in {self.folder / 'logs'}"
                 )
             # Often at first, then a tenth late at most: each question costs CPU of those who are waited for.

@@ -16,7 +16,7 @@ from typing import Final
 
 from hack.images import small
 from hack.local import controlplane, node, processes
-from hack.local.access import READY_SECONDS, ClusterError, ClusterFolder
+from hack.local.access import READY_SECONDS, ClusterError, ClusterFolder, WaitedInVainError
 from hack.local.build import NODE_PROGRAMS, ROOT, Programs, programs
 from hack.local.controlplane import Ports
 from hack.local.namespaces import HOLD, Namespaces
@@ -162,6 +162,7 @@ class Cluster(ClusterFolder):
             network=False,
         )
         self._save()
+        self.wait_for("the relay", lambda: self._runs(_RELAY) and "ready" in self.log(_RELAY).read_text())
 
     def _end_namespaces(self, real: RealNode) -> None:
         holder = self.running.pop(_HOLDER, None)
@@ -216,15 +217,28 @@ class Cluster(ClusterFolder):
         """Wait until a program says that it is ready. Raises ClusterError with the end of its log."""
 
         def is_ready() -> bool:
-            if not self.running[name].alive:
-                log = self.log(name).read_text(errors="replace")[-3000:]
-                error = _PortTakenError if "address already in use" in log else ClusterError
-                raise error(f"{name} ended while it started; the end of {self.log(name)}:\n{log}")
+            self._runs(name)
+            if self.real is not None:
+                self._runs(_RELAY)  # without it nothing inside is heard
             if self.real is not None and name in node.START_ORDER:
                 return self.real.is_ready(name, self.namespaces)
             return controlplane.is_ready(name, self.folder, self.ports)
 
-        self.wait_for(f"{name} to be ready", is_ready)
+        try:
+            self.wait_for(f"{name} to be ready", is_ready)
+        except WaitedInVainError as error:
+            raise ClusterError(f"{error}; {self._said(name)}") from error
+
+    def _runs(self, name: str) -> bool:
+        """True. Raises ClusterError with the end of its log if a program has ended."""
+        if not self.running[name].alive:
+            said = self._said(name)
+            error = _PortTakenError if "address already in use" in said.lower() else ClusterError
+            raise error(f"{name} ended while the cluster started; {said}")
+        return True
+
+    def _said(self, name: str) -> str:
+        return f"the end of {self.log(name)}:\n{self.log(name).read_text(errors='replace')[-3000:]}"
 
     @property
     def namespaces(self) -> Namespaces:

@@ -46,10 +46,11 @@ async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
 
 
 def main() -> int:
-    """relay HOLDER PORT...: the same ports of loopback outside and inside."""
+    """relay HOLDER PORT...: the same ports of loopback outside and inside. It says "ready"."""
     holder, *ports = map(int, sys.argv[1:])
     listeners = [socket.create_server(("127.0.0.1", port)) for port in ports]
     Namespaces(holder).enter_network()
+    print("ready", flush=True)
     asyncio.run(_serve(listeners))
     return 0
 

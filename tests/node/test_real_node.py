@@ -8,6 +8,7 @@ import pytest
 
 from hack.local import devices, node, nodes
 from hack.local.cluster import Cluster
+from hack.local.controlplane import Ports
 from hack.local.devices import PlayedCard
 from tests.node.conftest import containers, pod
 from tests.support import create_namespace
@@ -144,6 +145,26 @@ def test_nothing_is_left_of_a_cluster_that_was_killed_and_another_stands_beside_
     assert other.real is not None
     assert not list(Path("/sys/fs/cgroup").glob(f"**{other.real.cgroup}"))
     assert "/other/" not in Path("/proc/self/mountinfo").read_text()
+
+
+class OtherPortsError(Exception):
+    """Others were asked for."""
+
+
+def test_a_port_that_somebody_has_taken_outside_is_given_up_for_others(
+    real_control_plane: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Ports] = []
+
+    def with_one_taken() -> Ports:
+        if given:
+            raise OtherPortsError
+        given.append(real_control_plane.ports)
+        return given[0]
+
+    monkeypatch.setattr(Ports, "free", with_one_taken)
+    with pytest.raises(OtherPortsError):
+        Cluster.up(tmp_path / "other", real_node=True)
 
 
 def networks() -> set[Path]:
