@@ -8,6 +8,7 @@ is around it, and is itself a knapsack in the finer unit.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from webhook.placement.alike.rooms import child_rooms
 from webhook.placement.costs import SCORE_BITS
@@ -15,7 +16,15 @@ from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.lattice import Lattice
 from webhook.placement.mixed.nodes import CostTerms, MixedEqualNodes, MixedNodesItem
 from webhook.placement.mixed.odd import Stepwise
-from webhook.placement.mixed.offers import Array, Offer, RoomsAtCounts, State, counts_of_equals, offered
+from webhook.placement.mixed.offers import (
+    Array,
+    Choices,
+    Offer,
+    State,
+    counts_of_equals,
+    offered,
+    shifted_back,
+)
 from webhook.placement.prices import PART
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
@@ -23,6 +32,9 @@ from webhook.placement.vertex import Vertex
 
 _Penalty = Callable[[int], int]
 """Of a node, by its number among the children."""
+
+SHARED: Final = 1 << 10
+"""Counts up to which what follows of them is kept for domains with the same ones."""
 
 Slices = tuple[tuple[int, int], ...]
 """(level, size), coarsest first."""
@@ -37,6 +49,8 @@ class MixedTerms(CostTerms):
     insides: dict[int, "MixedInside"] = field(default_factory=dict)
     alike: dict[object, "MixedInside"] = field(default_factory=dict)
     """Of domains that differ in names alone, one; see MixedInside."""
+    held: dict[object, Choices] = field(default_factory=dict)
+    """What domains hold whose least counts are the same."""
 
     def unit(self, level: int) -> int:
         """Pods in a unit of the rooms just below a level."""
@@ -103,7 +117,7 @@ class MixedInside:
         if like is not self:
             for mine, known in zip(self.items, like.items, strict=True):
                 if isinstance(mine, MixedNodesItem) and isinstance(known, MixedNodesItem):
-                    mine.most, mine.ways, mine.used = known.most, known.ways, known.used
+                    mine.held = known.held
             return like.searched
         terms = self.terms
         offers = [item.offer() for item in self.items]
@@ -156,16 +170,21 @@ class MixedDomainItem:
     def offer(self) -> Offer:
         """See offers.Offer."""
         terms, inside = self.around.terms, self.inside
-        own = terms.counts.pack(self.vertex.own)
-        held: dict[int, RoomsAtCounts] = {}
         terms.budget.spend(PART // 2 * len(self.around.odd.states))
-        for odd in range(len(self.around.odd.states)):
-            row, loss = self._row(inside, odd)
-            first = max(self.least, 0 if odd else 1)
-            found = offered(row, self.ratio, first, own, terms.counts.fits, loss)
-            if found is not None:
-                held[odd] = found
-        return Offer(held, self)
+        own, narrow = terms.counts.pack(self.vertex.own), terms.counts.fits
+        row = inside.counts[0] if self.is_alike else None
+        if row is None or len(row) > SHARED or not narrow:
+            return Offer(self._held(inside, own), self)
+        key = (row.tobytes(), self.ratio, self.least, own, self.around.unit)
+        if key not in terms.held:
+            terms.held[key] = self._held(inside, own)
+        return Offer(terms.held[key], self)
+
+    def _held(self, inside: MixedInside, own: int) -> Choices:
+        narrow, rows = self.around.terms.counts.fits, inside.counts[:, :: self.ratio]
+        if self.is_alike:
+            rows = shifted_back(inside.counts[0], self.around.odd.losses, self.ratio, narrow)
+        return offered(rows, self.least, own, narrow)
 
     def _row(self, inside: MixedInside, odd: int) -> tuple[Array, int]:
         """The counts inside for a state outside, and what is lost of the rooms there."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from webhook.placement.budget import Budget
 from webhook.placement.mixed.odd import Stepwise
-from webhook.placement.mixed.offers import Array, Offer, State, StateSteps, never
+from webhook.placement.mixed.offers import Array, Choices, Offer, State, StateSteps, never
 from webhook.placement.mixed.paid import PaidItems
 from webhook.placement.mixed.state_rows import StateRows
 from webhook.placement.prices import PART, added, followed, searched
@@ -122,42 +122,43 @@ class Lattice:
         return steps
 
     def _steps_into(self, wanted: Array, number: int) -> StateSteps:
-        before, after = self.rows[number - 1], self.rows[number]
-        same = np.flatnonzero(wanted & (before == after))
+        before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
+        targets, held = wanted.ravel().nonzero()[0], self.offers[number - 1].held
+        same = targets[before[targets] == after[targets]]
         found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
-        targets, offer = np.flatnonzero(wanted), self.offers[number - 1]
-        if offer.held:
-            size = len(offer.every[0])
+        if size := len(held):
             chunk = max(1, CHUNK // size)
             for first in range(0, len(targets), chunk):
                 part = targets[first : first + chunk]
                 self.budget.spend(3 * PART + searched(len(part) * size, self.narrow))
-                found += self._steps_of(number, offer, part)
+                found += self._steps_of(number, held, part)
         ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
         self.budget.spend(len(rooms) // SORTED)
         width = int(rooms.max(initial=0)) + 1
         codes = odds * width + rooms
         ordered = np.sort(codes)  # np.unique would load numpy.ma, half as much again as numpy
-        held = ordered[np.flatnonzero(np.diff(ordered, prepend=-1))]
-        states = [divmod(each, width) for each in held.tolist()]
-        return StateSteps(ways_before, ways_after, held.searchsorted(codes), states)
+        is_new = np.ones(len(ordered), dtype=np.bool_)
+        np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+        told = ordered[is_new]
+        states = [divmod(each, width) for each in told.tolist()]
+        return StateSteps(ways_before, ways_after, told.searchsorted(codes), states)
 
-    def _steps_of(self, number: int, offer: Offer, targets: Array) -> list[_Found]:
+    def _steps_of(self, number: int, held: Choices, targets: Array) -> list[_Found]:
         """The steps into these states on which the item holds something; each has a state before."""
         before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
-        odds, rooms, counts = offer.every
+        odds, rooms, counts = held.odds, held.rooms, held.counts
         state, room = np.divmod(targets, self.width)
         origin, come = self.origins[odds, state[:, None]], room[:, None] - rooms
         row, column = np.nonzero((origin >= 0) & ((come >= 0) | (room == self.wanted)[:, None]))
         begin = origin[row, column] * self.width + np.maximum(come[row, column], 0)
-        equal = np.flatnonzero(before[begin] + counts[column] == after[targets[row]])
+        equal = (before[begin] + counts[column] == after[targets[row]]).nonzero()[0]
         if not len(equal):
             return []
         row, column, begin = row[equal], column[equal], begin[equal]
-        into, odd, held = targets[row], odds[column], rooms[column]
-        full = np.flatnonzero(room[row] == self.wanted)
-        found = self._beyond(before, begin[full], into[full], odd[full], held[full])
-        return [(begin, into, odd, held), *found]
+        into, odd, taken = targets[row], odds[column], rooms[column]
+        full = (room[row] == self.wanted).nonzero()[0]
+        found = self._beyond(before, begin[full], into[full], odd[full], taken[full])
+        return [(begin, into, odd, taken), *found]
 
     def _beyond(self, before: Array, *steps: Array) -> list[_Found]:
         """Steps to the full room from states that hold more than they would need to, at the same cost.
@@ -203,7 +204,7 @@ class Lattice:
         """Ask the items for the values of what steps take; whether all of that can be held."""
         possible = True
         for offer, steps, known in zip(self.offers, self.steps, self.known, strict=True):
-            taken = [steps.states[number] for number in np.flatnonzero(np.bincount(steps.which)).tolist()]
+            taken = [steps.states[number] for number in np.bincount(steps.which).nonzero()[0].tolist()]
             missing = [state for state in taken if state not in known]
             self.budget.spend(len(taken) + len(steps.which) // SORTED)
             for state, value in zip(missing, offer.source.values(missing) if missing else (), strict=True):
@@ -237,7 +238,7 @@ class Lattice:
         for number in range(len(self.offers) - 1, -1, -1):
             steps, known = self.steps[number], self.known[number]
             self.budget.spend(PART // 2 + added(len(steps.after), True))
-            for choice in np.flatnonzero(steps.after == at).tolist():
+            for choice in (steps.after == at).nonzero()[0].tolist():
                 held = steps.states[int(steps.which[choice])]
                 before = int(steps.before[choice])
                 if self.best[number][before] + known[held] == self.best[number + 1][at]:

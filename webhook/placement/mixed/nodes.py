@@ -9,7 +9,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.mixed.filled import Filled
 from webhook.placement.mixed.odd import Stepwise
-from webhook.placement.mixed.offers import Offer, RoomsAtCounts, State, rooms_at_counts
+from webhook.placement.mixed.offers import Choices, Offer, State, choices
 from webhook.placement.prices import PART
 from webhook.placement.snapshot import NodeState
 
@@ -22,6 +22,8 @@ class CostTerms:
     values: PackedCost
     budget: Budget
     costs: Costs
+    nodes: dict[object, "NodesHeld"] = field(init=False, default_factory=dict)
+    """What nodes hold together, by all that it follows from: items have nodes and penalties of their own."""
 
     def first(self, level: int, cost: int) -> int:
         """Of a cost's values that field, the leftover of a level, which compares first below that level."""
@@ -47,63 +49,34 @@ class MixedNodesItem:
     """Of a node, by its number among the children."""
     nodes: list[tuple[int, NodeState]] = field(default_factory=list)
     """By number; once values are asked for, the least penalty first."""
-    most: list[list[int]] = field(default_factory=list)
-    """For each number of nodes from 0 and each state of odd pods the most units that they hold; -1: none."""
-    ways: dict[tuple[int, int], int] = field(default_factory=dict)
-    """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
-    used: dict[State, int] = field(default_factory=lambda: {(0, 0): 0})
-    """For nothing, and for what is offered, the nodes it takes."""
+    held: "NodesHeld" = field(init=False)
+    """Once it has made its offer."""
     penalties: list[int] = field(default_factory=list)
 
     def offer(self) -> Offer:
         """See offers.Offer."""
-        odd, wanted = self.odd, self.wanted
+        odd, wanted, known = self.odd, self.wanted, self.terms.nodes
         room = max(self.rooms)
         enough = (-(-wanted // room) if room > 0 else 0) + odd.most
         number = min(len(self.nodes), enough)
-        self._fill(number)
-        self.terms.budget.spend(PART)
-        each = self.terms.counts.pack(self.cost)
-        held: dict[int, RoomsAtCounts] = {}
-        for state in range(len(odd.states)):
-            rooms, counts, best = [], [], 0 if not state else -1
-            for count in range(1, number + 1):
-                most = self.most[count][state]
-                if most > best:
-                    best = most
-                    rooms.append(most)
-                    counts.append(each * count)
-                    self.used[state, most] = count
-            if rooms:
-                held[state] = rooms_at_counts(rooms, counts, self.terms.counts.fits)
-        return Offer(held, self)
-
-    def _fill(self, number: int) -> None:
-        odd = self.odd
-        self.terms.budget.spend(1 + number * (len(odd.states) + sum(map(len, odd.sums))) // 4)
-        states = range(len(odd.states))
-        self.most = [[0, *(-1 for _ in states[1:])]]
-        for count in range(1, number + 1):
-            before, row = self.most[-1], [-1] * len(states)
-            for more in states:
-                if self.rooms[more] < 0:
-                    continue
-                for one, other in odd.sums[more]:
-                    if before[one] >= 0 and before[one] + self.rooms[more] > row[other]:
-                        row[other] = before[one] + self.rooms[more]
-                        self.ways[count, other] = more
-            self.most.append(row)
+        self.terms.budget.spend(1 + number * (len(odd.states) + sum(map(len, odd.sums))) // 4 + PART)
+        key = (self.rooms, self.cost, number, id(odd))
+        if key not in known:
+            each = self.terms.counts.pack(self.cost)
+            known[key] = NodesHeld(odd, self.rooms, number, each, self.terms.counts.fits)
+        self.held = known[key]
+        return Offer(self.held.offered, self)
 
     def firsts(self, states: Sequence[State]) -> list[int]:
         """See offers.OfferSource."""
         each = self.terms.first(self.level, self.cost)
-        return [each * self.used[state] for state in states]
+        return [each * self.held.used[state] for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """See offers.OfferSource."""
         self._order()
         each = self.terms.values.pack(self.cost)
-        return [each * self.used[state] + self.penalties[self.used[state]] for state in states]
+        return [each * self.held.used[state] + self.penalties[self.held.used[state]] for state in states]
 
     def _order(self) -> None:
         if not self.penalties:
@@ -117,16 +90,60 @@ class MixedNodesItem:
     def filled(self, held: State) -> list[Filled]:
         """The nodes."""
         self._order()
-        state, count = held[0], self.used[held]
+        state, count = held[0], self.held.used[held]
         odds = []
         for left in range(count, 0, -1):
-            more = self.ways[left, state]
+            more = self.held.ways[left, state]
             odds.append(more)
             state = next(one for one, other in self.odd.sums[more] if other == state)
         return [
             Filled(number, self.rooms[odd], self.unit, self.cost + self.penalty(number), odd, node)
             for (number, node), odd in zip(self.nodes, odds, strict=False)
         ]
+
+
+class NodesHeld:
+    """What so many nodes with these rooms hold together, and how."""
+
+    def __init__(self, odd: Stepwise, rooms: Sequence[int], number: int, cost: int, narrow: bool) -> None:
+        """cost: of a node, counted. narrow: whether count costs fit a machine word."""
+        self.used: dict[State, int] = {(0, 0): 0}
+        """For nothing, and for what is offered, the nodes it takes."""
+        self.ways: dict[tuple[int, int], int] = {}
+        """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
+        self.odd = odd  # CostTerms.nodes knows it by its id, which must stay its own
+        self.offered = self._offered(self._most(odd, rooms, number), cost, narrow)
+
+    def _most(self, odd: Stepwise, rooms: Sequence[int], number: int) -> list[list[int]]:
+        """The most units for each number of nodes from 0 and each state of odd pods; -1: none."""
+        states = range(len(odd.states))
+        most = [[0, *(-1 for _ in states[1:])]]
+        for count in range(1, number + 1):
+            before, row = most[-1], [-1] * len(states)
+            for more in states:
+                if rooms[more] < 0:
+                    continue
+                for one, other in odd.sums[more]:
+                    if before[one] >= 0 and before[one] + rooms[more] > row[other]:
+                        row[other] = before[one] + rooms[more]
+                        self.ways[count, other] = more
+            most.append(row)
+        return most
+
+    def _offered(self, most: Sequence[Sequence[int]], cost: int, narrow: bool) -> Choices:
+        odds: list[int] = []
+        rooms: list[int] = []
+        counts: list[int] = []
+        for state, first in enumerate(most[0]):
+            best = first
+            for count, row in enumerate(most[1:], start=1):
+                if row[state] > best:
+                    best = row[state]
+                    odds.append(state)
+                    rooms.append(best)
+                    counts.append(cost * count)
+                    self.used[state, best] = count
+        return choices(odds, rooms, counts, narrow)
 
 
 class MixedEqualNodes:

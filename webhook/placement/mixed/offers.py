@@ -1,6 +1,6 @@
 """What items offer to a lattice, and the ways from state to state that come of it, as vectors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -23,36 +23,51 @@ class OfferSource(Protocol):
         """The least value of each; None for what cannot be held at just its count cost."""
 
 
-RoomsAtCounts = tuple[Array, Array]
-"""Rooms, ascending, and the least count cost of each."""
-
-
-def rooms_at_counts(rooms: Sequence[int], counts: Sequence[int], narrow: bool) -> RoomsAtCounts:
-    """These rooms and count costs; narrow: whether the costs fit a machine word."""
-    return np.array(rooms, dtype=np.int64), np.array(counts, dtype=np.int64 if narrow else object)
-
-
 @dataclass(eq=False)
-class Offer:
-    """What one item can hold, for each state of odd pods."""
+class Choices:
+    """All that an item can hold: for each, a state of odd pods, room for workers, and the least count cost.
 
-    held: Mapping[int, RoomsAtCounts]
-    source: OfferSource
+    Ascending by state, then by room.
+    """
+
+    odds: Array
+    rooms: Array
+    counts: Array
+
+    def __len__(self) -> int:
+        return len(self.odds)
 
     @cached_property
-    def every(self) -> tuple[Array, Array, Array]:
-        """All that it can hold: states of odd pods, rooms and count costs."""
-        odds = np.repeat(list(self.held), [len(rooms) for rooms, _ in self.held.values()])
-        rooms, counts = zip(*self.held.values(), strict=True)
-        return odds, np.concatenate(rooms), np.concatenate(counts)
+    def states(self) -> list[int]:
+        """The states of odd pods, each once."""
+        return sorted(set(self.odds.tolist()))
+
+    @cached_property
+    def furthest(self) -> int:
+        """The most room, 0 for nothing."""
+        return int(self.rooms.max(initial=0))
 
     @cached_property
     def most(self) -> tuple[Array, Array, Array]:
         """Of these the most room at each count cost, for each state of odd pods."""
-        odds, rooms, counts = self.every
-        last = np.flatnonzero((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1]))
+        odds, counts = self.odds, self.counts
+        last = ((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1])).nonzero()[0]
         ends = np.append(last, len(counts) - 1)
-        return odds[ends], rooms[ends], counts[ends]
+        return odds[ends], self.rooms[ends], counts[ends]
+
+
+def choices(odds: Sequence[int], rooms: Sequence[int], counts: Sequence[int], narrow: bool) -> Choices:
+    """These, in order; narrow: whether the costs fit a machine word."""
+    as_counts = np.array(counts, dtype=np.int64 if narrow else object)
+    return Choices(np.array(odds, dtype=np.int64), np.array(rooms, dtype=np.int64), as_counts)
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """What one item can hold, which items that are alike share, and who knows what it is worth."""
+
+    held: Choices
+    source: OfferSource
 
 
 def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
@@ -68,16 +83,26 @@ def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, na
     return np.where(number > len(held), never(narrow), number * each)[None, :]
 
 
-def offered(
-    counts: Array, ratio: int, first: int, own: int, narrow: bool, loss: int = 0
-) -> RoomsAtCounts | None:
-    """What a domain with such a row of counts holds, in units of `ratio` of its own, from `first` units up.
+def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
+    """What a domain holds from `first` units up, where rows [state of odd pods, units] are its least counts.
 
-    own: what using it costs besides. loss: of its own units, held for others. None: nothing.
+    own: what using it costs besides.
     """
-    counts = counts[loss::ratio][first:]
-    there = np.flatnonzero(counts < never(narrow))
-    return (there + first, counts[there] + own) if len(there) else None
+    found = rows < never(narrow)
+    found[:, :first] = False
+    found[0, 0] = False
+    odds, rooms = found.nonzero()
+    return Choices(odds, rooms, rows[odds, rooms] + own)
+
+
+def shifted_back(row: Array, losses: Sequence[int], ratio: int, narrow: bool) -> Array:
+    """[loss, units of `ratio`]: the row from each loss on; what lies beyond its end is never."""
+    if len(losses) == 1:
+        return row[losses[0] :: ratio][None, :]
+    ended = np.append(row, never(narrow))
+    at = np.array(losses)[:, None] + np.arange(0, len(row), ratio)
+    found: Array = ended[np.minimum(at, len(row))]
+    return found
 
 
 @dataclass(slots=True, eq=False)

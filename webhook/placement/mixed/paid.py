@@ -43,11 +43,9 @@ class PaidItems:
             reach = min(self.wanted, reach + max((room for _, room in known), default=0))
 
     def _values(self, offer: Offer) -> dict[State, int]:
-        states = [
-            (odd, room)
-            for odd, (rooms, counts) in offer.held.items()
-            for room in rooms[np.flatnonzero(counts == 0)].tolist()
-        ]
+        held = offer.held
+        free = (held.counts == 0).nonzero()[0]
+        states = list(zip(held.odds[free].tolist(), held.rooms[free].tolist(), strict=True))
         self.budget.spend(1 + len(states))
         found = offer.source.values(states) if states else []
         return {state: value for state, value in zip(states, found, strict=True) if value is not None}

@@ -34,7 +34,7 @@ class StateRows:
         dtype: Any = np.int64 if narrow else object
         first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
         first[0, 0] = 0
-        self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held}
+        self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held.states}
         """For each state that an item may hold those before, and those after."""
         self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in self.pairs.items()}
         """The same, as slices where they follow each other."""
@@ -50,7 +50,7 @@ class StateRows:
         self.rows = [first]
         reach = 0
         for offer in offers:
-            reach = min(wanted, reach + max((int(rooms[-1]) for rooms, _ in offer.held.values()), default=0))
+            reach = min(wanted, reach + offer.held.furthest)
             self.rows.append(self._merged(self.rows[-1], offer, reach))
 
     def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
@@ -59,21 +59,21 @@ class StateRows:
         """
         merged = row.copy()
         self.budget.spend(3 * PART)
-        if offer.held:
+        if len(offer.held):
             self._shift(merged[:, : reach + 1], row[:, : reach + 1], offer)
         inside = merged[:, : reach + 1]
         inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
-        return np.minimum(merged, self.unreachable)
+        return merged
 
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
-        odds, rooms, counts = offer.most
+        odds, rooms, counts = offer.held.most
         rooms = np.minimum(rooms, row.shape[1] - 1)  # what is wanted stands for all beyond
         if self.is_linear and len(odds) * row.size <= TOGETHER:
             self._into(merged, row, Shifts(odds, rooms, counts))
             return
-        for odd in offer.held:
+        for odd in offer.held.states:
             before, after = self.parts[odd]
-            found, mine = merged[after], np.flatnonzero(odds == odd)
+            found, mine = merged[after], (odds == odd).nonzero()[0]
             self._into(found, row[before], Shifts(np.zeros_like(mine), rooms[mine], counts[mine]))
             if not isinstance(after, slice):
                 merged[after] = found
