@@ -35,7 +35,7 @@ def ours(packing: Packing) -> bool | None:
 def decided(instance: tuple[Gang, Snapshot]) -> bool | None:
     """The same of a gang."""
     asked, snapshot = instance
-    found = place(asked, snapshot, Options(budget=1))
+    found = place(asked, snapshot, Options())
     if isinstance(found, Assignment):
         assert not check(found, asked, snapshot)
         return True

@@ -8,6 +8,7 @@ decreasing). Where no rule finds a place, filling searches for one wherever the 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
+from math import prod
 from operator import ge
 
 from webhook.placement import capacity
@@ -16,6 +17,9 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.unlike.filling import Filling
 from webhook.placement.vertex import Vertex, domains_at, nodes_of
+
+_STATES = 10**9
+"""States of a gang, what a domain may hold of it, beyond which complete searches hardly ever end."""
 
 _ROOMS = 16
 """Rooms of nodes that are added up, or found to be none, in one step."""
@@ -28,6 +32,11 @@ _PINNED = 4
 
 _NODE = 16
 """A node that is gone through once more takes as long as so many rooms."""
+
+
+def is_vast(counts: Counts) -> bool:
+    """Whether most steps are better spent on finding a place than on complete searches."""
+    return prod(count + 1 for count in counts) > _STATES
 
 
 def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -59,7 +68,8 @@ def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solu
     """The same on some nodes, by the complete search."""
     try:
         search = Filling(question, nodes, budget)
-        if (met := _met(search, budget.part(budget.left * 3 // 4))) is not None:
+        share = budget.left // 16 * (15 if is_vast(question.counts) else 12)
+        if (met := _met(search, budget.part(share))) is not None:
             return Solution(met, False)
         found = search.solve()
     except OutOfSteps:

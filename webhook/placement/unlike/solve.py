@@ -1,6 +1,5 @@
 """The one way into this wing: an exact search while its steps last, then what can be found without one."""
 
-from math import prod
 from typing import Final
 
 from webhook.placement.bounds import least_cost
@@ -11,20 +10,38 @@ from webhook.placement.unlike import fallback
 from webhook.placement.unlike.frontier import FrontierSearch
 from webhook.placement.vertex import Vertex
 
-STATES: Final = 10**9
-"""States of a gang beyond which the exact search hardly ever ends, so that most steps go to packing it."""
+SOON: Final = 64
+"""One step in so many is for an exact search of a vast gang before it is packed."""
+
+LATE: Final = 8
+"""And one in so many once it has a place: the search may still end, with a better one."""
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The best distribution that can be found, and whether nothing better (or nothing at all) exists."""
-    share = 2 if prod(count + 1 for count in question.counts) <= STATES else 8
-    search = FrontierSearch(question, budget.part(min(question.options.budget, budget.left // share)))
+    most = question.options.budget
+    if not fallback.is_vast(question.counts):
+        exact = _exact(question, root, budget.part(min(most, budget.left // 2)))
+        return exact or fallback.first_found(question, root, budget)
+    exact = _exact(question, root, budget.part(min(most, budget.left // SOON)))
+    if exact is not None:
+        return exact
+    late = min(most, budget.left // LATE)
+    found = fallback.first_found(question, root, budget)
+    if found.counts is None or found.proven:
+        return found
+    return _exact(question, root, budget.part(min(late, budget.left))) or found
+
+
+def _exact(question: Question, root: Vertex, budget: Budget) -> Solution | None:
+    """By the exact search, or None where it does not end."""
     costs = question.costs()
 
     def bound(vertex: Vertex) -> int:
         return 0 if question.anchored else least_cost(vertex, question.counts[0], costs)
 
     try:
+        search = FrontierSearch(question, budget)
         return Solution(search.solve(root, bound), search.exact)
     except OutOfSteps:
-        return fallback.first_found(question, root, budget)
+        return None
