@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Rival, Row, answered, in_turns, placed, timed
+from hack.benchmarks.placing.row import Rival, Row, answered, in_turns, timed
 from hack.comparing.rivals import Leaf, best_fit, window
-from webhook.placement import Assignment, Mode, NodeInfo, Options, Snapshot, Usage, place
+from webhook.placement import Assignment, Mode, NodeInfo, Options, Snapshot, place
 
 WINDOW_NODES: Final = 5000
 """The window takes minutes on more."""
@@ -20,14 +20,7 @@ def sizes(repeats: int, quick: bool) -> Iterator[Row]:
         asked += [(100_000, 1, 1000), (100_000, 8, 1000), (100_000, 8, 10_000), (100_000, 1, 10_000)]
     for nodes, slots, pods in asked:
         made, gang = instances.cluster(nodes, slots), instances.gang(pods, slots)
-        cold, found = placed(gang, made, repeats)
-        usage = [(made[-1].name, Usage({"cpu": 1000, "pods": 1}))]
-        changed = []
-        for _ in range(repeats):
-            before = Snapshot.build(made, [])
-            place(gang, before)
-            later = Snapshot.build(made, usage, previous=before)
-            changed.append(timed(place, gang, later)[0])
+        turns = in_turns({"": (gang, None)}, made, repeats)[""]
         rivals = []
         others: dict[str, _Placer] = (
             {"greedy": best_fit, "window": window} if slots == 1 else {"greedy": best_fit}
@@ -39,7 +32,9 @@ def sizes(repeats: int, quick: bool) -> Iterator[Row]:
             result = "no place" if chosen is None else instances.told(instances.domains(chosen))
             rivals.append(Rival(name, taken, result))
         what = f"{pods} pods, {nodes} nodes of {slots}"
-        yield Row("identical", what, cold, tuple(changed), answered(found), rivals=tuple(rivals))
+        yield Row(
+            "identical", what, turns.seconds, turns.changed, answered(turns.found), rivals=tuple(rivals)
+        )
 
 
 _Placer = Callable[[Sequence[Leaf], int], list[Leaf] | None]
@@ -53,11 +48,11 @@ def modes(repeats: int, quick: bool) -> Iterator[Row]:
     """The same gang in every mode."""
     made, gang = instances.cluster(5000, 8), instances.gang(1000, 8)
     answers = in_turns({mode: (gang, Options(mode=mode)) for mode in Mode}, made, repeats)
-    plain = statistics.median(answers[Mode.BEST_FIT][0])
-    for mode, (seconds, found) in answers.items():
-        beside = statistics.median(seconds) / plain
+    plain = statistics.median(answers[Mode.BEST_FIT].seconds)
+    for mode, turns in answers.items():
+        beside = statistics.median(turns.seconds) / plain
         what = f"1000 pods, 5000 nodes of 8, mode {mode}"
-        yield Row("modes", what, seconds, answer=answered(found), beside=beside)
+        yield Row("modes", what, turns.seconds, turns.changed, answered(turns.found), beside)
 
 
 def sequence(repeats: int, quick: bool) -> Iterator[Row]:

@@ -115,15 +115,21 @@ def _rows(
     where = f"{workers} workers, {nodes} nodes of {slots}"
     asked = [_Asked("identical", instances.gang(workers, slots)), *asked]
     answers = in_turns({each.what: (each.gang, None) for each in asked}, made, repeats)
-    plain = statistics.median(answers["identical"][0])
+    plain = statistics.median(answers["identical"].seconds)
     for each in asked:
-        seconds, found = answers[each.what]
+        seconds, found = answers[each.what].seconds, answers[each.what].found
         beside = statistics.median(seconds) / plain
         rivals: tuple[Rival, ...] = ()
         if each.rival is not None and nodes <= RIVAL_NODES:
             rivals = (_highs(made, slots, workers, each.rival, found),)
         yield Row(
-            group, f"{where}, {each.what}", seconds, answer=answered(found), beside=beside, rivals=rivals
+            group,
+            f"{where}, {each.what}",
+            seconds,
+            answers[each.what].changed,
+            answered(found),
+            beside,
+            rivals,
         )
 
 

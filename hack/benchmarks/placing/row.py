@@ -110,11 +110,36 @@ def placed(
     return tuple(seconds), found
 
 
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """seconds, changed: see Row. found: the last answer."""
+
+    seconds: tuple[float, ...]
+    changed: tuple[float, ...]
+    found: Assignment | NoFit
+
+
+def again(
+    gang: Gang, nodes: Sequence[NodeInfo], options: Options | None = None
+) -> tuple[float, float, Assignment | NoFit]:
+    """CPU seconds for the gang on a new snapshot, and on the next one, once a pod appeared in one block."""
+    before = Snapshot.build(nodes, [])
+    first, found = timed(place, gang, before, options)
+    if isinstance(found, Assignment):
+        assert not check(found, gang, before)
+    later = Snapshot.build(nodes, [(nodes[-1].name, Usage({"cpu": 1000, "pods": 1}))], previous=before)
+    return first, timed(place, gang, later, options)[0], found
+
+
 def in_turns(
     asked: Mapping[str, tuple[Gang, Options | None]], nodes: Sequence[NodeInfo], repeats: int
-) -> dict[str, tuple[tuple[float, ...], Assignment | NoFit]]:
-    """Each gang placed as `placed` does, by its name; all of them once before any of them again."""
+) -> dict[str, Rounds]:
+    """Each gang placed as `again` does, by its name; all of them once before any of them again."""
     rounds = [
-        {name: placed(gang, nodes, 1, how) for name, (gang, how) in asked.items()} for _ in range(repeats)
+        {name: again(gang, nodes, options) for name, (gang, options) in asked.items()} for _ in range(repeats)
     ]
-    return {name: (tuple(one[name][0][0] for one in rounds), rounds[-1][name][1]) for name in asked}
+    found = {}
+    for name in asked:
+        seconds, changed, answers = zip(*(one[name] for one in rounds), strict=True)
+        found[name] = Rounds(seconds, changed, answers[-1])
+    return found
