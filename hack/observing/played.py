@@ -51,7 +51,8 @@ class PlayedApi(Api):
     def __init__(self, collections: Mapping[str, Objects]) -> None:
         """collections: path -> how its objects are made, one by one, so that none is kept here."""
         self._collections = collections
-        self._watches: dict[str, list[queue.SimpleQueue[bytes]]] = {path: [] for path in collections}
+        self._watches: dict[str, list[tuple[str, queue.SimpleQueue[bytes]]]]
+        self._watches = {path: [] for path in collections}
         self._lock = threading.Lock()
         self._versions = itertools.count(1_000_000)
         self.written: dict[str, dict[str, Any]] = {}
@@ -67,26 +68,29 @@ class PlayedApi(Api):
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Stream:
         """As Api.stream: a list as a stream, or a watch that goes on until it is cut."""
         follow: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        selector = query.get("fieldSelector", "")
         if query.get("sendInitialEvents"):
             follow.put(_END)
-            return cast(Stream, PlayedStream(self._listed(path), follow))
+            return cast(Stream, PlayedStream(self._listed(path, selector), follow))
         with self._lock:
-            self._watches.setdefault(path, []).append(follow)
+            self._watches.setdefault(path, []).append((selector, follow))
         return cast(Stream, PlayedStream((), follow))
 
     def close(self) -> None:
         """Nothing is open."""
 
     def show(self, path: str, made: dict[str, Any], kind: str = "ADDED") -> None:
-        """Tell the watches of an object."""
+        """Tell the watches of an object. One that a watch no longer selects it is not told of."""
         line = _event(kind, made)
         with self._lock:
-            for follow in self._watches[path]:
-                follow.put(line)
+            for selector, follow in self._watches[path]:
+                if _is_selected(made, selector):
+                    follow.put(line)
 
-    def _listed(self, path: str) -> Iterator[bytes]:
+    def _listed(self, path: str, selector: str) -> Iterator[bytes]:
         for made in self._collections.get(path, tuple)():
-            yield _event("ADDED", made)
+            if _is_selected(made, selector):
+                yield _event("ADDED", made)
         done = {"resourceVersion": "1", "annotations": {keys.INITIAL_EVENTS_END: "true"}}
         yield _event("BOOKMARK", {"metadata": done})
 
@@ -108,6 +112,18 @@ class PlayedApi(Api):
         self.written[path] = made
         self.show(collection, made, kind)
         return msgspec.json.encode({"metadata": made["metadata"]} if accept == METADATA_ONLY else made)
+
+
+def _is_selected(made: Mapping[str, Any], selector: str) -> bool:
+    """Whether a field selector lets an object through: a sweeper reads failed pods apart from the others."""
+    for condition in filter(None, selector.split(",")):
+        path, value = condition.split("=", 1)
+        field: Any = made
+        for name in path.removesuffix("!").split("."):
+            field = field.get(name, {})
+        if ((field or "") == value) is path.endswith("!"):
+            return False
+    return True
 
 
 def _patched(made: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
