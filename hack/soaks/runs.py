@@ -3,9 +3,10 @@
 import argparse
 import contextlib
 import random
+import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from hack.local.install import SYSTEM, Installation
 from hack.local.kubelet import Program
 
 
-def add_options(parser: argparse.ArgumentParser, whose: str) -> None:
-    """The options of every soak. whose: the programs whose logs can be kept."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every soak."""
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
-    parser.add_argument("--logs", type=Path, help=f"where to copy the {whose}' logs to")
+    parser.add_argument("--logs", type=Path, help="where to copy all programs' logs to")
 
 
 def seed_of(options: argparse.Namespace) -> int:
@@ -59,13 +60,10 @@ def make_namespace(cluster: Cluster, name: str, labels: Mapping[str, str]) -> No
     cluster.wait_for("a ServiceAccount", lambda: bool(api.json("GET", path)["items"]))
 
 
-def keep_logs(folder: Path | None, programs: Iterable[Program]) -> None:
-    """Copy the programs' logs to a folder, if there is one."""
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    for program in programs:
-        (folder / program.log.name).write_bytes(program.log.read_bytes())
+def keep_logs(folder: Path | None, cluster: Cluster) -> None:
+    """Copy the logs of all programs, the control plane's among them, to a folder, if there is one."""
+    if folder is not None:
+        shutil.copytree(cluster.folder / "logs", folder, dirs_exist_ok=True)
 
 
 def verdict(faults: Sequence[str], seed: int) -> int:

@@ -130,6 +130,7 @@ class Soak:
             left = ending.unfinished(
                 self.api, self.plan.end_seconds, self._meanwhile, self.done, self._make_room
             )
+            self.done["Jobs without pods"] = ending.without_pods(self.api)
             if self.scaling is not None and not left:
                 left = self.scaling.left(60.0)
             time.sleep(1.0)
@@ -269,7 +270,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--without", action="append", choices=FEATURES, default=[], help="leave this out")
-    runs.add_options(parser, "sweepers")
+    runs.add_options(parser)
     options = parser.parse_args(argv)
     seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.minutes:g} minutes.")
@@ -278,7 +279,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             faults = soak.run()
         finally:
-            runs.keep_logs(options.logs, soak.sweepers)
+            runs.keep_logs(options.logs, cluster)
     for line in tried(soak):
         say(line)
     return runs.verdict(faults, seed)

@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run hack/soak-tasks; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak-tasks", description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", type=int, default=500)
-    runs.add_options(parser, "programs")
+    runs.add_options(parser)
     options = parser.parse_args(argv)
     seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.tasks} tasks.")
@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             faults = soak.run()
         finally:
-            runs.keep_logs(options.logs, soak.programs.values())
+            runs.keep_logs(options.logs, cluster)
     say(f"Done in {time.monotonic() - began:.0f} s: {dict(sorted(soak.done.items()))}")
     return runs.verdict(faults, seed)
 
