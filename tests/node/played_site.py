@@ -14,11 +14,13 @@ from hack.local.devices import PlayedCard
 from hack.local.install import SYSTEM
 from hack.local.install_real import ALLOCATOR, RealInstallation
 from labeler.contract import keys
-from webhook.kube.client import MERGE_PATCH
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
 
 CARDS: Final = [PlayedCard(number) for number in range(4)]
 SHARES: Final = 10
 """As the manifest has it."""
+LOOKED: Final = "looked"
+"""The last line that a container of `job` says before it sleeps: without it, a log is not whole."""
 
 
 @dataclass
@@ -90,8 +92,8 @@ def played(real_control_plane: Cluster) -> Iterator[Site]:
 
 
 def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, Any]:
-    """A Job of one pod, whose containers tell what they see and end. containers: their limits."""
-    look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; sleep {seconds}"
+    """A Job of one pod, whose containers tell what they see, then LOOKED. containers: their limits."""
+    look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; echo {LOOKED}; sleep {seconds}"
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -116,3 +118,21 @@ def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, 
             },
         },
     }
+
+
+def logs_of(api: Api, path: str, pod: dict[str, Any]) -> dict[str, str] | None:
+    """What each container of a finished pod said, or None if that cannot be heard yet.
+
+    A kubelet that was just started does not know the pod yet; one that fails after its 200 says why as a log.
+    """
+    logs: dict[str, str] = {}
+    for container in pod["spec"]["containers"]:
+        name = container["name"]
+        try:
+            logs[name] = api.request("GET", path, query={"container": name}).decode()
+        except ApiError:
+            return None
+        if logs[name].splitlines()[-1:] != [LOOKED]:
+            print(f"{path} of {name}: asked again, as this is not a whole log: {logs[name]!r}")
+            return None
+    return logs

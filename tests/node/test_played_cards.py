@@ -19,9 +19,8 @@ from hack.local.install_real import ALLOCATOR
 from labeler.contract import keys
 from labeler.contract.annotations import decode_allocation
 from tests.node.conftest import look_inside, pods_of
-from tests.node.played_site import CARDS, Site, job, played
+from tests.node.played_site import CARDS, Site, job, logs_of, played
 from tests.support import create_namespace, delete_namespace, wait_for_pods
-from webhook.kube.client import ApiError
 
 FINISHED_SECONDS: Final = 780
 WITNESSES: Final = {
@@ -240,14 +239,11 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
                 failed[name] = why(pod)
             if name in chosen or pod["status"].get("phase") != "Succeeded":
                 continue
-            try:
-                for container in pod["spec"]["containers"]:
-                    query = {"container": container["name"]}
-                    said = api.request("GET", f"{pods}/{name}/log", query=query)
-                    told[name, container["name"]] = said.decode()
-            except ApiError:
-                all_heard = False  # a kubelet that was just started does not know the pod yet: asked again
+            logs = logs_of(api, f"{pods}/{name}/log", pod)
+            if logs is None:
+                all_heard = False
                 continue
+            told.update({(name, container): log for container, log in logs.items()})
             chosen[name] = pod
         return all_heard
 
