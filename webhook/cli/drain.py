@@ -17,6 +17,7 @@ from webhook.inquiry.reading import read_all
 from webhook.kube.client import JSON_PATCH, Api, ApiError, ConnectError
 from webhook.kube.kubeconfig import of_this_person
 from webhook.kube.objects import Pod
+from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.patches import ungate_patch
 from webhook.sweeper.observe.pins import is_gated
 from webhook.workloads.builtin import Job, job_size
@@ -155,18 +156,20 @@ class _Drain:
         """In the sweeper's name, or where that one has no rights any more in our own. Raises ApiError."""
         patch = ungate_patch(pod, self._prefix)
         try:
-            self._as_sweeper.request("PATCH", _path(pod), body=patch, content_type=JSON_PATCH)
+            self._as_sweeper.request("PATCH", pod_path(pod), body=patch, content_type=JSON_PATCH)
         except ApiError as error:
             if error.status != 403:
                 raise
             try:
-                self._api.request("PATCH", _path(pod), body=patch, content_type=JSON_PATCH)
+                self._api.request("PATCH", pod_path(pod), body=patch, content_type=JSON_PATCH)
             except ApiError:
                 raise error from None  # it tells which right is missing
 
     def _delete(self, pod: Pod) -> None:
         conditions = {"uid": pod.metadata.uid}
-        self._api.request("DELETE", _path(pod), body={"kind": "DeleteOptions", "preconditions": conditions})
+        self._api.request(
+            "DELETE", pod_path(pod), body={"kind": "DeleteOptions", "preconditions": conditions}
+        )
 
 
 def _still_gating(api: Api) -> Iterator[str]:
@@ -182,7 +185,3 @@ def _still_gating(api: Api) -> Iterator[str]:
 
 def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from webhook.kube.client import ApiError
+from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.put_off import PutOff, answered
 from webhook.sweeper.apply.time_spent import TimeSpent
 from webhook.sweeper.context import Pass
@@ -101,7 +102,7 @@ class Evictor:
         The uid guards a pod of the same name that was made since.
         """
         metadata = order.pod.metadata
-        path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}/eviction"
+        path = f"{pod_path(order.pod)}/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -7,6 +7,7 @@ from typing import Final
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
+from webhook.kube.paths import pod_path
 
 _TRIES: Final = 3
 """So often is a pod read again that somebody has written meanwhile."""
@@ -45,7 +46,7 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deleted:
     back as a whole none may be left behind for that: there the uid is enough.
     """
     metadata = pod.metadata
-    path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
+    path = pod_path(pod)
     version = "" if may_run else metadata.resource_version
     contested: ApiError | None = None
     for _ in range(_TRIES):
