@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hack.local.cluster import Cluster
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.pods import job_pod
-from webhook.kube.client import Api
+from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1)
@@ -156,3 +157,52 @@ def test_what_was_said_before_the_newest_pod_was_made_is_overcome() -> None:
 
 def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
     assert not of_three(3, "2026-01-01T00:00:09").hindrance
+
+
+@pytest.mark.parametrize(
+    ("failed", "said", "told"),
+    [
+        (0, "", ()),
+        (1, "", ("1 of 3 pods are there; 1 pod has failed: the Job controller makes others only",)),
+        (8, "", ("1 of 3 pods are there; 8 pods have failed: the Job controller makes others only",)),
+        (2, "no quota", ("1 of 3 pods are there, as its controller cannot", "2 pods have failed: the Job")),
+    ],
+)
+def test_a_job_that_lacks_pods_after_some_failed_tells_how_long_its_controller_takes_its_time(
+    failed: int, said: str, told: tuple[str, ...]
+) -> None:
+    def says(key: GangKey) -> OwnerSays:
+        return OwnerSays(3, hindered=lambda: ("2099" if said else "", said), failed=lambda: failed)
+
+    (gang,) = gather([job_pod(0)], [], says)
+    assert len(gang.problems) == len(told)
+    for problem, beginning in zip(gang.problems, told, strict=True):
+        assert problem.startswith(beginning)
+
+
+def test_a_job_with_all_its_pods_tells_of_no_earlier_ones_that_failed() -> None:
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1, failed=lambda: 8))
+    assert gang.problems == ()
+
+
+def test_a_job_tells_how_many_of_its_pods_failed_and_other_kinds_none(
+    cluster: Cluster, namespace: str
+) -> None:
+    api = cluster.api()
+    create_job(api, namespace, "fails", 1, template(0))
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/fails"
+    uid = api.json("GET", path)["metadata"]["uid"]
+    owners = Owners(api, lambda: None)
+    owners.start()
+    try:
+        cluster.wait_for("the Job", lambda: owners.size("Job", namespace, "fails", uid) == 1)
+        assert owners.failed("Job", namespace, "fails", uid) == 0
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        cluster.wait_for("a pod", lambda: bool(api.json("GET", pods)["items"]))
+        pod = api.json("GET", pods)["items"][0]["metadata"]["name"]
+        body = {"status": {"phase": "Failed"}}
+        api.request("PATCH", f"{pods}/{pod}/status", body=body, content_type=MERGE_PATCH)
+        cluster.wait_for("a failure", lambda: owners.failed("Job", namespace, "fails", uid) == 1)
+        assert owners.failed("StatefulSet", namespace, "fails") == 0
+    finally:
+        owners.stop()

@@ -280,6 +280,7 @@ def owner_says(
         owners.minimum(*named),
         lambda: complaints().hindrance(key),
         devices=lambda: owners.devices(*named),
+        failed=lambda: owners.failed(*named),
     )
 
 

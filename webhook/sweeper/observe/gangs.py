@@ -39,7 +39,8 @@ class OwnerSays:
     is_cut: its shape is left out, as it has too many pods to be planned before they are made.
     hindered: tells when it said last that it cannot make a pod, and why; "" where it has not. Asked of
     gangs that lack pods alone. devices: tells whether any pod of the gang asks for an extended resource, None
-    where it does not say so. Asked of gangs alone none of whose pods there does.
+    where it does not say so. Asked of gangs alone none of whose pods there does. failed: tells how many pods
+    of a Job have failed; 0 for others. Asked of gangs that lack pods alone.
     """
 
     size: int | None = None
@@ -49,6 +50,7 @@ class OwnerSays:
     hindered: Callable[[], tuple[str, str]] = lambda: ("", "")
     is_cut: bool = False
     devices: Callable[[], bool | None] = lambda: None
+    failed: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,7 @@ def gang_of(
     hindrance = ""
     if enough is not None and len(pods) < enough and not missing.stage_is_whole:
         hindrance = _hindrance(pods, owner)
-        if hindrance:
-            there = f"{len(pods)} of {size} pods are there"
-            problems.insert(0, f"{there}, as its controller cannot make the others: {hindrance}")
+        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", hindrance, owner.failed())
     return PodGang(
         key,
         tuple(sorted(gated, key=order)),
@@ -239,6 +239,24 @@ def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:
     at, said = owner.hindered()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     return said if at and at >= newest[: len(at)] else ""
+
+
+def _why_lacking(there: str, hindrance: str, failed: int) -> list[str]:
+    """Why a gang's controller has not made all of its pods, as far as anybody knows.
+
+    The Job controller makes others for pods that failed after 10 seconds, doubled for each one of them, of
+    600 at most (backoff_utils.go and job_controller.go of Kubernetes: 9 min 59 s were seen after eight at
+    once); deleted while they ran, as for a gang of higher priority, they have failed. Nobody is told of it.
+    """
+    told = [f"{there}, as its controller cannot make the others: {hindrance}"] if hindrance else []
+    if failed:
+        have = "pod has" if failed == 1 else "pods have"
+        first = "" if hindrance else f"{there}; "
+        told.append(
+            f"{first}{failed} {have} failed: the Job controller makes others only "
+            "10 seconds to 10 minutes after the last one, the longer the more have failed"
+        )
+    return told
 
 
 def _parts(

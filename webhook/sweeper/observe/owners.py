@@ -133,6 +133,11 @@ class Owners:
         shapes = [workload.shape(owner) for workload, owner in self._find(kind, namespace, name, uid)]
         return shapes[0] if len(shapes) == 1 else ()
 
+    def failed(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int:
+        """How many pods of a Job have failed; 0 for other kinds, and for a Job that is not known."""
+        found = (owner for _, owner in self._find(kind, namespace, name, uid) if isinstance(owner, Job))
+        return max((job.status.failed or 0 for job in found), default=0)
+
     def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
         """How many more pods of a Job may fail before it does; None if the Job is not known."""
         job = self._job(namespace, name, uid)
@@ -273,4 +278,5 @@ def _facts(workload: Workload[Any], owner: Owner | None) -> object:
     if owner is None:
         return None
     size, minimum = workload.size(owner), workload.minimum(owner)
-    return owner.metadata.uid, size, minimum, workload.is_staged(owner), getattr(owner, "spec", None)
+    failed = owner.status.failed if isinstance(owner, Job) else None
+    return owner.metadata.uid, size, minimum, workload.is_staged(owner), getattr(owner, "spec", None), failed
