@@ -3,18 +3,23 @@
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
+import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
+from tests.sweeper.test_report import Answers, Copy
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
-from webhook.sweeper.apply.applier import MOST_LABELS, Applier
+from webhook.kube.placements import Placement
+from webhook.sweeper.apply.applier import Applier
+from webhook.sweeper.apply.steering import MOST_LABELS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders, Steer
 from webhook.sweeper.delays import Delays
-from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 
@@ -59,7 +64,7 @@ class Scene:
         return self.api.asked, done
 
 
-REFUSED = pytest.mark.parametrize("status", [403, 409, 422])
+REFUSED = pytest.mark.parametrize("status", [403, 404, 409, 422])
 
 
 @REFUSED
@@ -78,19 +83,19 @@ def test_labels_that_stay_refused_are_told_of(status: int) -> None:
     with Scene(job_pod(0), status=status, of=1) as scene:
         scene.one_pass()
         scene.clock.now = 5
-        (warning,) = scene.one_pass()[1].warnings
-    assert warning.reason == "LabelsRefused"
-    assert f"answer {status}" in warning.note
+        (delay,) = scene.one_pass()[1].delays
+    assert delay.hindered == "LabelsRefused"
+    assert f"answer {status}" in delay.note
 
 
-@pytest.mark.parametrize("status", [409, 422])
+@pytest.mark.parametrize("status", [404, 409, 422])
 def test_a_pod_that_was_written_meanwhile_is_looked_at_again_before_it_is_told_of(status: int) -> None:
     with Scene(job_pod(0), status=status, of=1) as scene:
         _, done = scene.one_pass()
-    assert (done.warnings, done.refused, done.again_seconds) == ((), (), 1)
+    assert (done.delays, done.refused, done.again_seconds) == ((), (), 1)
 
 
-@pytest.mark.parametrize("status", [403, 422, 500])
+@pytest.mark.parametrize("status", [403, 404, 422, 500])
 def test_labels_that_are_not_taken_keep_no_other_pod_from_its_own(status: int) -> None:
     """Though each pass gives them to so many pods at most, and all that failed are due at once."""
     pods = [job_pod(number) for number in range(MOST_LABELS + 1)]
@@ -106,6 +111,34 @@ def test_labels_that_are_taken_make_no_pass_due() -> None:
     with Scene(job_pod(0), status=500, of=0) as scene:
         _, done = scene.one_pass()
     assert (done.failed, done.again_seconds) == (False, NO_HURRY)
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_are(status: int) -> None:
+    """Though it is not complete: it may stay so for as long as somebody's webhook is broken."""
+    pod = job_pod(0)
+    (gang,) = gather([pod], [], lambda _: OwnerSays(2))
+    telling, copy = Answers(), Copy()
+    reporter = Reporter(Pass(telling, cast(Any, copy), Settings()))
+    reasons: list[str] = []
+    with Scene(pod, status=status, of=1) as scene:
+        for scene.clock.now in (0, 5, 10, 15):
+            if scene.clock.now == 15:
+                scene.api.status.clear()
+            reporter.settling(gang, "its pods are given the labels of their GPU model")
+            reporter.hear(scene.one_pass()[1])
+            telling.bodies.clear()
+            reporter.report(View([pod], [], {}, {}), [gang])
+            if telling.bodies:
+                told = telling.bodies[-1]["status"]
+                copy.placements = {gang.key.placement_key: msgspec.convert(telling.bodies[-1], Placement)}
+                assert told["state"] == "Waiting"
+                reasons.append(told["reason"])
+    during, after = reasons
+    assert during.startswith("its pods are given the labels of their GPU model; not given the labels")
+    assert f"answer {status}" in during
+    assert "tried again, every 30 s at least" in during
+    assert after == "its pods are given the labels of their GPU model"
 
 
 def test_labels_that_stay_put_off_are_told_of_for_as_long_as_that_lasts() -> None:

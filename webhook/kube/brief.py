@@ -34,6 +34,8 @@ class Brief:
     _connection: http.client.HTTPConnection | None = None
     errors: Final = (http.client.HTTPException, OSError)
     """What `send` raises where no answer comes, or only a part of it."""
+    unsent: Final = (ConnectionRefusedError,)
+    """Those of them where there was no connection to send by."""
 
     def __init__(self, identity: Identity) -> None:
         """Raises OSError, ValueError."""

@@ -9,6 +9,7 @@ import copy
 import functools
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,10 @@ METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 """What to accept where nothing of the object in an answer is wanted: the server need not write all of it."""
 
 _PATH: Final = "/%?=&:,+@!$'()*;~"
+_STOPPED: Final = re.compile(
+    r'Internal error occurred: failed calling webhook "|admission webhook "[^"]+" denied the request\b'
+)
+"""How the API server begins what it says where admission fails or denies, before anything is written."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -48,15 +53,25 @@ class ApiError(Exception):
     """The API server refused a request, or could not be reached.
 
     status: the HTTP status, 0 if no answer came. reason: the machine-readable word of the answer
-    ("Conflict", "Invalid"). retry_after: seconds that the server asks to wait, if it does.
+    ("Conflict", "Invalid"). retry_after: seconds that the server asks to wait, if it does. is_sent: False
+    where the request did not leave us.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        *,
+        is_sent: bool = True,
+    ) -> None:
         super().__init__(f"{message} (HTTP {status} {reason})" if status else message)
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.is_sent = is_sent
 
     @property
     def is_transient(self) -> bool:
@@ -67,6 +82,19 @@ class ApiError(Exception):
     def is_for_now(self) -> bool:
         """Whether it is transient, or the server does not know who asks: that may be its token's fault."""
         return self.is_transient or self.status == 401
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether it is known that the request has changed nothing, and that it will not.
+
+        A server's own fault, or a time-out, leaves that open, unless admission stopped the request: a webhook
+        that denies may choose any status.
+        """
+        if not self.is_sent:
+            return True
+        if 400 <= self.status < 500 and self.status != 408:
+            return True
+        return self.status >= 400 and bool(_STOPPED.match(self.message.partition(": ")[2]))
 
 
 class Api:
@@ -142,7 +170,15 @@ class Api:
         """
         transport: Brief | Pool = self._brief or self._make_pool()
         response: HttpAnswer | urllib3.BaseHTTPResponse = self._sent(
-            transport.send, transport.errors, method, path, query, body, content_type, timeout_seconds, accept
+            transport.send,
+            (transport.errors, transport.unsent),
+            method,
+            path,
+            query,
+            body,
+            content_type,
+            timeout_seconds,
+            accept,
         )
         return bytes(response.data)
 
@@ -182,7 +218,7 @@ class Api:
         """The same as an object that another thread can cut. Raises ApiError."""
         pool = self._make_pool()
         send = functools.partial(pool.send, preload=False)
-        answer = self._sent(send, pool.errors, "GET", path, query, None, "", timeout_seconds)
+        answer = self._sent(send, (pool.errors, pool.unsent), "GET", path, query, None, "", timeout_seconds)
         return Stream(path, answer, pool.errors)
 
     def close(self) -> None:
@@ -195,7 +231,7 @@ class Api:
     def _sent(
         self,
         send: Callable[[str, str, bytes | None, dict[str, str], float], R],
-        errors: tuple[type[Exception], ...],
+        failures: tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]],
         method: str,
         path: str,
         query: Mapping[str, str] | None,
@@ -204,7 +240,11 @@ class Api:
         timeout_seconds: float,
         accept: str = "application/json",
     ) -> R:
-        """A 2xx answer to what `send` sends, which raises `errors`. Raises ApiError."""
+        """A 2xx answer to what `send` sends. Raises ApiError.
+
+        failures: what `send` raises, and those of it that say that nothing was sent.
+        """
+        errors, unsent = failures
         headers = {"Accept": accept, "User-Agent": self._user_agent}
         if self._impersonated:
             headers["Impersonate-User"] = self._impersonated
@@ -223,7 +263,8 @@ class Api:
                 refusal = _refusal(method, path, response)
             except errors as error:
                 nobody = f"{method} {path}: got no answer from {self._host}: {error}"
-                raise ApiError(0, "Unreachable", nobody) from error
+                is_sent = not isinstance(error, unsent)
+                raise ApiError(0, "Unreachable", nobody, is_sent=is_sent) from error
             # What was not authenticated was not done either: with a newer token it may be asked again.
             if response.status != 401 or not self._renewed(token):
                 raise refusal
@@ -233,13 +274,15 @@ class Api:
         try:
             return self._credential.header() if self._credential is not None else ""
         except ValueError as error:
-            raise ApiError(0, "NoCredential", f"no credential for {self._host}: {error}") from error
+            said = f"no credential for {self._host}: {error}"
+            raise ApiError(0, "NoCredential", said, is_sent=False) from error
 
     def _renewed(self, refused: str) -> bool:
         try:
             return self._credential is not None and self._credential.renew(refused)
         except ValueError as error:
-            raise ApiError(0, "NoCredential", f"no credential for {self._host}: {error}") from error
+            said = f"no credential for {self._host}: {error}"
+            raise ApiError(0, "NoCredential", said, is_sent=False) from error
 
 
 class Stream:

@@ -14,6 +14,8 @@ class Pool:
 
     errors: Final = (urllib3.exceptions.HTTPError, OSError)
     """What `send` and the answer raise where no answer comes, or only a part of it."""
+    unsent: Final = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    """Those of them where there was no connection to send by."""
 
     def __init__(self, identity: Identity, size: int) -> None:
         """size: so many connections are kept alive. Raises OSError, ValueError."""

@@ -4,7 +4,8 @@ An overloaded API server answers now so and now so; that it is put off is one th
 is in the status.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +16,9 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
 
-_OF_GATED: Final = frozenset({Hindered.LABELS_PUT_OFF, Hindered.RELEASE_PUT_OFF})
+_OF_GATED: Final = frozenset(Hindered) - {Hindered.EVICTION_PUT_OFF, Hindered.EVICTION_REFUSED}
+_NAMED: Final = 3
+"""Pods that a sentence names beside the first."""
 
 
 @dataclass
@@ -42,12 +45,16 @@ class Delays:
 
     def hear(self, done: Done) -> None:
         """Announce of each gang what is not told of it yet."""
+        alike: defaultdict[tuple[GangKey, Hindered], list[Pod]] = defaultdict(list)
+        for delay in done.delays:
+            alike[delay.gang, delay.hindered].append(delay.pod)
         for delay in done.delays:
             key, uid = (delay.gang, delay.hindered), delay.pod.metadata.uid
             told = self._told.get(key)
             if told is None:
                 told = self._told[key] = _Told(delay.kind, delay.note, 0.0)
-                self._announcer.say(delay.pod, delay.hindered, printable(delay.note), warning=True)
+                note = delay.note + _so_with(alike[key][1:])
+                self._announcer.say(delay.pod, delay.hindered, printable(note), warning=True)
             elif told.kind != delay.kind:
                 # Of one kind the first is told: its sentence may have ports, versions and times in it.
                 told.kind, told.note = delay.kind, delay.note
@@ -85,9 +92,16 @@ class Delays:
             if not waits or self._told[gang, hindered].at < since:
                 self._over(uid)
 
-    def notes_of(self, gang: GangKey) -> Iterable[str]:
+    def notes_of(self, gang: GangKey) -> Sequence[str]:
         """What keeps pods of a gang, in sentences."""
         return [told.note for each in Hindered if (told := self._told.get((gang, each))) is not None]
+
+
+def _so_with(others: Sequence[Pod]) -> str:
+    """What is said of further pods of the gang, "" if there are none."""
+    named = ", ".join(pod.metadata.name for pod in others[:_NAMED])
+    more = ", ..." if len(others) > _NAMED else ""
+    return f"; likewise {len(others)} more of its pods: {named}{more}" if others else ""
 
 
 def _stands(pod: Pod | None) -> bool:

@@ -31,6 +31,9 @@ from webhook.text import printable
 REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""
 
+_SETTLING: Final = "Settling"
+"""The state of a gang that is not complete, for metrics."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -46,6 +49,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
         self._turns: Mapping[str, str] = {}
+        self._awaited: Mapping[GangKey, str] = {}
         self._delays = Delays(surroundings)
         self._settling: set[GangKey] = set()
         self._settled = Settled()
@@ -118,15 +122,17 @@ class Reporter:
         evicted: Set[PodId] = frozenset(),
         held: Mapping[str, Held] | None = None,
         turns: Mapping[str, str] | None = None,
+        awaited: Mapping[GangKey, tuple[Pod, str]] | None = None,
     ) -> bool:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
         evicted: released pods that we have deleted, which therefore have not had their turn. held: nodes that
         are held, by the Placements ("namespace/name") of those for whom; turns: likewise, sentences on whose
-        turn it is. Writes for as long as a pass may last; returns whether all was written. The next pass
-        begins where this one stops.
+        turn it is. awaited: the same of turns on nodes, by gang, with the pod that waits. Writes for as long
+        as a pass may last; returns whether all was written. The next pass begins where this one stops.
         """
         self._held, self._turns = held or {}, turns or {}
+        self._tell_of_awaited(awaited or {})
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
@@ -177,6 +183,13 @@ class Reporter:
         self._metrics.count_causes(self._causes.values(), Cause)
         return not self._writer.missed
 
+    def _tell_of_awaited(self, awaited: Mapping[GangKey, tuple[Pod, str]]) -> None:
+        """One Event for as long as a gang waits so; for whom at last is in its status."""
+        for key, (pod, said) in awaited.items():
+            if key not in self._awaited:
+                self._announcer.say(pod, "WaitsForTurn", said, warning=True)
+        self._awaited = {key: said for key, (_, said) in awaited.items()}
+
     def _bound_beside_plans(
         self, view: View, current: Mapping[str, Placement]
     ) -> Counter[tuple[str, str, str]]:
@@ -191,8 +204,12 @@ class Reporter:
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
-        if gang.key in self._settling or gang.key not in self._reasons:
-            return "Settling"
+        settles = gang.key in self._settling
+        is_hindered = bool(self._delays.notes_of(gang.key))
+        # What was said before it settled does not hold any more.
+        is_told = settles and placement is not None
+        if not is_hindered and not is_told and (settles or gang.key not in self._reasons):
+            return _SETTLING
         status = PlacementStatus(
             placements.WAITING,
             len(gang.pods),
@@ -204,7 +221,7 @@ class Reporter:
             self._writer.write(placement, status)
         else:
             self._writer.create(gang, status)
-        return placements.WAITING
+        return _SETTLING if settles and not is_hindered else placements.WAITING
 
     def _progress(
         self,
@@ -245,7 +262,8 @@ class Reporter:
 
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""
-        parts = (self._reasons.get(key, ""), *self._delays.notes_of(key), self.notes.get(key, ""))
+        hindered = (*self._delays.notes_of(key), self._awaited.get(key, ""))
+        parts = (self._reasons.get(key, ""), *hindered, self.notes.get(key, ""))
         return shortened(printable("; ".join(filter(None, parts))), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from webhook.placement import Snapshot
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.awaited import told_of_turns
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.let_go import let_go
@@ -47,6 +48,7 @@ from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, wait
 from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
+from webhook.sweeper.decide.tries import Tries
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.decide.victims import Keeps
 from webhook.sweeper.failing import Failing
@@ -100,6 +102,7 @@ class Sweeper:
         self._gathered = Gathered()
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
+        self._tries = Tries(clock)
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
@@ -154,15 +157,16 @@ class Sweeper:
         scaled = self._ask_for_nodes(seen.view, gangs)
         reported = False
         with self._guarded("report"):
+            awaited = told_of_turns(seen.turns.awaited.values(), seen.view.gang_of)
             reported = self._reporter.report(
-                seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told
+                seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told, awaited
             )
         with self._guarded("measure"):
             self._figures.note(seen.view, seen.snapshot, self._placer.held_nodes)
         with self._guarded("order"):
             self._fair.keep()
         steps = (finished, repaired, preempted, steered, placed, broken, went_back)
-        due = min(scaled, *(each.due_seconds for each in steps))
+        due = min(scaled, seen.turns.due_seconds, *(each.due_seconds for each in steps))
         is_whole = is_remembered and reported
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
 
@@ -180,7 +184,8 @@ class Sweeper:
                 kept = without_overbooked(view, snapshot, self._expectations)
                 if kept is not view:
                     view, snapshot = kept, self._snapshotter.snapshot(kept)
-        turns = Turns(view, self._expectations, self._repair.unrepairable)
+        self._tries.look(view)
+        turns = Turns(view, self._expectations, self._repair.unrepairable, self._tries)
         return _Seen(view, snapshot, turns, usage_version)
 
     def _gather(self, view: View) -> list[PodGang]:
@@ -206,7 +211,8 @@ class Sweeper:
 
     def _finish(self, seen: _Seen, held: Set[str]) -> Orders:
         pairs = unfinished(seen.view, self._avoided, self._expectations, held)
-        return Orders(releases=self._placer.stamped(seen.turns.take(pairs), seen.view))
+        taken = self._placer.stamped(seen.turns.take(pairs), seen.view)
+        return Orders(releases=taken, looks=tuple(seen.turns.looks), unseen=tuple(seen.turns.unseen))
 
     def _steering(self, gangs: list[PodGang], view: View) -> Steering:
         policy = self._pass.policy()
@@ -262,7 +268,8 @@ class Sweeper:
         return _StepOrders(Orders(), SOON_SECONDS, failed=True)
 
     def _remember(self, done: Done) -> None:
-        self._expectations.add(done.released)
+        self._expectations.hear(done)
+        self._tries.hear(done)
         self._fair.hear(done)
         self._repair.hear(done)
         for refusal in done.refused:

@@ -6,19 +6,20 @@ what is not written has not happened.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
 from webhook.kube import placements
-from webhook.kube.client import JSON_PATCH, ApiError
+from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import check
-from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.evictions import Evictor
-from webhook.sweeper.apply.put_off import PutOff, answered
+from webhook.sweeper.apply.looker import Looker
+from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
+from webhook.sweeper.apply.steering import Steerer
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
@@ -26,13 +27,12 @@ from webhook.sweeper.decide.orders import (
     Cause,
     Delay,
     Done,
+    FailedRelease,
     Hindered,
     NewPlan,
     Orders,
     Pair,
-    Steer,
     Verdict,
-    Warn,
 )
 from webhook.sweeper.observe.gangs import GangKey, key_of
 from webhook.sweeper.observe.gathered import OWN_ERROR
@@ -40,9 +40,6 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 
 _PARALLEL_PLANS: Final = 8
-
-MOST_LABELS: Final = 500
-"""Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +70,8 @@ class Applier:
         self._fresh_lock = threading.Lock()
         self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
         self._evictor = Evictor(surroundings)
+        self._looker = Looker(surroundings, self._releaser)
+        self._steerer = Steerer(surroundings, self._pool)
 
     def close(self) -> None:
         """End the threads."""
@@ -83,63 +82,14 @@ class Applier:
         """Do all of it, several plans at once; returns what became of it."""
         self._put_off.forget_old()
         done = self._evictor.evict_all(orders.evictions, view)
-        done += self._steer_all(orders.steers)
+        done += self._steerer.steer_all(orders.steers)
+        done += self._looker.look(orders)
         if orders.releases:
             done.append(self._release(orders.releases))
         # What has changed meanwhile is looked at anew for each plan: those that are left are made anew.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
         return Done.together(done)
-
-    # --- labels ---------------------------------------------------------------------------------
-
-    def _steer_all(self, orders: Sequence[Steer]) -> list[Done]:
-        """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs.
-
-        Those that have failed come last: else so many of them might take all the room in each pass.
-        """
-        deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        waits = [(order, self._put_off.seconds_left(order.pod.metadata.uid)) for order in orders]
-        due = [order for order, seconds in waits if not seconds]
-        due.sort(key=lambda order: self._put_off.turn(order.pod.metadata.uid))
-        done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
-        if len(due) > MOST_LABELS:
-            done.append(Done(failed=True))
-        return done + list(self._pool.map(lambda each: self._steer(each, deadline), due[:MOST_LABELS]))
-
-    def _steer(self, order: Steer, deadline: float) -> Done:
-        metadata = order.pod.metadata
-        path = f"/api/v1/namespaces/{metadata.namespace}/pods/{metadata.name}"
-        if not self._pass.may_act() or self._pass.clock() >= deadline:
-            return Done(failed=True)
-        self._pass.beat()
-        try:
-            body = patches.steering_patch(order.pod, order.labels)
-            self._pass.api.request("PATCH", path, body=body, content_type=JSON_PATCH)
-        except ApiError as error:
-            return self._not_steered(order, error)
-        self._put_off.over(metadata.uid)
-        logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
-        return Done(labelled=(order.pod,))
-
-    def _not_steered(self, order: Steer, error: ApiError) -> Done:
-        uid = order.pod.metadata.uid
-        if error.status == 404:
-            self._put_off.over(uid)
-            return Done()  # of what is gone the watch tells
-        seconds, stays = self._put_off.again(uid), self._put_off.stays(uid)
-        gang = key_of(order.pod, self._pass.settings.gang_labels)
-        if error.is_for_now:
-            most = self._pass.settings.interval_seconds
-            again = f"tried again, every {most:g} s at least"
-            note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"
-            delay = Delay(gang, order.pod, Hindered.LABELS_PUT_OFF, str(error.status), note)
-            return Done(again_seconds=seconds, delays=(delay,) if stays else ())
-        if error.status in (409, 422) and not stays:
-            return Done(again_seconds=seconds)  # what is another by now looks so once
-        # It makes no pass due, but each pass would be refused.
-        told = Warn(order.pod, "LabelsRefused", f"not given the labels of its GPU model: {error}")
-        return Done(refused=(ApiRefusal(gang),), warnings=(told,))
 
     # --- plans ----------------------------------------------------------------------------------
 
@@ -239,7 +189,8 @@ class Applier:
                 case Outcome.RELEASED:
                     done.append(Done(released=(release.planned,)))
                 case Outcome.REFUSED:
-                    done.append(_refused(pod, key_of(pod, self._pass.settings.gang_labels), release))
+                    refused = _refused(pod, key_of(pod, self._pass.settings.gang_labels), release)
+                    done.append(replace(refused, failed_releases=_of_cards(pod, release, 0.0)))
                 case Outcome.FAILED:
                     put_off.append(release)  # nothing that happens need tell of it, so a pass is due
                     done.append(self._again(pod, release))
@@ -256,7 +207,11 @@ class Applier:
             return Done(failed=True)  # it comes before those that wait: else they might take all the time
         seconds = self._put_off.again(release.planned.uid)
         stays = release.answer and self._put_off.stays(release.planned.uid)
-        return Done(again_seconds=seconds, delays=(self._delay(pod, release),) if stays else ())
+        failed = _of_cards(pod, release, seconds)
+        # Others may have the turn on its node before it is tried again.
+        due = min(seconds, FIRST_SECONDS) if failed else seconds
+        delays = (self._delay(pod, release),) if stays else ()
+        return Done(again_seconds=due, delays=delays, failed_releases=failed)
 
     def _delay(self, pod: Pod, release: Release) -> Delay:
         seconds = self._pass.settings.interval_seconds
@@ -275,6 +230,13 @@ class Applier:
         return {uid: provided[name] for uid, name in found.items() if name in provided}
 
 
+def _of_cards(pod: Pod, release: Release, seconds: float) -> tuple[FailedRelease, ...]:
+    """What turns go by, of a release that failed: on nodes without cards there are none."""
+    planned = release.planned
+    failed = FailedRelease((pod, planned), seconds, release.doubt_seconds)
+    return (failed,) if planned.annotations else ()
+
+
 def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
     planned = release.planned
     logger.warning(
@@ -282,5 +244,6 @@ def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
         pod.metadata.namespace, planned.name, planned.node, release.detail,
     )  # fmt: skip
     refusal = ApiRefusal(gang, planned.node if release.depends_on_node else "")
-    told = Warn(pod, "ReleaseRefused", f"not released to {planned.node}: {release.detail}")
-    return Done(refused=(refusal,), warnings=(told,))
+    note = f"not released to {planned.node}: {release.detail}"
+    told = Delay(gang, pod, Hindered.RELEASE_REFUSED, "", note)
+    return Done(refused=(refusal,), delays=(told,))

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -14,10 +14,12 @@ import msgspec
 from labeler.contract import keys
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
+from webhook.kube.paths import pod_path
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import goes_in_turn
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.put_off import answered
+from webhook.sweeper.decide.tries import LOST_SECONDS
 from webhook.sweeper.observe.pins import is_gated, pinned_node
 
 PARALLEL: Final = 8
@@ -28,6 +30,13 @@ _LONGEST_WAIT_SECONDS: Final = 5.0
 """However long the API server asks to wait: the pass is everybody's, and the next one tries again."""
 _TOGETHER_SECONDS: Final = 20.0
 """After this long no further attempt is begun, for the same reason."""
+_SLOW_SECONDS: Final = 5.0
+"""An attempt that fails after so long is the last one of its pass: the next one would take as long."""
+_SERVER_SECONDS: Final = 8
+"""What the API server gives a release: less than we wait for the answer, so that it is not done later."""
+_ANSWERED_SECONDS: Final = 30.0
+"""How long a release may still arrive after an answer that does not say that it was refused: etcd may have it
+still, and gives it up after some 7 s; a proxy answers before the API server's time is over."""
 logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.json.Decoder(Pod)
 
@@ -61,6 +70,25 @@ class Release:
     """The HTTP status of that answer, 0 if there was none."""
     is_tried: bool = True
     """False where there was no time to ask."""
+    doubt_seconds: float = 0.0
+    """How much longer it may still arrive though it failed; 0 if it is known that it did not and will not."""
+
+
+@dataclass
+class _Doubt:
+    """Until when (time.monotonic) some attempt may still arrive."""
+
+    until: float = float("-inf")
+
+    def add(self, error: ApiError) -> None:
+        """An attempt has failed so."""
+        if not error.is_unwritten:
+            seconds = _ANSWERED_SECONDS if error.status else LOST_SECONDS
+            self.until = max(self.until, time.monotonic() + seconds)
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.until - time.monotonic())
 
 
 class Releaser:
@@ -111,6 +139,35 @@ class Releaser:
         results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
         return [release for releases in results for release in releases]
 
+    def look(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
+        """What became of releases in doubt, by the pods as they are: FAILED, without an answer, for those
+        that have not been released, and with one where a pod could not be read.
+
+        Those for which there was no time are left out.
+        """
+        deadline = time.monotonic() + _TOGETHER_SECONDS
+        found = self._pool.map(lambda pair: self._look(pair[0], pair[1], deadline), pairs)
+        return [release for release in found if release is not None]
+
+    def _look(self, pod: Pod, planned: PlannedPod, deadline: float) -> Release | None:
+        if self._stopping.is_set() or time.monotonic() > deadline:
+            return None
+        try:
+            fresh = self._read(pod_path(pod))
+        except ApiError as error:
+            return Release(planned, Outcome.FAILED, str(error), answer=answered(error), status=error.status)
+        return self._ended(fresh, planned, "") or Release(planned, Outcome.FAILED, "found gated")
+
+    def _ended(self, fresh: Pod | None, planned: PlannedPod, detail: str) -> Release | None:
+        """The outcome where the pod is gone or released by now, None where it is still to be released."""
+        if fresh is None or fresh.metadata.uid != planned.uid:
+            return Release(planned, Outcome.GONE, detail)
+        if is_gated(fresh, self._prefix):
+            return None
+        # An earlier try of ours did arrive, perhaps by an earlier plan.
+        is_there = (pinned_node(fresh) or "") == planned.node
+        return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
+
     def close(self) -> None:
         """Wait for the releases under way and end the threads."""
         self._pool.shutdown(cancel_futures=True)
@@ -124,7 +181,14 @@ class Releaser:
         return [self._release(pod, planned, deadline, also.get(planned.uid, {})) for pod, planned in pairs]
 
     def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+        doubt = _Doubt()
+        release = self._tried(pod, planned, deadline, also, doubt)
+        return replace(release, doubt_seconds=doubt.seconds)
+
+    def _tried(
+        self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str], doubt: _Doubt
+    ) -> Release:
+        path = pod_path(pod)
         detail = objection = answer = ""
         status = 0
         # Of what a plan holds only the annotations that hand out cards are written.
@@ -137,6 +201,7 @@ class Releaser:
                 return Release(
                     planned, Outcome.FAILED, detail, answer=answer, status=status, is_tried=attempt > 0
                 )
+            begun = time.monotonic()
             # Tried once: no release is to fail for it, whatever else guards the cluster.
             forgets = patches.forgetting_patch(pod) if self._forgets(pod) and not attempt else []
             try:
@@ -148,23 +213,20 @@ class Releaser:
             except patches.UnpinnableError as error:
                 return Release(planned, Outcome.REFUSED, str(error))
             except ApiError as error:
+                doubt.add(error)
                 detail = str(error)
-                if error.status == 404:
-                    return Release(planned, Outcome.GONE, detail)
-                if error.status in (409, 422):
-                    # A guard failed, or the object is not what it was: look again before judging.
+                if error.status in (404, 409, 422):
+                    # A guard failed, or the object is not what it was: look again before judging. Somebody's
+                    # webhook may say so too of a pod that is there.
                     try:
                         fresh = self._read(path)
                     except ApiError as unread:
                         detail, status, answer = str(unread), unread.status, answered(unread)
                         self._wait(unread, attempt)
                         continue
-                    if fresh is None or fresh.metadata.uid != planned.uid:
-                        return Release(planned, Outcome.GONE, detail)
-                    if not is_gated(fresh, self._prefix):
-                        # An earlier try of ours did arrive, perhaps by an earlier plan.
-                        is_there = (pinned_node(fresh) or "") == planned.node
-                        return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
+                    if ended := self._ended(fresh, planned, detail):
+                        return ended
+                    assert fresh is not None
                     if _is_the_same(fresh, pod):
                         if not forgets:
                             return Release(planned, Outcome.REFUSED, detail)
@@ -176,6 +238,8 @@ class Releaser:
                     objection = detail
                 else:  # also who is not known: that tells of the server or our token, not of pod and node
                     status, answer = error.status, answered(error)
+                    if time.monotonic() - begun >= _SLOW_SECONDS:
+                        break
                     self._wait(error, attempt)
         return Release(planned, Outcome.FAILED, detail, answer=answer, status=status)
 
@@ -200,7 +264,7 @@ class Releaser:
     def _send(self, path: str, patch: list[patches.Operation]) -> None:
         """Patch a pod, as cheaply for the API server as can be asked. Raises ApiError."""
         # What it would warn of are fields that it does not know, of a patch that has none.
-        lax = {"fieldValidation": "Ignore"}
+        lax = {"fieldValidation": "Ignore", "timeout": f"{_SERVER_SECONDS}s"}
         self._api.request("PATCH", path, query=lax, body=patch, content_type=JSON_PATCH, accept=METADATA_ONLY)
 
     def _read(self, path: str) -> Pod | None:

@@ -172,10 +172,14 @@ class Verdict:
 class Orders:
     """All that one step decides. due_seconds: after which it is to be asked again whatever is heard.
 
+    looks: releases that are in doubt, whose pods are to be read. unseen: those that were answered as done and
+    do not show, likewise.
     unasked: gangs that it has passed over, so that what was said of them last may not hold any more.
     """
 
     releases: tuple[Pair, ...] = ()
+    looks: tuple[Pair, ...] = ()
+    unseen: tuple[Pair, ...] = ()
     steers: tuple[Steer, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     plans: tuple[NewPlan, ...] = ()
@@ -197,7 +201,9 @@ class Hindered(StrEnum):
     """What the API server did not do to a pod, as the reason of an Event."""
 
     LABELS_PUT_OFF = "LabelsPutOff"
+    LABELS_REFUSED = "LabelsRefused"
     RELEASE_PUT_OFF = "ReleasePutOff"
+    RELEASE_REFUSED = "ReleaseRefused"
     EVICTION_PUT_OFF = "EvictionPutOff"
     EVICTION_REFUSED = "EvictionRefused"
 
@@ -214,6 +220,20 @@ class Delay:
     hindered: Hindered
     kind: str
     note: str
+
+
+@dataclass(frozen=True)
+class FailedRelease:
+    """A release to a node with cards that did not come about, as far as is known.
+
+    again_seconds: when it may be tried again. doubt_seconds: how much longer it may still arrive, 0 if it is
+    known that it did not and will not. is_read: whether that is said of earlier tries, by the pod as it is.
+    """
+
+    pair: Pair
+    again_seconds: float = 0.0
+    doubt_seconds: float = 0.0
+    is_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,6 +256,7 @@ class Done:
     verdicts: tuple[Verdict, ...] = ()
     put_off: tuple[Eviction, ...] = ()
     denied: tuple[Eviction, ...] = ()
+    failed_releases: tuple[FailedRelease, ...] = ()
     delays: tuple[Delay, ...] = ()
     failed: bool = False
     again_seconds: float = NO_HURRY

@@ -1,23 +1,56 @@
 """Whose turn it is on a node with cards: one pod is released at a time, the next when that one is bound.
 
 The device plugin hands cards to the pending pod with the lowest gas-ts, whichever pod kubelet has admitted:
-so kubelet must see them one after the other, in that order.
+so kubelet must see them one after the other, in that order. A release that fails gives its turn away only
+once it is known that it has not arrived and will not: else two might be pending. So does one that was
+answered as done, and that somebody's webhook has undone.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 from labeler.contract import keys
+from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.expectations import Expectations
-from webhook.sweeper.decide.orders import Pair
+from webhook.sweeper.decide.orders import NO_HURRY, Pair
+from webhook.sweeper.decide.tries import Tries
 from webhook.sweeper.observe.view import View
+
+_SOON_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True)
+class AwaitedTurn:
+    """A pod that waits for its turn on a node, as the release of another may still arrive there."""
+
+    pod: Pod
+    node: str
+    other: Pod
+    until: datetime
 
 
 class Turns:
-    """The nodes on which a pod with cards is under way, in one pass."""
+    """The nodes on which a pod with cards is under way, in one pass.
 
-    def __init__(self, view: View, expectations: Expectations, unrepairable: Set[str] = frozenset()) -> None:
+    looks: releases in doubt whose pods are to be read now, as others wait for their nodes; unseen: likewise
+    those that should show by now. awaited: who waits for a release in doubt, by uid. due_seconds: when a turn
+    may come, whatever is heard.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        expectations: Expectations,
+        unrepairable: Set[str] = frozenset(),
+        tries: Tries | None = None,
+    ) -> None:
         """unrepairable: uids of released pods that will not be bound and that nobody makes again."""
+        self._tries = tries or Tries()
+        self._expectations = expectations
         self._taken = {
             node
             for pod in view.under_way
@@ -27,23 +60,83 @@ class Turns:
             and pod.metadata.uid not in unrepairable
             and (node := view.occupied(pod)) is not None
         }
-        self._taken |= {
-            planned.node
+        self._unseen: dict[str, Pair] = {
+            planned.node: (view.by_uid[uid], planned)
             for uid, planned in view.planned.items()
             if uid in expectations and planned.annotations
         }
+        """By node, who has been let go and does not show yet."""
+        self._taken |= self._unseen.keys()
+        self._doubted: defaultdict[str, dict[str, Pair]] = defaultdict(dict)
+        """node -> uid -> a release that may have arrived there, or may still do so."""
+        for pair in self._tries.in_doubt():
+            self._doubted[pair[1].node][pair[1].uid] = pair
+        self.looks: list[Pair] = []
+        self.unseen: list[Pair] = []
+        self.awaited: dict[str, AwaitedTurn] = {}
+        self.due_seconds = NO_HURRY
 
     def take(self, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-        """Those whose turn it is, in the order of their gas-ts; they have it from now on."""
-        chosen = []
-        for pod, planned in sorted(pairs, key=lambda pair: _timestamp(pair[1])):
+        """Those whose turn it is, in the order of the line; they have it from now on."""
+        line = sorted(pairs, key=self._tries.place_in_line)
+        waiting: defaultdict[str, set[str]] = defaultdict(set)
+        for _, planned in line:
             if planned.annotations:
-                if planned.node in self._taken:
+                waiting[planned.node].add(planned.uid)
+        chosen = []
+        for pod, planned in line:
+            if planned.annotations:
+                if planned.node in self._taken or not self._may_go((pod, planned), waiting[planned.node]):
                     continue
                 self._taken.add(planned.node)
             chosen.append((pod, planned))
+        for node in waiting.keys() & self._doubted.keys() - self._taken:
+            self._end_doubts(node, waiting[node])
+        for pod, planned in line:
+            if planned.annotations and planned.node not in self._taken:
+                self._awaits(pod, planned)
+        for node in waiting.keys() & self._unseen.keys():
+            self._look_whether_it_shows(node)
         return tuple(chosen)
 
+    def _may_go(self, pair: Pair, waiting: Set[str]) -> bool:
+        planned = pair[1]
+        doubted = self._doubted.get(planned.node, {})
+        if doubted.keys() - {planned.uid}:
+            return False
+        if planned.uid in doubted and waiting != {planned.uid} and self._tries.rests(planned):
+            return False
+        seconds = self._tries.seconds_left(planned)
+        self._due(seconds or NO_HURRY)
+        return not seconds
 
-def _timestamp(planned: PlannedPod) -> str:
-    return planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+    def _end_doubts(self, node: str, waiting: Set[str]) -> None:
+        """Have the pods read whose releases can arrive no more, if others wait for the node."""
+        for uid, pair in self._doubted[node].items():
+            if waiting != {uid}:
+                if seconds := self._tries.seconds_in_doubt(pair[1]):
+                    self._due(seconds)
+                else:
+                    self.looks.append(pair)
+                    self._due(_SOON_SECONDS)
+
+    def _awaits(self, pod: Pod, planned: PlannedPod) -> None:
+        """Note for which release in doubt a pod waits: the one that may arrive last."""
+        others = [pair for uid, pair in self._doubted.get(planned.node, {}).items() if uid != planned.uid]
+        if others:
+            until, other = max(
+                ((self._tries.in_doubt_until(its), other) for other, its in others), key=lambda each: each[0]
+            )
+            self.awaited[planned.uid] = AwaitedTurn(pod, planned.node, other, until)
+
+    def _look_whether_it_shows(self, node: str) -> None:
+        """Have the pod read that has been let go there and should show by now, as others wait for it."""
+        pair = self._unseen[node]
+        if seconds := self._expectations.seconds_to_show(pair[1].uid):
+            self._due(seconds)
+        else:
+            self.unseen.append(self._unseen.pop(node))
+            self._due(_SOON_SECONDS)
+
+    def _due(self, seconds: float) -> None:
+        self.due_seconds = min(self.due_seconds, seconds)

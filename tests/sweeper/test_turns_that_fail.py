@@ -1,0 +1,193 @@
+"""Releases to a node with cards that fail: no two are ever under way there, and nobody blocks the others."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labeler.contract import keys
+from tests.sweeper.turns import (
+    ANSWERED_SECONDS,
+    BROKEN,
+    BUSY,
+    DENIED,
+    FIRST_STAMP,
+    FORBIDDEN,
+    HANGS,
+    IS_LOST,
+    LOST,
+    NO_CONNECTION,
+    SAID_GONE,
+    SAID_LATE,
+    SAYS_NOTHING,
+    UNDONE,
+    WELL,
+    Answer,
+    Leader,
+    cluster,
+    given_to,
+    led_for_long,
+    passes,
+)
+from webhook.kube.client import ApiError
+from webhook.sweeper.apply import release
+from webhook.sweeper.decide.tries import LOST_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        (BROKEN, 15),
+        (DENIED, 15),
+        (BUSY, 15),
+        (NO_CONNECTION, 15),
+        (FORBIDDEN, 15),
+        (SAID_GONE, 15),
+        (SAID_LATE, 15),
+        (UNDONE, 45),
+        (HANGS, 45),
+        (IS_LOST, 135),
+    ],
+    ids=[
+        "fails",
+        "denied",
+        "busy",
+        "no connection",
+        "refused for good",
+        "denied as if it were gone",
+        "denied as if it were late",
+        "undone by a webhook",
+        "hangs",
+        "no answer",
+    ],
+)
+def test_whose_releases_fail_keeps_the_node_from_others_for_a_bounded_time(
+    answer: Answer, seconds: float
+) -> None:
+    """However many its pods are: after one failure the others come first."""
+    server, planned = cluster(given_to(answer), *["bad"] * 20, *["good"] * 3)
+    found = passes(led_for_long(server, planned), seconds)
+    assert [name for name, _ in found] == ["good-20", "good-21", "good-22"]
+
+
+def test_a_new_leader_waits_until_what_the_one_before_sent_can_arrive_no_more() -> None:
+    """Though what it sends itself is refused before it is written."""
+    server, planned = cluster(given_to(BROKEN), "bad", "good")
+    (found,) = passes(Leader(server, planned), 2 * LOST_SECONDS)
+    assert LOST_SECONDS <= found[1] < LOST_SECONDS + 10
+
+
+@pytest.mark.parametrize("answer", [BROKEN, HANGS], ids=["fails", "hangs"])
+def test_who_fails_comes_again_after_those_that_waited_and_before_those_planned_later(
+    answer: Answer,
+) -> None:
+    server, planned = cluster(given_to(answer), "bad", "good", "good")
+    leader = led_for_long(server, planned)
+    last = planned.pop("uid-good-2")
+    for _ in range(3):
+        leader.one()
+        server.advance(1)
+    later = str(FIRST_STAMP + int(server.clock.now * 1e9))
+    planned["uid-good-2"] = msgspec.structs.replace(
+        last, annotations=last.annotations | {keys.GAS_TIMESTAMP_ANNOTATION: later}
+    )
+    assert [name for name, _ in passes(leader, 200)] == ["good-1", "good-2"]
+    tried = [
+        name for number, name in enumerate(server.tried) if server.tried[number - 1] != name or not number
+    ]
+    assert tried[:4] == ["bad-0", "good-1", "bad-0", "good-2"]
+
+
+@pytest.mark.parametrize("lag", [0, 5], ids=["seen", "not seen yet"])
+@pytest.mark.parametrize("error", [SAYS_NOTHING, LOST], ids=["hangs", "no answer"])
+def test_what_arrives_late_keeps_its_turn(error: ApiError, lag: float) -> None:
+    late = ANSWERED_SECONDS if error.status else LOST_SECONDS - 1
+    server, planned = cluster(given_to(Answer(error, late)), "bad", "good")
+    leader = led_for_long(server, planned)
+    leader.lag = lag
+    names = [name for name, _ in passes(leader, 300)]
+    assert names == ["bad-0", "good-1"]
+
+
+def test_a_release_in_doubt_is_tried_again_at_once_and_that_ends_the_doubt() -> None:
+    """As while an API server restarts."""
+    left = [IS_LOST] * 5
+    server, planned = cluster(lambda namespace, _: left.pop() if left else WELL, "bad", "good")
+    (first, second) = passes(led_for_long(server, planned), 10)
+    assert (first[0], second[0]) == ("bad-0", "good-1")
+
+
+def test_while_pods_cannot_be_read_no_turn_is_given_away() -> None:
+    def answers(namespace: str, method: str) -> Answer:
+        return BUSY if method == "GET" else HANGS if namespace == "bad" else WELL
+
+    server, planned = cluster(answers, "bad", "good")
+    assert not passes(led_for_long(server, planned), 300)
+
+
+def test_a_release_in_doubt_that_a_pass_had_no_time_to_read_stays_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many are in doubt, and however long an API server takes: a pass is everybody's."""
+    server, planned = cluster(given_to(HANGS), "bad", "good")
+    leader = led_for_long(server, planned)
+    for _ in range(5):
+        leader.one()
+        server.advance(2)
+    monkeypatch.setattr(release, "_TOGETHER_SECONDS", -1)
+    for _ in range(20):
+        leader.one()
+        server.advance(2)
+    assert (server.read, server.released) == ([], {})
+    monkeypatch.undo()
+    assert [name for name, _ in passes(leader, 5)] == ["good-1"]
+    assert server.read == ["bad-0"]
+
+
+@pytest.mark.parametrize(("answer", "seconds"), [(BROKEN, 30), (HANGS, 60)], ids=["fails", "hangs"])
+def test_whose_release_fails_comes_last_also_where_the_clock_was_set_back(
+    answer: Answer, seconds: float
+) -> None:
+    """All plans on the node are then from a time that has not come yet."""
+    server, planned = cluster(given_to(answer), *["bad"] * 3, *["good"] * 3)
+    leader = led_for_long(server, planned)
+    leader.behind = 3600.0
+    assert [name for name, _ in passes(leader, seconds)] == ["good-3", "good-4", "good-5"]
+
+
+NOT_NOW = st.sampled_from([WELL, BROKEN, DENIED, BUSY, FORBIDDEN, NO_CONNECTION, UNDONE, HANGS, IS_LOST])
+LATE = st.floats(0, ANSWERED_SECONDS).map(lambda seconds: Answer(SAYS_NOTHING, seconds))
+LATER = st.floats(0, LOST_SECONDS - 1).map(lambda seconds: Answer(LOST, seconds))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(NOT_NOW | LATE | LATER, max_size=60),
+    st.lists(NOT_NOW, max_size=20),
+    st.sets(st.integers(0, 60), max_size=3),
+    st.sampled_from([0.0, 1.0, 5.0]),
+    st.sampled_from([0.5, 3.0, 30.0]),
+)
+def test_no_two_pods_are_under_way_on_a_node_whatever_fails_arrives_late_or_dies(
+    releases: list[Answer], reads: list[Answer], deaths: set[int], lag: float, longest: float
+) -> None:
+    """Server.write says so. reads: what reading pods is answered; deaths: before which passes a leader dies;
+    lag: of the watch; longest: after so many seconds there is a pass for something else.
+    """
+
+    def answers(_: str, method: str) -> Answer:
+        left = reads if method == "GET" else releases
+        return left.pop() if left else WELL
+
+    server, planned = cluster(answers, "a", "b", "a", "c")
+    leader, number = Leader(server, planned, lag), 0
+    try:
+        while len(server.released) < len(planned):
+            assert server.clock.now < 3000, f"only {list(server.released)} are released"
+            if number in deaths:
+                leader.close()
+                leader = Leader(server, planned, lag)
+            server.advance(max(0.01, min(leader.one(), longest)))
+            number += 1
+    finally:
+        leader.close()

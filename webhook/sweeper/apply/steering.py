@@ -1,0 +1,74 @@
+"""Give pods the labels of their GPU model: a bounded number in a pass, last those whose labels failed.
+
+Else so many of them might take all the room in each pass.
+"""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from webhook.kube.client import JSON_PATCH, ApiError
+from webhook.kube.paths import pod_path
+from webhook.sweeper.apply import patches
+from webhook.sweeper.apply.put_off import PutOff, answered
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, Hindered, Steer
+from webhook.sweeper.observe.gangs import key_of
+
+MOST_LABELS: Final = 500
+"""Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
+
+logger = logging.getLogger(__name__)
+
+
+class Steerer:
+    """Writes labels, and remembers which were not taken."""
+
+    def __init__(self, surroundings: Pass, pool: ThreadPoolExecutor) -> None:
+        """pool: in which pods are written side by side."""
+        self._pass = surroundings
+        self._pool = pool
+        self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
+
+    def steer_all(self, orders: Sequence[Steer]) -> list[Done]:
+        """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs."""
+        self._put_off.forget_old()
+        deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        waits = [(order, self._put_off.seconds_left(order.pod.metadata.uid)) for order in orders]
+        due = [order for order, seconds in waits if not seconds]
+        due.sort(key=lambda order: self._put_off.turn(order.pod.metadata.uid))
+        done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
+        if len(due) > MOST_LABELS:
+            done.append(Done(failed=True))
+        return done + list(self._pool.map(lambda each: self._steer(each, deadline), due[:MOST_LABELS]))
+
+    def _steer(self, order: Steer, deadline: float) -> Done:
+        metadata = order.pod.metadata
+        if not self._pass.may_act() or self._pass.clock() >= deadline:
+            return Done(failed=True)
+        self._pass.beat()
+        try:
+            body = patches.steering_patch(order.pod, order.labels)
+            self._pass.api.request("PATCH", pod_path(order.pod), body=body, content_type=JSON_PATCH)
+        except ApiError as error:
+            return self._not_steered(order, error)
+        self._put_off.over(metadata.uid)
+        logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
+        return Done(labelled=(order.pod,))
+
+    def _not_steered(self, order: Steer, error: ApiError) -> Done:
+        uid = order.pod.metadata.uid
+        seconds, stays = self._put_off.again(uid), self._put_off.stays(uid)
+        if error.status in (404, 409, 422) and not stays:
+            return Done(again_seconds=seconds)  # what is gone or another by now looks so once
+        gang = key_of(order.pod, self._pass.settings.gang_labels)
+        again = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
+        if error.is_for_now:
+            note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"
+            delay = Delay(gang, order.pod, Hindered.LABELS_PUT_OFF, str(error.status), note)
+            return Done(again_seconds=seconds, delays=(delay,) if stays else ())
+        # It makes no pass due, but each pass would be refused.
+        note = f"not given the labels of its GPU model; {again}: {error}"
+        told = Delay(gang, order.pod, Hindered.LABELS_REFUSED, str(error.status), note)
+        return Done(refused=(ApiRefusal(gang),), delays=(told,))

@@ -1,0 +1,142 @@
+"""Releases of pods with cards that have failed: which may have arrived all the same, and who goes after whom.
+
+On a node with cards one pod goes at a time. A release that may still arrive keeps its node's turn; one of
+which it is known that it did not, and will not, goes to the end of the line.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from labeler.contract import keys
+from labeler.contract.annotations import encode_timestamp
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.orders import Done, FailedRelease, Pair
+from webhook.sweeper.decide.timestamps import Timestamps
+from webhook.sweeper.observe.view import View
+
+LOST_SECONDS: Final = 120.0
+"""How long a request may still arrive that got no answer, or that a leader before has sent: TCP repeats what
+an ended connection has left for some 100 s."""
+
+_TRIES_IN_DOUBT: Final = 2
+"""So often a release in doubt is tried although others wait for its node: an API server that restarts
+answers soon."""
+
+
+@dataclass
+class _Try:
+    """A release that has failed.
+
+    tries: how often since it is in doubt; until: when it arrives no more, until_ns: by the time of day.
+    """
+
+    pair: Pair
+    again_at: float = 0.0
+    until: float = 0.0
+    until_ns: int = 0
+    tries: int = 0
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it may have arrived or may still do so; true until the pod has been read after that."""
+        return self.tries > 0
+
+
+class Tries:
+    """What is known of them; losing it puts the failures of the next two minutes in doubt."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        """now_ns: the time of day, as in gas-ts."""
+        self._clock = clock
+        self._now_ns = now_ns
+        self._timestamps = Timestamps()
+        self._began = clock()
+        self._tries: dict[tuple[str, str], _Try] = {}
+        self._failed_at: dict[str, str] = {}
+
+    def hear(self, done: Done) -> None:
+        """What became of releases."""
+        for planned in done.released:
+            self._tries.pop(_key(planned), None)
+        for failed in done.failed_releases:
+            if failed.is_read:
+                self._was_read(failed)
+            else:
+                self._failed(failed)
+
+    def _failed(self, failed: FailedRelease) -> None:
+        pod, planned = failed.pair
+        now = self._clock()
+        known = self._tries.setdefault(_key(planned), _Try(failed.pair))
+        known.pair, known.again_at = failed.pair, now + failed.again_seconds
+        # Nobody here knows what a leader before has sent.
+        until = max(self._began + LOST_SECONDS, now + failed.doubt_seconds)
+        if until > max(now, known.until):
+            self._doubt(known, until)
+        if until > now or known.is_in_doubt:
+            known.tries += 1
+        self._failed_at[pod.metadata.namespace] = encode_timestamp(self._timestamps.next(self._now_ns()))
+
+    def _was_read(self, failed: FailedRelease) -> None:
+        if (known := self._tries.get(_key(failed.pair[1]))) is not None:
+            self._doubt(known, self._clock() + failed.doubt_seconds)
+            known.tries = known.tries if failed.doubt_seconds else 0
+
+    def _doubt(self, known: _Try, until: float) -> None:
+        known.until = until
+        known.until_ns = self._now_ns() + int((until - self._clock()) * 1e9)
+
+    def look(self, view: View) -> None:
+        """Forget pods that are gone, or that the view shows released.
+
+        What fails then comes after all that is planned there, also where the clock has been set back since.
+        """
+        self._timestamps.saw(planned.annotations for planned in view.planned.values())
+        if self._tries or self._failed_at:
+            gated = {pod.metadata.uid for pod in view.gated}
+            self._tries = {key: each for key, each in self._tries.items() if key[0] in gated}
+            namespaces = {pod.metadata.namespace for pod in view.gated}
+            self._failed_at = {name: at for name, at in self._failed_at.items() if name in namespaces}
+
+    def place_in_line(self, pair: Pair) -> tuple[str, str]:
+        """To sort by: when it was planned, or when a release of its namespace failed last, if that was later.
+
+        So each failure is one turn that others do without, however many pods the namespace has.
+        """
+        pod, planned = pair
+        stamp = planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+        return max(stamp, self._failed_at.get(pod.metadata.namespace, "")), stamp
+
+    def in_doubt(self) -> Iterator[Pair]:
+        """Releases that may have arrived, or may still do so."""
+        return (each.pair for each in self._tries.values() if each.is_in_doubt)
+
+    def seconds_in_doubt(self, planned: PlannedPod) -> float:
+        """How much longer one in doubt may still arrive; 0 if its pod is to be read now."""
+        return max(0.0, self._tries[_key(planned)].until - self._clock())
+
+    def in_doubt_until(self, planned: PlannedPod) -> datetime:
+        """Likewise, by the time of day, in whole seconds."""
+        return datetime.fromtimestamp(math.ceil(self._tries[_key(planned)].until_ns / 1e9), UTC)
+
+    def rests(self, planned: PlannedPod) -> bool:
+        """Whether one in doubt is not tried while others wait for its node, so that the doubt can end."""
+        known = self._tries.get(_key(planned))
+        if known is None or not known.is_in_doubt:
+            return False
+        return known.tries >= _TRIES_IN_DOUBT or known.until <= self._clock()
+
+    def seconds_left(self, planned: PlannedPod) -> float:
+        """How much longer one that has failed is not to be tried."""
+        known = self._tries.get(_key(planned))
+        return 0.0 if known is None else max(0.0, known.again_at - self._clock())
+
+
+def _key(planned: PlannedPod) -> tuple[str, str]:
+    return planned.uid, planned.node
