@@ -1,8 +1,7 @@
 """Whether unlike pods fit at all: the searches of the placement core beside OR-Tools' CP-SAT, same instances.
 
-Ours is placement without its search for the best (budget 1), which ends with a place or with none; the rival
-is the packing alone, without a model of topology. CP-SAT is no dependency:
-pip install "ortools>=9.15,<10" for its half. Times are CPU seconds of this process.
+Ours is placement as it is, by its bound; the rival is the packing alone, without a model of topology. CP-SAT
+is no dependency: pip install "ortools>=9.15,<10" for its half. Times are CPU seconds of this process.
 """
 
 import argparse

@@ -72,11 +72,16 @@ def test_pods_that_nearly_fill_the_cards_of_up_to_twenty_nodes_are_packed(
     assert decided(planted_cards(nodes, kinds, slack, seed)) is True
 
 
-@pytest.mark.parametrize(("nodes", "kinds", "slack", "seed"), [(10, 6, 2, 0), (10, 6, 0, 12)])
+@pytest.mark.parametrize(("nodes", "kinds", "slack", "seed"), [(10, 6, 2, 0), (10, 6, 0, 12), (10, 6, 2, 38)])
 def test_pods_that_first_fit_finds_too_few_sets_for_are_packed_with_cards_searched_for(
     nodes: int, kinds: int, slack: int, seed: int
 ) -> None:
     assert decided(planted_cards(nodes, kinds, slack, seed)) is True
+
+
+def test_nodes_with_the_same_cards_are_asked_once_where_linked_cards_are_left() -> None:
+    """To ask each of twenty nodes took all the steps that there are."""
+    assert decided(planted_cards(20, 12, 3, 54)) is True
 
 
 @given(st.integers(3, 12), st.integers(2, 9), st.integers(0, 3), st.integers(0, 10**6))

@@ -110,8 +110,16 @@ def _choose(
     return tuple(search.slots(best, pods)), True, steps
 
 
-def fits(states: Sequence[CardState], pods: Sequence[PodClass], budget: Budget | None = None) -> bool | None:
-    """Whether all these pods find cards on the node together; None where that was not decided."""
+def fits(
+    states: Sequence[CardState],
+    pods: Sequence[PodClass],
+    budget: Budget | None = None,
+    looks: int = packing.STEPS,
+) -> bool | None:
+    """Whether all these pods find cards on the node together; None where that was not decided.
+
+    looks: the most that the packing of pods none of which is searched for may take (see packing.STEPS).
+    """
     if budget is not None and budget.exhausted:
         return None
     if any(is_searched(pod) for pod in pods):
@@ -119,7 +127,7 @@ def fits(states: Sequence[CardState], pods: Sequence[PodClass], budget: Budget |
         found = slots is not None
     else:
         demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
-        answer = _Packed.of(states, demands).answer()
+        answer = _Packed.of(states, demands).answer(looks)
         found, exact = answer.takes is not None, answer.exact
         if budget is not None:
             budget.take(packing.EACH * answer.steps + len(demands))
@@ -231,9 +239,9 @@ class _Packed:
             tuple(demands),
         )
 
-    def answer(self) -> packing.Answer:
+    def answer(self, looks: int = packing.STEPS) -> packing.Answer:
         """Whether the demands fit."""
-        return packing.pack(self.bins, self.kinds)
+        return packing.pack(self.bins, self.kinds, looks)
 
     def choices(self, states: Sequence[CardState]) -> list[Choice] | None:
         """The cards of each demand, in their order."""

@@ -10,13 +10,14 @@ from typing import Final
 import numpy as np
 
 from webhook.placement.budget import Budget
-from webhook.placement.cards.choose import choose
+from webhook.placement.cards.choose import choose, signature
 from webhook.placement.cards.choose import fits as find_cards
 from webhook.placement.cards.first_fit import first_fit, steps_of
+from webhook.placement.cards.packing import EACH
 from webhook.placement.cards.state import CardState, is_searched, left_by
 from webhook.placement.model import PodClass
 from webhook.placement.prices import PART, added
-from webhook.placement.question import pods_of
+from webhook.placement.question import Counts, pods_of
 from webhook.placement.snapshot import NodeState
 from webhook.placement.unlike.takes import Array, Takes, thinned
 
@@ -28,16 +29,22 @@ SEARCHED: Final = 40
 for, such as linked ones.
 """
 
+LOOKS: Final = 128
+"""At least, of that search for one set: most that fit are found in half as many; to refuse one takes more."""
+
 
 class CardedSets:
     """The classes of one question, some of which want cards, on the cards of its nodes."""
 
     def __init__(self, classes: Sequence[PodClass]) -> None:
+        self.classes = classes
         wanting = [number for number, pod in enumerate(classes) if pod.wants_cards]
         self.searched = [number for number in wanting if is_searched(classes[number])]
         self.others = [number for number in wanting if number not in self.searched]
         self.searched_classes = [classes[number] for number in self.searched]
         self.other_classes = [classes[number] for number in self.others]
+        self.left: dict[tuple[tuple[object, ...], Counts], Sequence[CardState] | None] = {}
+        """What nodes with the same cards have left; see _left."""
 
     def fitting(self, found: Takes, node: NodeState, steps: int, budget: Budget) -> Takes:
         """The sets that find cards on a node, or most of them; steps: to search for cards for those that
@@ -54,10 +61,12 @@ class CardedSets:
             budget.spend(steps_of(states, self.other_classes, len(some)))
             fits[some] = first_fit(states, self.other_classes, sets)
             rest = np.flatnonzero(~fits[some])
-            for each in rest[:: len(rest) // SEARCHED + 1].tolist():
+            some = some[rest[:: len(rest) // SEARCHED + 1]]
+            for number, each in enumerate(some.tolist()):
                 if not searching.left > 0:
                     break
-                fits[some[each]] = self._is_fitting(sets[each].tolist(), states, searching)
+                looks = max(LOOKS, searching.left // EACH // (len(some) - number))
+                fits[each] = self._is_fitting(found.pods[each].tolist(), node, searching, looks)
         return Takes(found.pods[fits], found.left[fits])
 
     def _by_searched(
@@ -67,17 +76,26 @@ class CardedSets:
         not those whose pods find none.
         """
         groups, of_sets = np.unique(pods[:, self.searched], axis=0, return_inverse=True)
+        alike = tuple(map(signature, node.cards))
         for number, counts in enumerate(groups[:SEARCHED].tolist()):
-            searched = pods_of(self.searched_classes, counts)
-            states: Sequence[CardState] | None = node.cards
-            if searched:
-                slots = choose(node.cards, searched, 0, budget).slots
-                states = None if slots is None else left_by(node.cards, searched, slots)
-            if states is not None:
+            key = (alike, tuple(counts))
+            if key not in self.left:
+                self.left[key] = self._left(counts, node, budget)
+            if (states := self.left[key]) is not None:
                 yield np.flatnonzero(of_sets.ravel() == number), states
 
-    def _is_fitting(self, counts: Sequence[int], states: Sequence[CardState], budget: Budget) -> bool:
-        """Whether so many pods of the other classes do; what is not decided counts as not."""
-        pods = pods_of(self.other_classes, counts)
+    def _left(self, counts: Sequence[int], node: NodeState, budget: Budget) -> Sequence[CardState] | None:
+        """The cards of a node once so many pods have theirs that cards are searched for."""
+        searched = pods_of(self.searched_classes, counts)
+        if not searched:
+            return node.cards
+        slots = choose(node.cards, searched, 0, budget).slots
+        return None if slots is None else left_by(node.cards, searched, slots)
+
+    def _is_fitting(self, counts: Sequence[int], node: NodeState, budget: Budget, looks: int) -> bool:
+        """Whether so many pods of each class do, wherever those are put whose cards are searched for; what is
+        not decided counts as not.
+        """
+        pods = [pod for pod in pods_of(self.classes, counts) if pod.wants_cards]
         budget.take(PART + len(pods))
-        return bool(find_cards(states, pods, budget))
+        return bool(find_cards(node.cards, pods, budget, looks))

@@ -32,8 +32,13 @@ NODES: Final = 128
 CLASSES: Final = 20
 """Likewise."""
 
-TRIES: Final = (100, 200, 400, 800, 1600)
-"""Ways to fill a quarter that are kept. One is tried after the other, each with other quarters."""
+TRIES: Final = (100, 400, 1600, 1600)
+"""Ways to fill a quarter that are kept. One is tried after the other, each with other quarters: four times as
+many ways are 256 times as many places, at some four to eight times the cost.
+"""
+
+LATE: Final = TRIES[1:]
+"""The same once cards are searched for."""
 
 PAIRS: Final = 40_000
 """Of the ways of two quarters that are looked up together, about."""
@@ -57,9 +62,10 @@ LARGEST: Final = 2**60
 class Meeting:
     """The pods of one question and the nodes that they nearly fill."""
 
-    def __init__(self, filling: Filling, budget: Budget) -> None:
-        """budget: of the steps that may be taken."""
+    def __init__(self, filling: Filling, tries: Sequence[int], budget: Budget) -> None:
+        """tries: see TRIES. budget: of the steps that may be taken."""
         self.budget = budget
+        self.tries = tries
         self.names = [name for _, name in filling.nodes]
         self.kinds = [kind for kind, _ in filling.nodes]
         self.needs = np.array(filling.needs, dtype=np.int64)
@@ -106,7 +112,7 @@ class Meeting:
             return None
         filler = Filler(sets, tilted, (self.counts, self.spare), self.weights, self.budget)
         order: list[int] = np.argsort([len(each.pods) for each in sets], kind="stable").tolist()
-        for turn, ways in enumerate(TRIES):
+        for turn, ways in enumerate(self.tries):
             quarters = []
             for nodes in _dealt(order, turn):
                 filled = filler.filled(nodes, ways)
@@ -137,7 +143,7 @@ class Meeting:
         found = takes(kind.free, kind.rooms, *given, rows, wide, self.budget)
         if self.carded is None:
             return found
-        steps = self.budget.left // (4 * len(self.kinds)) if wide else 0
+        steps = self.budget.left // (2 * len(self.kinds)) if wide else 0
         return self.carded.fitting(found, kind.node, steps, self.budget)
 
     def _placed(self, chosen: Mapping[int, int], sets: Sequence[Takes]) -> dict[str, Counts]:
@@ -162,7 +168,7 @@ class Meeting:
         for rest in range(modulus):
             *ways, keys = first.of(rest)
             *others, wanted = second.of((total - rest) % modulus)
-            self.budget.spend(8 * PART + added(48 * (len(keys) + len(wanted)), True))
+            self.budget.spend(8 * PART + added(32 * (len(keys) + len(wanted)), True))
             for one, other in _equal(keys, whole - wanted):
                 four = [int(each[one]) for each in ways] + [int(each[other]) for each in others]
                 held = [quarter.held[way] for quarter, way in zip(quarters, four, strict=True)]
@@ -241,11 +247,12 @@ def solve(filling: Filling, budget: Budget) -> dict[str, Counts] | None:
     Where cards matter the sets that are found soon come first, in a part of the steps: nearly always they are
     enough.
     """
-    if filling.carded:
+    with contextlib.suppress(OutOfSteps):
+        if not filling.carded:
+            return Meeting(filling, TRIES, budget).solve(wide=False)
         with contextlib.suppress(OutOfSteps):
-            found = Meeting(filling, budget.part(budget.left * 2 // 3)).solve(wide=False)
+            found = Meeting(filling, TRIES, budget.part(budget.left // 8 * 7)).solve(wide=False)
             if found is not None:
                 return found
-    with contextlib.suppress(OutOfSteps):
-        return Meeting(filling, budget).solve(wide=filling.carded)
+        return Meeting(filling, LATE, budget).solve(wide=True)
     return None

@@ -140,7 +140,7 @@ class Filler:
         lengths = (sets * sets).sum(axis=1)
         among = _least(lengths, max(1, PAIRS // len(held)))
         self.budget.spend(2 * PART + added(16 * (len(held) + len(pods)) * scale.size, True))
-        self.budget.spend(added(len(held) * len(among) * (2 * scale.shape[1] + 32), True))
+        self.budget.spend(added(len(held) * len(among) * (scale.shape[1] + 16), True))
         far = ways @ (2 * sets[among].T)
         far += (ways * ways).sum(axis=1)[:, None]
         far += lengths[among]
