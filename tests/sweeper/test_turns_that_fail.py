@@ -26,6 +26,7 @@ from tests.sweeper.turns import (
     Leader,
     cluster,
     given_to,
+    in_turn,
     led_for_long,
     passes,
 )
@@ -115,6 +116,26 @@ def test_a_release_in_doubt_is_tried_again_at_once_and_that_ends_the_doubt() -> 
     server, planned = cluster(lambda namespace, _: left.pop() if left else WELL, "bad", "good")
     (first, second) = passes(led_for_long(server, planned), 10)
     assert (first[0], second[0]) == ("bad-0", "good-1")
+
+
+NOT_THERE = Answer(ApiError(404, "NotFound", "GET /p: <html>"))
+
+
+@pytest.mark.parametrize("seconds", [13, 21])
+@pytest.mark.parametrize(
+    ("failed", "then", "reads"),
+    [(1, UNDONE, ()), (5, UNDONE, ()), (1, SAID_GONE, (NOT_THERE,))],
+    ids=["undone", "undone in the next pass", "said to be gone, as by a proxy"],
+)
+def test_what_may_arrive_late_keeps_its_turn_whatever_a_later_try_is_answered(
+    failed: int, then: Answer, reads: tuple[Answer, ...], seconds: int
+) -> None:
+    """Of the first try no answer came; once the others could go its namespace is refused."""
+    lost = [Answer(LOST, seconds), *[IS_LOST] * (failed - 1)]
+    answers = in_turn(*lost, then, then=FORBIDDEN, reads=reads)
+    server, planned = cluster(answers, "bad", *["good"] * 4)
+    names = [name for name, _ in passes(led_for_long(server, planned), 60)]
+    assert names[0] == "bad-0"
 
 
 def test_while_pods_cannot_be_read_no_turn_is_given_away() -> None:

@@ -1,6 +1,7 @@
 """A node with cards, leaders whose passes release pods there, and an API server that answers as told."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -201,6 +202,16 @@ def passes(leader: Leader, seconds: float) -> list[tuple[str, float]]:
 def given_to(hostile: Answer) -> Any:
     """Releases in the namespace "bad" are answered so; others, and pods that are read, well."""
     return lambda namespace, method: hostile if namespace == "bad" and method != "GET" else WELL
+
+
+def in_turn(*releases: Answer, then: Answer, reads: Sequence[Answer] = ()) -> Any:
+    """Releases in the namespace "bad" are answered so one after the other, as are pods there that are read.
+
+    then: later releases there; all else is answered well.
+    """
+    left = {"PATCH": iter(releases), "GET": iter(reads)}
+    last = {"PATCH": then, "GET": WELL}
+    return lambda namespace, method: next(left[method], last[method]) if namespace == "bad" else WELL
 
 
 def led_for_long(server: Server, planned: dict[str, PlannedPod]) -> Leader:

@@ -185,9 +185,13 @@ class Applier:
             pod = pods[release.planned.uid]
             if release.outcome is not Outcome.FAILED:
                 self._put_off.over(release.planned.uid)
+            # Whatever the last attempt was answered, one before may arrive still.
+            in_doubt = _of_cards(pod, release, 0.0) if release.doubt_seconds else ()
             match release.outcome:
-                case Outcome.RELEASED:
-                    done.append(Done(released=(release.planned,)))
+                case Outcome.RELEASED:  # but somebody's webhook may have undone it
+                    done.append(Done(released=(release.planned,), failed_releases=in_doubt))
+                case Outcome.GONE:  # or so a proxy says of what it does not know
+                    done.append(Done(failed_releases=in_doubt))
                 case Outcome.REFUSED:
                     refused = _refused(pod, key_of(pod, self._pass.settings.gang_labels), release)
                     done.append(replace(refused, failed_releases=_of_cards(pod, release, 0.0)))

@@ -61,9 +61,11 @@ class Tries:
         self._failed_at: dict[str, str] = {}
 
     def hear(self, done: Done) -> None:
-        """What became of releases."""
-        for planned in done.released:
-            self._tries.pop(_key(planned), None)
+        """What became of releases.
+
+        One that is in doubt stays so where a later try was answered as done, until that shows: somebody's
+        webhook may have undone it.
+        """
         for failed in done.failed_releases:
             if failed.is_read:
                 self._was_read(failed)
