@@ -99,6 +99,21 @@ def test_who_fails_comes_again_after_those_that_waited_and_before_those_planned_
     assert tried[:4] == ["bad-0", "good-1", "bad-0", "good-2"]
 
 
+def test_whose_release_failed_elsewhere_keeps_no_turn_until_it_is_tried_again() -> None:
+    """It is planned anew, as its node is gone, and is not tried for half a minute."""
+    server, planned = cluster(given_to(BROKEN), "bad", "good")
+    leader = led_for_long(server, planned)
+    here, other = planned["uid-bad-0"], planned.pop("uid-good-1")
+    planned["uid-bad-0"] = msgspec.structs.replace(here, node="gone")
+    for _ in range(70):
+        leader.one()
+        server.advance(1)
+    later = {keys.GAS_TIMESTAMP_ANNOTATION: str(FIRST_STAMP + int(server.clock.now * 1e9))}
+    planned["uid-bad-0"] = here
+    planned["uid-good-1"] = msgspec.structs.replace(other, annotations=other.annotations | later)
+    assert [name for name, _ in passes(leader, 5)] == ["good-1"]
+
+
 @pytest.mark.parametrize("lag", [0, 5], ids=["seen", "not seen yet"])
 @pytest.mark.parametrize("error", [SAYS_NOTHING, LOST], ids=["hangs", "no answer"])
 def test_what_arrives_late_keeps_its_turn(error: ApiError, lag: float) -> None:

@@ -28,22 +28,16 @@ answers soon."""
 
 
 @dataclass
-class _Try:
-    """A release that has failed.
+class _DoubtfulRelease:
+    """A release that may have arrived, or may still do so; it is one until the pod has been read after that.
 
     tries: how often since it is in doubt; until: when it arrives no more, until_ns: by the time of day.
     """
 
     pair: Pair
-    again_at: float = 0.0
     until: float = 0.0
     until_ns: int = 0
     tries: int = 0
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether it may have arrived or may still do so; true until the pod has been read after that."""
-        return self.tries > 0
 
 
 class Tries:
@@ -57,7 +51,9 @@ class Tries:
         self._now_ns = now_ns
         self._timestamps = Timestamps()
         self._began = clock()
-        self._tries: dict[tuple[str, str], _Try] = {}
+        self._doubts: dict[tuple[str, str], _DoubtfulRelease] = {}
+        self._again_at: dict[str, float] = {}
+        """By uid: wherever a pod is planned by now, it is tried no sooner."""
         self._failed_at: dict[str, str] = {}
 
     def hear(self, done: Done) -> None:
@@ -75,22 +71,24 @@ class Tries:
     def _failed(self, failed: FailedRelease) -> None:
         pod, planned = failed.pair
         now = self._clock()
-        known = self._tries.setdefault(_key(planned), _Try(failed.pair))
-        known.pair, known.again_at = failed.pair, now + failed.again_seconds
+        self._again_at[planned.uid] = now + failed.again_seconds
         # Nobody here knows what a leader before has sent.
         until = max(self._began + LOST_SECONDS, now + failed.doubt_seconds)
-        if until > max(now, known.until):
-            self._doubt(known, until)
-        if until > now or known.is_in_doubt:
-            known.tries += 1
+        if until > now or _key(planned) in self._doubts:
+            known = self._doubts.setdefault(_key(planned), _DoubtfulRelease(failed.pair))
+            known.pair, known.tries = failed.pair, known.tries + 1
+            if until > max(now, known.until):
+                self._lasts(known, until)
         self._failed_at[pod.metadata.namespace] = encode_timestamp(self._timestamps.next(self._now_ns()))
 
     def _was_read(self, failed: FailedRelease) -> None:
-        if (known := self._tries.get(_key(failed.pair[1]))) is not None:
-            self._doubt(known, self._clock() + failed.doubt_seconds)
-            known.tries = known.tries if failed.doubt_seconds else 0
+        key = _key(failed.pair[1])
+        if not failed.doubt_seconds:
+            self._doubts.pop(key, None)
+        elif key in self._doubts:
+            self._lasts(self._doubts[key], self._clock() + failed.doubt_seconds)
 
-    def _doubt(self, known: _Try, until: float) -> None:
+    def _lasts(self, known: _DoubtfulRelease, until: float) -> None:
         known.until = until
         known.until_ns = self._now_ns() + int((until - self._clock()) * 1e9)
 
@@ -100,9 +98,10 @@ class Tries:
         What fails then comes after all that is planned there, also where the clock has been set back since.
         """
         self._timestamps.saw(planned.annotations for planned in view.planned.values())
-        if self._tries or self._failed_at:
+        if self._doubts or self._failed_at:
             gated = {pod.metadata.uid for pod in view.gated}
-            self._tries = {key: each for key, each in self._tries.items() if key[0] in gated}
+            self._doubts = {key: each for key, each in self._doubts.items() if key[0] in gated}
+            self._again_at = {uid: at for uid, at in self._again_at.items() if uid in gated}
             namespaces = {pod.metadata.namespace for pod in view.gated}
             self._failed_at = {name: at for name, at in self._failed_at.items() if name in namespaces}
 
@@ -117,27 +116,26 @@ class Tries:
 
     def in_doubt(self) -> Iterator[Pair]:
         """Releases that may have arrived, or may still do so."""
-        return (each.pair for each in self._tries.values() if each.is_in_doubt)
+        return (each.pair for each in self._doubts.values())
 
     def seconds_in_doubt(self, planned: PlannedPod) -> float:
         """How much longer one in doubt may still arrive; 0 if its pod is to be read now."""
-        return max(0.0, self._tries[_key(planned)].until - self._clock())
+        return max(0.0, self._doubts[_key(planned)].until - self._clock())
 
     def in_doubt_until(self, planned: PlannedPod) -> datetime:
         """Likewise, by the time of day, in whole seconds."""
-        return datetime.fromtimestamp(math.ceil(self._tries[_key(planned)].until_ns / 1e9), UTC)
+        return datetime.fromtimestamp(math.ceil(self._doubts[_key(planned)].until_ns / 1e9), UTC)
 
     def rests(self, planned: PlannedPod) -> bool:
         """Whether one in doubt is not tried while others wait for its node, so that the doubt can end."""
-        known = self._tries.get(_key(planned))
-        if known is None or not known.is_in_doubt:
+        known = self._doubts.get(_key(planned))
+        if known is None:
             return False
         return known.tries >= _TRIES_IN_DOUBT or known.until <= self._clock()
 
     def seconds_left(self, planned: PlannedPod) -> float:
         """How much longer one that has failed is not to be tried."""
-        known = self._tries.get(_key(planned))
-        return 0.0 if known is None else max(0.0, known.again_at - self._clock())
+        return max(0.0, self._again_at.get(planned.uid, 0.0) - self._clock())
 
 
 def _key(planned: PlannedPod) -> tuple[str, str]:
