@@ -27,8 +27,11 @@ from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 
-def told_of(*answers: ApiError | None) -> tuple[list[tuple[str, str]], str]:
-    """The Events, and the reason in the status, after passes in which all of a gang are answered so."""
+def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, str]], str]:
+    """The Events, and the reason in the status, after passes in which all of a gang are answered so.
+
+    moves: by how many nodes further on its pods are planned in each pass.
+    """
     left = list(answers)
 
     def patch(_: str) -> None:
@@ -47,8 +50,12 @@ def told_of(*answers: ApiError | None) -> tuple[list[tuple[str, str]], str]:
         Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Heard()
     )
     applier, reporter = Applier(surroundings, cast(Any, None)), Reporter(surroundings)
-    pairs = [(pod, PlannedPod(pod.metadata.name, pod.metadata.uid, f"n{i}")) for i, pod in enumerate(PODS)]
     while left:
+        first = (len(answers) - len(left)) * moves
+        pairs = [
+            (pod, PlannedPod(pod.metadata.name, pod.metadata.uid, f"n{first + i}"))
+            for i, pod in enumerate(PODS)
+        ]
         reporter.hear(applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {})))
         cast(Any, surroundings.clock).now += 40
         left.pop(0)
@@ -82,6 +89,34 @@ def test_answers_that_change_from_try_to_try_are_one_warning_and_the_last_is_in_
     events, reason = told_of(BUSY, *answers, *answers)
     assert len(events) == 1
     assert "the API server answered 504: answer 504" in reason
+
+
+@pytest.mark.parametrize("moves", [0, 1], ids=["by another answer", "on another node"])
+def test_what_the_status_says_of_a_refusal_is_the_last_one(moves: int) -> None:
+    second = ApiError(400 + 3 * moves, "Forbidden", "another policy forbids it")
+    events, reason = told_of(ApiError(403, "Forbidden", "a policy forbids it"), second, moves=moves)
+    assert len(events) == 1
+    assert reason.startswith(f"not released to n{moves}: another policy forbids it")
+
+
+@pytest.mark.parametrize("way", ["released", "not tried for long"])
+def test_what_the_status_says_is_of_a_pod_for_which_it_still_holds(way: str) -> None:
+    nobody, clock = cast(Any, None), Clock()
+    delays = Delays(Pass(nobody, nobody, Settings(), clock=clock))
+    first, second = (
+        Delay(key_of(pod), pod, Hindered.RELEASE_PUT_OFF, "500", f"{pod.metadata.name} is not released")
+        for pod in PODS[:2]
+    )
+    delays.hear(Done(delays=(first, second)))
+    if way == "released":
+        done = PlannedPod(first.pod.metadata.name, first.pod.metadata.uid, "n0")
+        delays.hear(Done(released=(done,)))
+    else:
+        clock.now += 1000
+        delays.hear(Done(delays=(second,)))
+    view = View(PODS, [], {}, {})
+    delays.look(view, gather(PODS, [], lambda _: OwnerSays(len(PODS))))
+    assert delays.notes_of(first.gang) == [second.note]
 
 
 def test_a_warning_comes_again_once_all_pods_were_released_in_between() -> None:

@@ -1,12 +1,12 @@
 """What keeps pods of a gang from their labels, release or eviction: one Event for a gang, and its status.
 
-An overloaded API server answers now so and now so; that it is put off is one thing to tell. The last answer
-is in the status.
+An overloaded API server answers now so and now so; that it is put off is one thing to tell. The status has
+the last answer for the first of the pods for which one holds.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -23,12 +23,11 @@ _NAMED: Final = 3
 
 @dataclass
 class _Told:
-    """The last answer, when it came, and the uids of the pods of a gang for which one holds."""
+    """The last answer for a pod, in a sentence, and when it came."""
 
     kind: str
     note: str
-    at: float
-    uids: set[str] = field(default_factory=set)
+    at: float = 0.0
 
 
 class Delays:
@@ -40,7 +39,8 @@ class Delays:
         settings = surroundings.settings
         # All is tried again in such a time, unless it is not wanted any more.
         self._lasts = 2 * max(settings.interval_seconds, settings.rollback_seconds)
-        self._told: dict[tuple[GangKey, Hindered], _Told] = {}
+        self._told: dict[tuple[GangKey, Hindered], dict[str, _Told]] = {}
+        """By uid, in the order in which they were told of first."""
         self._of: dict[str, tuple[GangKey, Hindered]] = {}
 
     def hear(self, done: Done) -> None:
@@ -50,19 +50,17 @@ class Delays:
             alike[delay.gang, delay.hindered].append(delay.pod)
         for delay in done.delays:
             key, uid = (delay.gang, delay.hindered), delay.pod.metadata.uid
-            told = self._told.get(key)
-            if told is None:
-                told = self._told[key] = _Told(delay.kind, delay.note, 0.0)
+            if key not in self._told:
                 note = delay.note + _so_with(alike[key][1:])
                 self._announcer.say(delay.pod, delay.hindered, printable(note), warning=True)
-            elif told.kind != delay.kind:
-                # Of one kind the first is told: its sentence may have ports, versions and times in it.
-                told.kind, told.note = delay.kind, delay.note
-            told.at = self._clock()
-            told.uids.add(uid)
             if self._of.get(uid, key) != key:
                 self._over(uid)
             self._of[uid] = key
+            told = self._told.setdefault(key, {}).setdefault(uid, _Told(delay.kind, delay.note))
+            if told.kind != delay.kind:
+                # Of one kind the first is told: its sentence may have ports, versions and times in it.
+                told.kind, told.note = delay.kind, delay.note
+            told.at = self._clock()
         for planned in done.released:
             self._over(planned.uid)
         for pod in (*done.labelled, *(order.pod for order in done.evicted)):
@@ -77,24 +75,24 @@ class Delays:
     def _over(self, uid: str) -> None:
         if (key := self._of.pop(uid, None)) is None:
             return
-        told = self._told[key]
-        told.uids.discard(uid)
-        if not told.uids:
+        del self._told[key][uid]
+        if not self._told[key]:
             del self._told[key]
 
     def look(self, view: View, gangs: Sequence[PodGang]) -> None:
         """Forget what does not hold any more: the pod is released or gone, or it was not tried for long."""
         gated = {pod.metadata.uid for gang in gangs for pod in gang.gated} if self._of else frozenset()
         since = self._clock() - self._lasts
-        for uid, (gang, hindered) in list(self._of.items()):
+        for uid, key in list(self._of.items()):
             pod = view.by_uid.get(uid)
-            waits = uid in gated if hindered in _OF_GATED else _stands(pod)
-            if not waits or self._told[gang, hindered].at < since:
+            waits = uid in gated if key[1] in _OF_GATED else _stands(pod)
+            if not waits or self._told[key][uid].at < since:
                 self._over(uid)
 
     def notes_of(self, gang: GangKey) -> Sequence[str]:
         """What keeps pods of a gang, in sentences."""
-        return [told.note for each in Hindered if (told := self._told.get((gang, each))) is not None]
+        found = (self._told.get((gang, each)) for each in Hindered)
+        return [next(iter(told.values())).note for told in found if told]
 
 
 def _so_with(others: Sequence[Pod]) -> str:

@@ -249,5 +249,5 @@ def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
     )  # fmt: skip
     refusal = ApiRefusal(gang, planned.node if release.depends_on_node else "")
     note = f"not released to {planned.node}: {release.detail}"
-    told = Delay(gang, pod, Hindered.RELEASE_REFUSED, "", note)
+    told = Delay(gang, pod, Hindered.RELEASE_REFUSED, f"{planned.node} {release.status}", note)
     return Done(refused=(refusal,), delays=(told,))

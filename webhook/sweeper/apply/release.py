@@ -229,12 +229,13 @@ class Releaser:
                     assert fresh is not None
                     if _is_the_same(fresh, pod):
                         if not forgets:
-                            return Release(planned, Outcome.REFUSED, detail)
+                            return Release(planned, Outcome.REFUSED, detail, status=error.status)
                         objection = detail
                     pod, status, answer = fresh, error.status, answered(error)
                 elif not error.is_for_now:
                     if not forgets:
-                        return Release(planned, Outcome.REFUSED, detail, depends_on_node=error.status != 403)
+                        is_of_node = error.status != 403
+                        return Release(planned, Outcome.REFUSED, detail, is_of_node, status=error.status)
                     objection = detail
                 else:  # also who is not known: that tells of the server or our token, not of pod and node
                     status, answer = error.status, answered(error)
