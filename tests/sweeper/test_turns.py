@@ -10,6 +10,8 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.settings import Settings
 
 EARLIER, LATER = 1_764_000_000_000_000_000, 1_764_000_000_000_000_001
@@ -50,3 +52,17 @@ def test_whoever_has_waited_with_its_plan_is_told_as_the_last_one_let_go() -> No
 def test_only_who_is_given_a_card_is_told_a_time(annotations: dict[str, str]) -> None:
     (found,) = stamps(PlannedPod("a", "uid-a", "n0", annotations=annotations))
     assert bool(found) == bool(annotations)
+
+
+@pytest.mark.parametrize("carries", [True, False], ids=["as released", "a webhook took its annotations off"])
+def test_a_pod_that_has_been_let_go_has_the_turn_on_its_node_until_it_is_bound(carries: bool) -> None:
+    """Whatever it carries, kubelet will ask for its cards, and the device plugin for the lowest gas-ts."""
+    pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}
+    sent = with_card("a", EARLIER if carries else 0, schedulingGates=[], affinity={"nodeAffinity": required})
+    waiting = PlannedPod("b", "uid-b", "n0", annotations=given(LATER))
+    plan = PlacementSpec(pods=[PlannedPod("a", "uid-a", "n0", annotations=given(EARLIER)), waiting])
+    cluster = Nodes(1, sent, with_card("b"))
+    cluster.placements = {"ns/p": Placement(metadata=Metadata(name="p", namespace="ns"), spec=plan)}
+    view = Placing(cluster, Settings()).view()
+    assert Turns(view, Expectations()).take([(view.by_uid["uid-b"], waiting)]) == ()

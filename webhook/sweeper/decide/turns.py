@@ -54,11 +54,11 @@ class Turns:
         self._taken = {
             node
             for pod in view.under_way
-            if keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations
-            and not pod.spec.node_name
+            if not pod.spec.node_name
             and not pod.spec.scheduling_gates  # what others hold may stay so for long
             and pod.metadata.uid not in unrepairable
             and (node := view.occupied(pod)) is not None
+            and _has_cards(pod, node, view)
         }
         self._unseen: dict[str, Pair] = {
             planned.node: (view.by_uid[uid], planned)
@@ -140,3 +140,9 @@ class Turns:
 
     def _due(self, seconds: float) -> None:
         self.due_seconds = min(self.due_seconds, seconds)
+
+
+def _has_cards(pod: Pod, node: str, view: View) -> bool:
+    """Whether it was given cards there: by what it says or, as a webhook may take that off, by its plan."""
+    of_cards = (pod.metadata.namespace, pod.metadata.uid, node)
+    return keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations or bool(view.cards.get(of_cards))
