@@ -114,6 +114,23 @@ def test_whose_release_failed_elsewhere_keeps_no_turn_until_it_is_tried_again() 
     assert [name for name, _ in passes(leader, 5)] == ["good-1"]
 
 
+def test_whose_release_is_undone_on_one_node_while_it_is_in_doubt_on_another_stops_no_plans() -> None:
+    """The pass that reads it for the one node may go on to plan pods for the other."""
+    server, planned = cluster(in_turn(IS_LOST, FORBIDDEN, UNDONE, then=FORBIDDEN), "bad", *["good"] * 2)
+    leader = led_for_long(server, planned)
+    leader.one()
+    server.advance(LOST_SECONDS - 5)
+    planned["uid-bad-0"] = msgspec.structs.replace(planned["uid-bad-0"], node="n1")
+    leader.one()
+    server.advance(5)
+    leader.one()
+    leader.close()
+    assert server.read == ["bad-0"]
+    (pod,) = [pod for pod in server.pods(0) if pod.metadata.name == "good-2"]
+    on_other = msgspec.structs.replace(planned["uid-good-2"], node="n1")
+    assert leader.turns.take([(pod, on_other)]) == ()
+
+
 @pytest.mark.parametrize("lag", [0, 5], ids=["seen", "not seen yet"])
 @pytest.mark.parametrize("error", [SAYS_NOTHING, LOST], ids=["hangs", "no answer"])
 def test_what_arrives_late_keeps_its_turn(error: ApiError, lag: float) -> None:

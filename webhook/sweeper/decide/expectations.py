@@ -39,8 +39,11 @@ class Expectations:
         return uid in self._released
 
     def seconds_to_show(self, uid: str) -> float:
-        """How much longer that it has been let go may take to show; 0 if its pod is to be read now."""
-        at, _ = self._released[uid]
+        """How much longer that it has been let go may take to show; 0 if its pod is to be read now.
+
+        Likewise where that has been found not to be so since the pass began.
+        """
+        at, _ = self._released.get(uid, (float("-inf"), None))
         return max(0.0, at + UNSEEN_SECONDS - self._clock())
 
     def seen(self, view: View) -> dict[str, PlannedPod]:
