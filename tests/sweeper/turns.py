@@ -105,6 +105,11 @@ class Server(Api):
         self.released[name] = self.clock.now
         return True
 
+    def lose_out_of_line(self) -> None:
+        """What a leader that has died sent for others than the first of the line arrives no more."""
+        first = next((name for name in self.raws if name not in self.released), None)
+        self.arriving = [each for each in self.arriving if each[1] == first]
+
     def is_bound(self, name: str) -> bool:
         return name in self.released and self.clock.now >= self.released[name] + BIND_SECONDS
 

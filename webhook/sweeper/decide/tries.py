@@ -41,7 +41,11 @@ class _DoubtfulRelease:
 
 
 class Tries:
-    """What is known of them; losing it puts the failures of the next two minutes in doubt."""
+    """What is known of them; losing it puts the failures of the next two minutes in doubt.
+
+    The next leader tries the first of each line first, which is safe whatever became of an earlier try. It
+    does not know what this one has sent for others, after a failure of the first: that may arrive beside it.
+    """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, now_ns: Callable[[], int] = time.time_ns
