@@ -153,11 +153,11 @@ def test_a_release_in_doubt_is_tried_again_at_once_and_that_ends_the_doubt() -> 
 NOT_THERE = Answer(ApiError(404, "NotFound", "GET /p: <html>"))
 
 
-@pytest.mark.parametrize("seconds", [13, 21])
+@pytest.mark.parametrize("seconds", [13, 21, 50])
 @pytest.mark.parametrize(
     ("failed", "then", "reads"),
-    [(1, UNDONE, ()), (5, UNDONE, ()), (1, SAID_GONE, (NOT_THERE,))],
-    ids=["undone", "undone in the next pass", "said to be gone, as by a proxy"],
+    [(1, UNDONE, ()), (5, UNDONE, ()), (1, SAID_GONE, (NOT_THERE,)), (1, HANGS, ())],
+    ids=["undone", "undone in the next pass", "said to be gone, as by a proxy", "in doubt for less long"],
 )
 def test_what_may_arrive_late_keeps_its_turn_whatever_a_later_try_is_answered(
     failed: int, then: Answer, reads: tuple[Answer, ...], seconds: int
@@ -176,6 +176,51 @@ def test_while_pods_cannot_be_read_no_turn_is_given_away() -> None:
 
     server, planned = cluster(answers, "bad", "good")
     assert not passes(led_for_long(server, planned), 300)
+    assert len(server.read) < 20, "it is asked less and less often"
+
+
+def test_who_has_been_let_go_and_cannot_be_read_keeps_its_turn_until_the_watch_shows_it() -> None:
+    server, planned = cluster(lambda _, method: BUSY if method == "GET" else WELL, "bad", "good")
+    leader = led_for_long(server, planned)
+    leader.began, leader.lag = 0.0, 60.0
+    found = dict(passes(leader, 150))
+    assert found["good-1"] >= found["bad-0"] + leader.lag
+    assert len(server.read) < 15, "it is asked less and less often"
+
+
+def test_who_is_gone_when_it_is_read_was_not_undone(caplog: pytest.LogCaptureFixture) -> None:
+    """The watch will show it."""
+    server, planned = cluster(in_turn(reads=[NOT_THERE] * 9, then=WELL), "bad", "good")
+    leader = led_for_long(server, planned)
+    leader.began, leader.lag = 0.0, 60.0
+    passes(leader, 30)
+    assert server.read
+    assert "release_undone" not in caplog.text
+
+
+def test_after_a_failure_the_next_pass_comes_soon_for_the_others_however_long_it_is_put_off() -> None:
+    server, planned = cluster(given_to(BROKEN), "bad")
+    leader = led_for_long(server, planned)
+    for _ in range(5):
+        count = len(server.tried)
+        due = leader.one()
+        assert due <= 1 or len(server.tried) == count
+        server.advance(due)
+    leader.close()
+    assert due > 1
+
+
+def test_what_is_remembered_of_pods_goes_with_them() -> None:
+    server, planned = cluster(given_to(HANGS), "bad", "good")
+    leader = led_for_long(server, planned)
+    leader.one()
+    assert list(leader.tries.in_doubt())
+    server.raws.clear()
+    planned.clear()
+    leader.one()
+    leader.close()
+    tries = leader.tries
+    assert (tries._doubts, tries._again_at, tries._failed_at) == ({}, {}, {})
 
 
 def test_a_release_in_doubt_that_a_pass_had_no_time_to_read_stays_in_doubt(
