@@ -131,6 +131,21 @@ def test_whose_release_is_undone_on_one_node_while_it_is_in_doubt_on_another_sto
     assert leader.turns.take([(pod, on_other)]) == ()
 
 
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [(BROKEN, 15), (UNDONE, 45), (HANGS, 45), (IS_LOST, 135)],
+    ids=["fails", "undone by a webhook", "hangs", "no answer"],
+)
+def test_whose_releases_fail_keeps_no_turn_from_others_of_its_own_namespace_either(
+    answer: Answer, seconds: float
+) -> None:
+    server, planned = cluster(None, *["same"] * 4)
+    server.answers = lambda _, method: answer if server.asked == "same-0" and method != "GET" else WELL
+    found = passes(led_for_long(server, planned), 4 * seconds)
+    assert [name for name, _ in found] == ["same-1", "same-2", "same-3"]
+    assert found[0][1] < 2 * LOST_SECONDS + seconds
+
+
 @pytest.mark.parametrize("lag", [0, 5], ids=["seen", "not seen yet"])
 @pytest.mark.parametrize("error", [SAYS_NOTHING, LOST], ids=["hangs", "no answer"])
 def test_what_arrives_late_keeps_its_turn(error: ApiError, lag: float) -> None:
@@ -220,7 +235,7 @@ def test_what_is_remembered_of_pods_goes_with_them() -> None:
     leader.one()
     leader.close()
     tries = leader.tries
-    assert (tries._doubts, tries._again_at, tries._failed_at) == ({}, {}, {})
+    assert not any((tries._doubts, tries._again_at, tries._failed_at, tries._pod_failed_at))
 
 
 def test_a_release_in_doubt_that_a_pass_had_no_time_to_read_stays_in_doubt(

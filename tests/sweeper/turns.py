@@ -68,7 +68,8 @@ class Server(Api):
 
     raws: dict[str, dict[str, Any]]
     answers: Any
-    """(namespace, method) -> the next Answer."""
+    """(namespace, method) -> the next Answer, of the pod that is asked for."""
+    asked: str = ""
     clock: Clock = field(default_factory=Clock)
     arriving: list[tuple[float, str, Any]] = field(default_factory=list)
     released: dict[str, float] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Server(Api):
     _host = "server"
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        name = path.rpartition("/")[2]
+        name = self.asked = path.rpartition("/")[2]
         raw = self.raws[name]
         answer = self.answers(raw["metadata"]["namespace"], method)
         if method == "GET":

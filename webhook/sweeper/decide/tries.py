@@ -59,6 +59,8 @@ class Tries:
         self._again_at: dict[str, float] = {}
         """By uid: wherever a pod is planned by now, it is tried no sooner."""
         self._failed_at: dict[str, str] = {}
+        """By namespace when one failed last, as a gas-ts; likewise by uid:"""
+        self._pod_failed_at: dict[str, str] = {}
 
     def hear(self, done: Done) -> None:
         """What became of releases.
@@ -83,7 +85,8 @@ class Tries:
             known.pair, known.tries = failed.pair, known.tries + 1
             if until > max(now, known.until):
                 self._lasts(known, until)
-        self._failed_at[pod.metadata.namespace] = encode_timestamp(self._timestamps.next(self._now_ns()))
+        at = encode_timestamp(self._timestamps.next(self._now_ns()))
+        self._failed_at[pod.metadata.namespace] = self._pod_failed_at[planned.uid] = at
 
     def _was_read(self, failed: FailedRelease) -> None:
         key = _key(failed.pair[1])
@@ -106,17 +109,20 @@ class Tries:
             gated = {pod.metadata.uid for pod in view.gated}
             self._doubts = {key: each for key, each in self._doubts.items() if key[0] in gated}
             self._again_at = {uid: at for uid, at in self._again_at.items() if uid in gated}
+            self._pod_failed_at = {uid: at for uid, at in self._pod_failed_at.items() if uid in gated}
             namespaces = {pod.metadata.namespace for pod in view.gated}
             self._failed_at = {name: at for name, at in self._failed_at.items() if name in namespaces}
 
-    def place_in_line(self, pair: Pair) -> tuple[str, str]:
+    def place_in_line(self, pair: Pair) -> tuple[str, str, str]:
         """To sort by: when it was planned, or when a release of its namespace failed last, if that was later.
 
-        So each failure is one turn that others do without, however many pods the namespace has.
+        So each failure is one turn that others do without, however many pods the namespace has. Among its
+        own pods those come first that have not failed, then those whose failure is longest ago.
         """
         pod, planned = pair
         stamp = planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-        return max(stamp, self._failed_at.get(pod.metadata.namespace, "")), stamp
+        failed_at = self._failed_at.get(pod.metadata.namespace, "")
+        return max(stamp, failed_at), self._pod_failed_at.get(planned.uid, ""), stamp
 
     def in_doubt(self) -> Iterator[Pair]:
         """Releases that may have arrived, or may still do so."""
