@@ -13,8 +13,10 @@ from webhook.placement import (
     Gang,
     Member,
     Nearest,
+    NodeInfo,
     NoFit,
     Options,
+    Rules,
     Slice,
     Snapshot,
     Usage,
@@ -164,3 +166,55 @@ def test_many_slices_that_each_lost_a_pod_are_completed_and_proven() -> None:
     assert isinstance(found, Assignment)
     assert found.proven
     assert found.nodes == {f"p{rank}": f"n{rank // 4:02}-0" for rank in range(0, 200, 4)}
+
+
+@pytest.mark.parametrize(("nodes", "new", "is_room"), [(6, 2, True), (3, 2, False)])
+def test_slices_that_each_lost_a_pod_are_completed_beside_new_ones(
+    nodes: int, new: int, is_room: bool
+) -> None:
+    """Nothing packs slices, so that the steps are for the search. nodes: of one pod each, in a rack."""
+    racks = {f"r{rack:02}": {f"n{rack:02}-{i}": 1 for i in range(nodes)} for rack in range(31)}
+    ranks = [*range(2, 93, 3), *range(93, 93 + 3 * new)]
+    anchors = tuple(Anchor(f"n{rank // 3:02}-0", rank) for rank in range(93) if rank % 3 < 2)
+    usage = [(f"n{rack:02}-0", Usage({"cpu": 1000, "pods": 1})) for rack in range(31)]
+    members = tuple(Member(f"p{rank}", rank, pod_class(1)) for rank in ranks)
+    asked = Gang("g", members, slices=(Slice("subblock", 3),), anchors=anchors)
+    found = place(asked, snapshot_of({"b": racks}, usage))
+    assert isinstance(found, Assignment) is is_room
+    assert found.proven
+
+
+def pools(seed: int, more: bool) -> tuple[Gang, Snapshot]:
+    """Racks of nodes that the kinds of pods of their own fill but for a little; more: one pod too many."""
+    dice = random.Random(seed)
+    nodes: list[NodeInfo] = []
+    members: list[Member] = []
+    for rack in range(11):
+        rules = Rules(selector=(("pool", f"p{rack}"),))
+        kinds = [
+            replace(pod_class(dice.randint(1, 4), memory=dice.randint(1, 5)), rules=rules) for _ in range(3)
+        ]
+        for number in range(3):
+            held = [dice.choice(kinds) for _ in range(3)]
+            members += [Member(f"p{rack}-{number}-{slot}", None, kind) for slot, kind in enumerate(held)]
+            cpu, memory = (sum(dict(kind.requests)[each] for kind in held) for each in ("cpu", "memory"))
+            made = node(
+                f"n{rack}-{number}",
+                (f"b{rack // 10}", f"r{rack}", f"h{rack}-{number}"),
+                cpu // 1000 + dice.choice((0, 0, 1)),
+                memory=memory + dice.choice((0, 0, 1)),
+            )
+            nodes.append(replace(made, labels={**made.labels, "pool": f"p{rack}"}))
+    if more:
+        members.append(replace(members[0], name="more"))
+    return Gang("g", tuple(members)), Snapshot.build(nodes, [])
+
+
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 9, 20])
+def test_a_vast_gang_that_has_a_place_or_none_is_searched_once_more_for_a_proof(
+    seed: int, more: bool
+) -> None:
+    found = place(*pools(seed, more))
+    assert isinstance(found, NoFit) or not more
+    assert found.proven

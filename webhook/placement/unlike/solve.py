@@ -14,23 +14,24 @@ SOON: Final = 64
 """One step in so many is for an exact search of a vast gang before it is packed."""
 
 LATE: Final = 8
-"""And one in so many once it has a place: the search may still end, with a better one."""
+"""And one in so many after that: it may still end, with a better place or knowing that there is none."""
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The best distribution that can be found, and whether nothing better (or nothing at all) exists."""
     most = question.options.budget
-    if not fallback.is_vast(question.counts):
+    if question.slices or not fallback.is_vast(question.counts):  # nothing packs slices
         exact = _exact(question, root, budget.part(min(most, budget.left // 2)))
         return exact or fallback.first_found(question, root, budget)
     exact = _exact(question, root, budget.part(min(most, budget.left // SOON)))
     if exact is not None:
         return exact
     late = min(most, budget.left // LATE)
-    found = fallback.first_found(question, root, budget)
-    if found.counts is None or found.proven:
+    found = fallback.first_found(question, root, budget.part(budget.left - late))
+    if found.proven:
         return found
-    return _exact(question, root, budget.part(min(late, budget.left))) or found
+    exact = _exact(question, root, budget.part(late))
+    return found if exact is None or (exact.counts is None and not exact.proven) else exact
 
 
 def _exact(question: Question, root: Vertex, budget: Budget) -> Solution | None:
