@@ -7,11 +7,13 @@ import pytest
 
 from tests.placement.small import gang_of, node, pod_class
 from webhook.placement import (
+    Anchor,
     Assignment,
     Card,
     CardShare,
     CardWish,
     Gang,
+    Member,
     Placed,
     Slice,
     Snapshot,
@@ -102,3 +104,15 @@ def test_two_pods_on_one_card_that_holds_one_are_named() -> None:
         replace(placed, cards=((CardShare("card0", (n,)),),)) for n, placed in enumerate(found.placed)
     )
     assert check(replace(found, placed=same), two, SNAPSHOT) == ["p-1 container 0: card0 is short of 2 share"]
+
+
+def test_slices_beside_placed_pods_without_ranks_are_runs_of_workers_as_in_a_new_gang() -> None:
+    """One of another class has a rank between theirs."""
+    nodes = [node("a", ("b1", "r", "a"), 4), node("c", ("b2", "r", "c"), 2)]
+    ranks = {0: pod_class(), 1: pod_class(2), 2: pod_class(), 3: pod_class(), 4: pod_class()}
+    members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in ranks.items())
+    asked = Gang("g", members, slices=(Slice("block", 2),), anchors=(Anchor("a"),))
+    snapshot = Snapshot.build(nodes, [])
+    found = place(asked, snapshot)
+    assert isinstance(found, Assignment)
+    assert check(found, asked, snapshot) == []

@@ -149,25 +149,28 @@ def _required(known: list[Placed], gang: Gang, snapshot: Snapshot) -> Iterator[s
 
 
 def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
-    """Ranked gangs: each full run of consecutive ranks; of members without ranks nothing can be said."""
+    """By rank where a placed pod has begun a slice, else each run of workers, in the order of ranks."""
     for part in gang.slices:
         level = snapshot.topology.level(part.level)
-        where: dict[int, set[tuple[str, ...]]] = {}
         kinds: dict[object, list[Placed]] = {}
         for placed in known:
             if not _leads(members[placed.member]):
                 kinds.setdefault(members[placed.member].pod_class, []).append(placed)
         workers = max(kinds.values(), key=len, default=[])
         ordered = sorted(workers, key=lambda p: (members[p.member].rank is None, members[p.member].rank or 0))
-        fresh = not gang.anchors
-        for position, placed in enumerate(ordered):
-            rank = members[placed.member].rank
-            number = position if fresh or rank is None else rank
-            where.setdefault(number // part.size, set()).add(_domain(snapshot, placed.node, level))
+        begun: dict[int, set[tuple[str, ...]]] = {}
         for anchor in gang.anchors:
             if anchor.rank is not None and anchor.rank >= 0 and anchor.node in snapshot.nodes:
-                where.setdefault(anchor.rank // part.size, set()).add(_domain(snapshot, anchor.node, level))
-        for number, domains in sorted(where.items()):
+                begun.setdefault(anchor.rank // part.size, set()).add(_domain(snapshot, anchor.node, level))
+        new = []
+        for placed in ordered:
+            rank, domain = members[placed.member].rank, _domain(snapshot, placed.node, level)
+            if rank is not None and rank // part.size in begun:
+                begun[rank // part.size].add(domain)
+            else:
+                new.append(domain)
+        runs = (set(new[first : first + part.size]) for first in range(0, len(new), part.size))
+        for number, domains in (*sorted(begun.items()), *enumerate(runs)):
             if len(domains) > 1:
                 yield f"slice {number} of {part.size} is in {len(domains)} domains of level {part.level}"
 
