@@ -73,8 +73,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     decide = packing.pack.__wrapped__
 
     @lru_cache
-    def pack(bins: tuple[packing.Bin, ...], kinds: tuple[packing.DemandKind, ...]) -> packing.Answer:
-        answer = decide(bins, kinds)
+    def pack(
+        bins: tuple[packing.Bin, ...], kinds: tuple[packing.DemandKind, ...], most_steps: int
+    ) -> packing.Answer:
+        answer = decide(bins, kinds, most_steps)
         counted.append(answer.steps)
         return answer
 

@@ -62,7 +62,7 @@ class Answer:
 
 
 @lru_cache(maxsize=2048)
-def pack(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int = STEPS) -> Answer:
+def pack(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int) -> Answer:
     """Cards for all the demands; the same question gets the answer that it got before."""
     if len(bins) + len(kinds) > LARGEST:
         return Answer(None, False, 0)
@@ -85,7 +85,7 @@ def most(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int) -> tu
     count = steps = 0
     while count < limit:
         more = tuple(DemandKind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
-        answer = pack(bins, more)
+        answer = pack(bins, more, STEPS)
         steps += EACH * answer.steps
         if answer.takes is None:
             return count, answer.exact, steps
