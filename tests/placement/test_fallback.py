@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from hack.comparing.hostile import packed
+from hack.comparing.packings import loose
 from tests.placement.brute import best, fits
-from tests.placement.small import gang_of, node, pod_class, snapshot_of
+from tests.placement.small import gang_of, node, placed, pod_class, snapshot_of
 from webhook.placement import (
     Anchor,
     Assignment,
@@ -23,10 +25,13 @@ from webhook.placement import (
     check,
     place,
 )
-from webhook.placement.budget import Budget
+from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import ask
 from webhook.placement.tree import build
+from webhook.placement.unlike.fallback import is_vast
 from webhook.placement.unlike.filling import Filling
+from webhook.placement.unlike.frontier import FrontierSearch
+from webhook.placement.unlike.solve import LATE
 from webhook.placement.vertex import Vertex
 
 
@@ -184,37 +189,102 @@ def test_slices_that_each_lost_a_pod_are_completed_beside_new_ones(
     assert found.proven
 
 
-def pools(seed: int, more: bool) -> tuple[Gang, Snapshot]:
-    """Racks of nodes that the kinds of pods of their own fill but for a little; more: one pod too many."""
-    dice = random.Random(seed)
-    nodes: list[NodeInfo] = []
+def test_slices_that_each_lost_a_pod_are_completed_beside_whole_ones_within_the_steps() -> None:
+    """Nothing but the exact search knows slices, so it has most of the steps however many the classes are."""
+    racks = {f"r{rack:02}": {f"n{rack:02}-{i}": 4 for i in range(3)} for rack in range(40)}
+    lost, whole = range(0, 160, 4), range(160, 172)
+    usage = [(f"n{rank // 4:02}-0", Usage({"cpu": 1000, "pods": 1})) for rank in range(160) if rank % 4]
+    members = tuple(Member(f"p{rank}", rank, pod_class(1)) for rank in (*lost, *whole))
+    anchors = tuple(Anchor(f"n{rank // 4:02}-0", rank) for rank in range(160) if rank % 4)
+    asked = Gang("g", members, slices=(Slice("subblock", 4),), anchors=anchors)
+    found = placed(asked, snapshot_of({"b": racks}, usage))
+    assert found.proven
+    assert found.objective.domains == (0, 0, 3, 3)
+    assert all(found.nodes[f"p{rank}"].startswith(f"n{rank // 4:02}-") for rank in lost)
+
+
+# --- more than a thousand million states --------------------------------------------------------------
+
+
+def in_pools(dice: random.Random, pools: int, moved: int, nodes: int = 4) -> tuple[Gang, Snapshot]:
+    """Pools of some nodes, each a rack, that are cut into pods of kinds of their own, with little left over.
+
+    moved: cpus that a node of the last pool has more, and another less.
+    """
+    made: list[NodeInfo] = []
     members: list[Member] = []
-    for rack in range(11):
-        rules = Rules(selector=(("pool", f"p{rack}"),))
+    for pool in range(pools):
+        rules = Rules(selector=(("pool", f"p{pool}"),))
         kinds = [
             replace(pod_class(dice.randint(1, 4), memory=dice.randint(1, 5)), rules=rules) for _ in range(3)
         ]
-        for number in range(3):
-            held = [dice.choice(kinds) for _ in range(3)]
-            members += [Member(f"p{rack}-{number}-{slot}", None, kind) for slot, kind in enumerate(held)]
-            cpu, memory = (sum(dict(kind.requests)[each] for kind in held) for each in ("cpu", "memory"))
-            made = node(
-                f"n{rack}-{number}",
-                (f"b{rack // 10}", f"r{rack}", f"h{rack}-{number}"),
-                cpu // 1000 + dice.choice((0, 0, 1)),
-                memory=memory + dice.choice((0, 0, 1)),
-            )
-            nodes.append(replace(made, labels={**made.labels, "pool": f"p{rack}"}))
-    if more:
-        members.append(replace(members[0], name="more"))
-    return Gang("g", tuple(members)), Snapshot.build(nodes, [])
+        for number in range(nodes):
+            held = [dice.choice(kinds) for _ in range(dice.randint(2, 3))]
+            cpu, memory = (sum(dict(kind.requests)[name] for kind in held) for name in ("cpu", "memory"))
+            over = dice.choice((0, 1)) if pool < pools - 1 else {0: moved, 1: -moved}.get(number, 0)
+            place = ("b", f"r{pool}", f"h{pool}-{number}")
+            each = node(f"n{pool}-{number}", place, cpu // 1000 + over, memory=memory + dice.choice((0, 1)))
+            made.append(replace(each, labels={**each.labels, "pool": f"p{pool}"}))
+            members += [Member(f"p{len(members) + n}", None, kind) for n, kind in enumerate(held)]
+    return Gang("g", tuple(members)), Snapshot.build(made, [])
 
 
-@pytest.mark.parametrize("more", [False, True])
-@pytest.mark.parametrize("seed", [0, 1, 9, 20])
-def test_a_vast_gang_that_has_a_place_or_none_is_searched_once_more_for_a_proof(
-    seed: int, more: bool
+@pytest.mark.parametrize("seed", [1, 4, 12])
+def test_a_vast_gang_for_which_no_place_is_found_is_searched_once_more_and_known_not_to_fit(
+    seed: int,
 ) -> None:
-    found = place(*pools(seed, more))
-    assert isinstance(found, NoFit) or not more
+    asked, snapshot = in_pools(random.Random(seed), 8, moved=1)
+    budget = Budget(10**9)
+    found = place(asked, snapshot, Options(), budget, explained=False)
+    assert isinstance(found, NoFit)
     assert found.proven
+    assert budget.spent <= Options().bound
+
+
+def test_a_vast_gang_finds_the_place_that_only_the_exact_search_finds() -> None:
+    assert placed(*in_pools(random.Random(13), 12, moved=0)).proven
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_vast_gang_that_has_a_place_is_searched_once_more_and_proven(seed: int) -> None:
+    asked, snapshot = in_pools(random.Random(seed), 8, moved=0)
+    assert placed(asked, snapshot).proven
+
+
+def test_a_place_is_kept_where_the_search_after_it_leaves_cards_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not decided counts as not fitting there."""
+    searches: list[FrontierSearch] = []
+
+    def solve(search: FrontierSearch, root: Vertex, bound: object) -> None:
+        searches.append(search)
+        if len(searches) == 1:
+            raise OutOfSteps
+        search.exact = False
+
+    monkeypatch.setattr(FrontierSearch, "solve", solve)
+    found = placed(*in_pools(random.Random(0), 8, moved=0))
+    assert len(searches) == 2
+    assert not found.proven
+
+
+def test_a_gang_is_vast_beyond_a_thousand_million_states() -> None:
+    assert not is_vast((9,) * 9)
+    assert is_vast((9,) * 8 + (10,))
+
+
+@pytest.mark.parametrize(("seed", "nodes"), [(1, 10), (18, 12)])
+def test_of_a_gang_that_is_not_vast_the_exact_search_has_half_of_the_steps(seed: int, nodes: int) -> None:
+    asked, snapshot = in_pools(random.Random(seed), 2, moved=0, nodes=nodes)
+    budget = Budget(10**9)
+    found = place(asked, snapshot, Options(), budget)
+    assert found.proven
+    assert budget.spent > Options().bound // LATE
+
+
+def test_a_vast_gang_has_few_steps_for_the_exact_search_before_it_is_packed() -> None:
+    asked, snapshot = packed(loose(40, 12, 10, 0))
+    budget = Budget(10**9)
+    found = place(asked, snapshot, Options(), budget, explained=False)
+    assert isinstance(found, NoFit)
+    assert found.proven
+    assert budget.spent < Options().bound // 32

@@ -1,4 +1,4 @@
-"""Unlike pods that fill their nodes: found, or known not to fit, though the search for the best was cut."""
+"""Unlike pods that fill their nodes: found, or known not to fit, within the steps there are."""
 
 import pytest
 from hypothesis import assume, given
@@ -70,6 +70,10 @@ def test_pods_that_nearly_fill_the_cards_of_up_to_twenty_nodes_are_packed(
 ) -> None:
     """Whole cards, linked ones, tiles and shares. slack: of cpu and memory on a node, at most."""
     assert decided(planted_cards(nodes, kinds, slack, seed)) is True
+
+
+def test_nearly_all_steps_that_are_left_of_a_vast_gang_go_to_packing_it() -> None:
+    assert decided(planted_cards(20, 14, 2, 1003)) is True
 
 
 @pytest.mark.parametrize(("nodes", "kinds", "slack", "seed"), [(10, 6, 2, 0), (10, 6, 0, 12), (10, 6, 2, 38)])

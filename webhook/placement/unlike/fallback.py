@@ -39,8 +39,11 @@ def is_vast(counts: Counts) -> bool:
     return prod(count + 1 for count in counts) > _STATES
 
 
-def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """A feasible distribution, which is not proven to be the best, or none, and whether that is certain."""
+def first_found(question: Question, root: Vertex, budget: Budget, kept: int = 0) -> Solution:
+    """A feasible distribution, which is not proven to be the best, or none, and whether that is certain.
+
+    kept: steps that complete searches leave to another one, where packing does not need them.
+    """
     if question.slices:
         return Solution(None, False)
     with contextlib.suppress(OutOfSteps):
@@ -57,21 +60,22 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> Solution:
             if met is not None:
                 return Solution(met, False)
     for number, nodes in enumerate(starts):
-        packed = _packed(question, nodes, budget.part(budget.left // (len(starts) - number)))
+        parts = len(starts) - number
+        packed = _packed(question, nodes, budget.part(budget.left // parts), kept // parts)
         if packed.counts is not None:
             return packed
         certain = certain and packed.proven
     return Solution(None, certain)
 
 
-def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget) -> Solution:
-    """The same on some nodes, by the complete search."""
+def _packed(question: Question, nodes: Sequence[Vertex], budget: Budget, kept: int) -> Solution:
+    """The same on some nodes, by the complete search where packing finds none."""
     try:
         search = Filling(question, nodes, budget)
         share = budget.left // 16 * (15 if is_vast(question.counts) else 12)
         if (met := _met(search, budget.part(share))) is not None:
             return Solution(met, False)
-        found = search.solve()
+        found = search.solve(min(kept, budget.left // 2))
     except OutOfSteps:
         return Solution(None, False)
     return Solution(found, found is None and search.exact)

@@ -112,8 +112,12 @@ class Filling:
             after.append(tuple(map(int.__add__, after[-1], kind.rooms)))
         return after[::-1]
 
-    def solve(self) -> dict[str, Counts] | None:
-        """Node name -> pods of each class, or None when there is no way. Raises OutOfSteps."""
+    def solve(self, kept: int = 0) -> dict[str, Counts] | None:
+        """Node name -> pods of each class, or None when there is no way. Raises OutOfSteps.
+
+        kept: steps of the budget that are not for this.
+        """
+        self.budget = self.budget.part(self.budget.left - kept)
         chosen: list[Counts] = []
         left = [self.counts]
         untried = [self._worth_trying(0, self.counts)]

@@ -23,14 +23,14 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     if question.slices or not fallback.is_vast(question.counts):  # nothing packs slices
         exact = _exact(question, root, budget.part(min(most, budget.left // 2)))
         return exact or fallback.first_found(question, root, budget)
+    late = min(most, budget.left // LATE)
     exact = _exact(question, root, budget.part(min(most, budget.left // SOON)))
     if exact is not None:
         return exact
-    late = min(most, budget.left // LATE)
-    found = fallback.first_found(question, root, budget.part(budget.left - late))
+    found = fallback.first_found(question, root, budget, late)
     if found.proven:
         return found
-    exact = _exact(question, root, budget.part(late))
+    exact = _exact(question, root, budget.part(min(late, budget.left)))
     return found if exact is None or (exact.counts is None and not exact.proven) else exact
 
 
