@@ -207,8 +207,8 @@ class Cluster(ClusterFolder):
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """Hold a program still, e.g. kwok during a measurement."""
-        self.running[name].send(signal.SIGSTOP)
         try:
+            processes.pause(self.running[name])
             yield
         finally:
             self.running[name].send(signal.SIGCONT)

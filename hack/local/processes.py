@@ -84,6 +84,31 @@ def start(
     return Started(process.pid, _began(process.pid))
 
 
+def pause(process: Started, *, seconds: float = 15.0) -> None:
+    """Hold a process still; SIGCONT lets it go on.
+
+    The signal alone returns before the threads have seen it: on a busy machine a request was answered
+    after it. Raises TimeoutError if a thread is still at work after so many seconds.
+    """
+    process.send(signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    while process.alive and not _stands_still(process.pid):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {process.pid} went on for {seconds:g} s after SIGSTOP")
+        time.sleep(0.002)
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether each thread of a process is stopped; without /proc, whether that cannot be known."""
+    if not Path("/proc/self").exists():
+        return True
+    states = set[str]()
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            states.add(thread.read_text().rpartition(")")[2].split()[0])
+    return states <= set("TtZX")
+
+
 def stop(process: Started, *, seconds: float = 15.0) -> bool:
     """Ask a process to end, wait, and kill it if it does not. Returns whether it ended by itself."""
     process.send(signal.SIGCONT)  # a paused program cannot act on SIGTERM
@@ -103,6 +128,11 @@ def wait_ended(process: Started, seconds: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def started(pid: int) -> Started:
+    """A process that others have started."""
+    return Started(pid, _began(pid))
 
 
 def _began(pid: int) -> str:

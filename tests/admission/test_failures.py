@@ -1,7 +1,6 @@
 """Whatever becomes of the webhook, pods are created: in time, and as their authors wrote them."""
 
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from hack.local import processes
 from hack.local.cluster import Cluster
+from hack.local.processes import Started
 from labeler.contract import keys
 from tests.admission.harness import (
     HOSTS,
@@ -80,17 +81,18 @@ def stopped(webhook: Webhook) -> None:
 def killed(webhook: Webhook) -> None:
     assert webhook.process is not None
     workers = children(webhook)
-    for process in (webhook.process.pid, *workers):
-        os.kill(process, signal.SIGKILL)
+    for process in (processes.started(webhook.process.pid), *workers):
+        process.send(signal.SIGKILL)
     webhook.process.wait()
     webhook.process = None
 
 
-def children(webhook: Webhook) -> list[int]:
-    """Process ids of gunicorn's workers."""
+def children(webhook: Webhook) -> list[Started]:
+    """Gunicorn's workers."""
     assert webhook.process is not None
     pid = webhook.process.pid
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [processes.started(int(child)) for child in found]
 
 
 def expired(webhook: Webhook) -> None:
@@ -134,7 +136,7 @@ def test_a_webhook_that_hangs_delays_a_pod_by_its_timeout_and_no_longer(
     api = module_cluster.api()
     workers = children(restored)
     for worker in workers:
-        os.kill(worker, signal.SIGSTOP)
+        processes.pause(worker)
     try:
         took = list[float]()
         while not took or (min(took) >= TIMEOUT_SECONDS + 2 and len(took) < 4):
@@ -144,7 +146,7 @@ def test_a_webhook_that_hangs_delays_a_pod_by_its_timeout_and_no_longer(
             assert "schedulingGates" not in stored["spec"]
     finally:
         for worker in workers:
-            os.kill(worker, signal.SIGCONT)
+            worker.send(signal.SIGCONT)
     assert min(took) < TIMEOUT_SECONDS + 2, "a stall of the machine delays some, not each"
     module_cluster.wait_for("gates again", lambda: is_gated(api, opted_in))
 
@@ -255,7 +257,7 @@ def test_a_webhook_that_is_stopped_answers_what_is_under_way_and_loses_no_pod(
     assert restored.process is not None
     workers = children(restored)
     for worker in workers:  # what comes now is there when SIGTERM is
-        os.kill(worker, signal.SIGSTOP)
+        processes.pause(worker)
     with ThreadPoolExecutor(1) as pool:
         try:
             stored = pool.submit(create, api, opted_in, gpu_pod("during-the-drain"))
@@ -263,7 +265,7 @@ def test_a_webhook_that_is_stopped_answers_what_is_under_way_and_loses_no_pod(
             restored.process.terminate()
         finally:
             for worker in workers:
-                os.kill(worker, signal.SIGCONT)
+                worker.send(signal.SIGCONT)
         assert stored.result()["spec"].get("schedulingGates")
     assert restored.process.wait(90) == 0
     restored.process = None

@@ -6,6 +6,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import wait_for_pods
 from tests.sweeper.at_work import create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
@@ -64,6 +65,7 @@ def test_pods_of_one_release_are_placed_together(two_subblocks: Cluster, namespa
     api = two_subblocks.api()
     pin = {"kubernetes.io/hostname": "node-b0-s0-h00"}
     create_pod(api, namespace, "busy", template(8, gated=False, nodeSelector=pin))
+    wait_for_pods(two_subblocks, namespace, lambda pods: run_all(pods, "busy", 1), "the other's pod")
     for number in range(3):
         body = template(8, annotations={keys.GANG_SIZE_ANNOTATION: "3"})
         body["metadata"]["labels"] = {HELM: "train"}
