@@ -31,11 +31,13 @@ def unfinished(
 ) -> list[str]:
     """Wait until all pods have run to their end; returns those that have not after so long, and why.
 
+    A pod that its controller makes during that has as much time from then on: after its time and the
+    longest back-off nothing may be left, so that what is made again and again is told too.
     meanwhile: what goes on until then. make_room: ends what others run for ever, called after half of the
     time: a pod whose volume is on a node that they fill by right would wait in vain. Raises ApiError.
     """
     deadline = time.monotonic() + seconds
-    has_room = False
+    began, has_room = datetime.now(UTC), False
     while True:
         left = api.json("GET", PODS, query=UNFINISHED)["items"]
         left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
@@ -48,11 +50,13 @@ def unfinished(
             make_room()
             has_room = True
         late = time.monotonic() - deadline
-        if late > 0 and not (
-            late < BACK_OFF_SECONDS and all(_waits_for_its_controller(pod, api) for pod in left)
-        ):
+        if late > BACK_OFF_SECONDS + seconds:
+            overdue = left
+        else:
+            overdue = [pod for pod in left if late > 0 and _is_overdue(pod, began, seconds, api)]
+        if overdue:
             plans = api.json("GET", PLACEMENTS)["items"]
-            return [_why(pod, plans, api) for pod in left]
+            return [_why(pod, plans, api) for pod in overdue]
         time.sleep(0.5)
 
 
@@ -67,6 +71,13 @@ def without_pods(api: Api) -> int:
         )
         for job in jobs
     )
+
+
+def _is_overdue(pod: Json, began: datetime, seconds: float, api: Api) -> bool:
+    """Whether a pod has had its time, and does not wait for others of its Job."""
+    since = max(began, datetime.fromisoformat(pod["metadata"]["creationTimestamp"]))
+    has_had = datetime.now(UTC) - since > timedelta(seconds=seconds)
+    return has_had and not _waits_for_its_controller(pod, api)
 
 
 def _waits_for_its_controller(pod: Json, api: Api) -> bool:
