@@ -200,6 +200,9 @@ GAS_CARDS_ANNOTATION: Final = "gas-container-cards"
 GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
 GAS_ANNOTATIONS: Final = (GAS_TIMESTAMP_ANNOTATION, GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION)
 """All that the sweeper writes on a pod."""
+TURN_ANNOTATION: Final = "topogate.io/turn"
+"""In an entry of a Placement alone, of a pod that goes out of line on a node with cards: where in the line it
+stands in place of gas-ts, and in that form."""
 
 # --- a pod's wishes about its cards, and a policy's word on a node's cards (GPU Aware Scheduling) ---
 

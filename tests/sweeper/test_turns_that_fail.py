@@ -1,5 +1,7 @@
 """Releases to a node with cards that fail: no two are ever under way there, and nobody blocks the others."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -20,10 +22,12 @@ from tests.sweeper.turns import (
     SAID_GONE,
     SAID_LATE,
     SAYS_NOTHING,
+    TURN,
     UNDONE,
     WELL,
     Answer,
     Leader,
+    Server,
     cluster,
     given_to,
     in_turn,
@@ -31,6 +35,7 @@ from tests.sweeper.turns import (
     passes,
 )
 from webhook.kube.client import ApiError
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.decide.tries import LOST_SECONDS
 
@@ -140,7 +145,7 @@ def test_whose_releases_fail_keeps_no_turn_from_others_of_its_own_namespace_eith
     answer: Answer, seconds: float
 ) -> None:
     server, planned = cluster(None, *["same"] * 4)
-    server.answers = lambda _, method: answer if server.asked == "same-0" and method != "GET" else WELL
+    server.answers = lambda _, method: answer if server.asked == "same-0" and method == "PATCH" else WELL
     found = passes(led_for_long(server, planned), 4 * seconds)
     assert [name for name, _ in found] == ["same-1", "same-2", "same-3"]
     assert found[0][1] < 2 * LOST_SECONDS + seconds
@@ -268,6 +273,101 @@ def test_whose_release_fails_comes_last_also_where_the_clock_was_set_back(
     assert [name for name, _ in passes(leader, seconds)] == ["good-3", "good-4", "good-5"]
 
 
+def out_of_line(*namespaces: str, first: Sequence[Answer] = ()) -> tuple[Server, dict[str, PlannedPod]]:
+    """Who is in "bad" is denied. first: what the first releases in other namespaces are answered."""
+    left = iter(first)
+
+    def answer(namespace: str, method: str) -> Answer:
+        if method != "PATCH":
+            return WELL
+        return DENIED if namespace == "bad" else next(left, WELL)
+
+    return cluster(answer, *namespaces)
+
+
+def test_what_a_leader_sent_out_of_line_before_it_died_is_sent_first_by_the_next() -> None:
+    server, planned = out_of_line("bad", "good", first=[Answer(LOST, 20.0), *[IS_LOST] * 4])
+    leader = led_for_long(server, planned)
+    while "good-1" not in server.tried:
+        server.advance(leader.one())
+    leader.close()
+    tried = len(server.tried)
+    assert [name for name, _ in passes(Leader(server, planned), 5)] == ["good-1"]
+    assert server.tried[tried] == "good-1"
+
+
+@pytest.mark.parametrize("answer", [FORBIDDEN, BROKEN, IS_LOST], ids=["refused", "fails", "no answer"])
+def test_whose_turn_cannot_be_written_is_not_sent_and_keeps_nobody_else_from_the_node(answer: Answer) -> None:
+    def answers(namespace: str, method: str) -> Answer:
+        if namespace == "unwritable" and method == TURN:
+            return answer
+        return DENIED if namespace == "bad" and method == "PATCH" else WELL
+
+    server, planned = cluster(answers, "bad", "unwritable", "good")
+    assert [name for name, _ in passes(led_for_long(server, planned), 200)] == ["good-2"]
+    assert "unwritable-1" not in server.tried
+
+
+def test_whose_turn_may_be_written_late_keeps_the_node_until_that_is_over() -> None:
+    """Else it would be first by its plan while another is under way."""
+    late = iter([Answer(LOST, LOST_SECONDS - 1)])
+
+    def answers(namespace: str, method: str) -> Answer:
+        if namespace == "slow" and method == TURN:
+            return next(late, FORBIDDEN)
+        return DENIED if namespace == "bad" and method == "PATCH" else WELL
+
+    server, planned = cluster(answers, "bad", "slow", "good")
+    leader = led_for_long(server, planned)
+    began = server.clock.now
+    (first,) = [each for each in passes(leader, 200) if each[0] == "good-2"]
+    assert first[1] >= began + LOST_SECONDS - 1
+
+
+def test_who_is_planned_while_others_wait_goes_once_its_plan_is_written() -> None:
+    server, planned = out_of_line("bad", "good")
+    leader = led_for_long(server, planned)
+    new = planned.pop("uid-good-1")
+    leader.one()
+    server.advance(0.5)
+    leader.one()
+    (pod,) = [pod for pod in server.pods(0) if pod.metadata.name == "good-1"]
+    assert leader.turns.take([(pod, new)]) == ()
+    assert leader.turns.due_seconds <= 1
+    planned["uid-good-1"] = new
+    assert [name for name, _ in passes(leader, 5)] == ["good-1"]
+
+
+@pytest.mark.parametrize(
+    "stamp", ["0" * 19, "x" * 19, "1", ""], ids=["the first", "no time", "short", "none"]
+)
+def test_a_plan_of_others_before_which_there_is_no_turn_keeps_nobody_from_the_node(stamp: str) -> None:
+    server, planned = out_of_line("bad", "good")
+    made_up = planned["uid-bad-0"].annotations | {keys.GAS_TIMESTAMP_ANNOTATION: stamp}
+    planned["uid-bad-0"] = msgspec.structs.replace(planned["uid-bad-0"], annotations=made_up)
+    assert [name for name, _ in passes(led_for_long(server, planned), 5)] == ["good-1"]
+
+
+def test_all_pods_of_a_plan_that_go_out_of_line_take_one_write() -> None:
+    server, planned = out_of_line("bad", "bad", "good", "good")
+    for number, node in enumerate(("n0", "n1", "n0", "n1")):
+        uid = list(planned)[number]
+        planned[uid] = msgspec.structs.replace(planned[uid], node=node)
+    leader = led_for_long(server, planned)
+    leader.one()
+    server.advance(0.5)
+    before = server.version
+    leader.one()
+    leader.close()
+    assert len([each for each in planned.values() if keys.TURN_ANNOTATION in each.annotations]) == 2
+    assert server.version == before + 1
+
+
+def one_by_one(runs: list[tuple[Answer, int]]) -> list[Answer]:
+    """All tries of a pass have to fail alike for it to fail."""
+    return [answer for answer, times in runs for _ in range(times)]
+
+
 NOT_NOW = st.sampled_from([WELL, BROKEN, DENIED, BUSY, FORBIDDEN, NO_CONNECTION, UNDONE, HANGS, IS_LOST])
 LATE = st.floats(0, ANSWERED_SECONDS).map(lambda seconds: Answer(SAYS_NOTHING, seconds))
 LATER = st.floats(0, LOST_SECONDS - 1).map(lambda seconds: Answer(LOST, seconds))
@@ -275,33 +375,49 @@ LATER = st.floats(0, LOST_SECONDS - 1).map(lambda seconds: Answer(LOST, seconds)
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(NOT_NOW | LATE | LATER, max_size=60),
+    st.lists(st.tuples(NOT_NOW | LATE | LATER, st.sampled_from([1, 1, 5])), max_size=30).map(one_by_one),
     st.lists(NOT_NOW, max_size=20),
+    st.lists(NOT_NOW | LATE | LATER, max_size=20),
     st.sets(st.integers(0, 60), max_size=3),
+    st.integers(0, 3),
+    st.sampled_from([5.0, 60.0]),
     st.sampled_from([0.0, 1.0, 5.0]),
     st.sampled_from([0.5, 3.0, 30.0]),
 )
 def test_no_two_pods_are_under_way_on_a_node_whatever_fails_arrives_late_or_dies(
-    releases: list[Answer], reads: list[Answer], deaths: set[int], lag: float, longest: float
+    releases: list[Answer],
+    reads: list[Answer],
+    turns: list[Answer],
+    deaths: set[int],
+    deaths_in_doubt: int,
+    bind_seconds: float,
+    lag: float,
+    longest: float,
 ) -> None:
-    """Server.write says so. reads: what reading pods is answered; deaths: before which passes a leader dies;
-    lag: of the watch; longest: after so many seconds there is a pass for something else. What was sent out of
-    the line by a leader that dies is left out: see Tries.
+    """Server.write says so. reads, turns: what reading pods, and writing turns into plans, is answered;
+    deaths: before which passes a leader dies; deaths_in_doubt: how often after one that has sent what is yet
+    to arrive; bind_seconds: from a release on; lag: of the watch; longest: after so many seconds there is a
+    pass for something else. Turns that a leader which died has sent do not arrive after it: that takes
+    another death within two minutes, and a release that is late by as much.
     """
 
     def answers(_: str, method: str) -> Answer:
-        left = reads if method == "GET" else releases
+        left = {"GET": reads, TURN: turns}.get(method, releases)
         return left.pop() if left else WELL
 
     server, planned = cluster(answers, "a", "b", "a", "c")
-    leader, number = Leader(server, planned, lag), 0
+    server.bind_seconds = bind_seconds
+    leader, number, arriving = Leader(server, planned, lag), 0, 0
     try:
         while len(server.released) < len(planned):
             assert server.clock.now < 3000, f"only {list(server.released)} are released"
-            if number in deaths:
+            in_doubt = len(server.arriving) > arriving and deaths_in_doubt > 0
+            if number in deaths or in_doubt:
+                deaths_in_doubt -= in_doubt
                 leader.close()
-                server.lose_out_of_line()
+                server.lose_plans()
                 leader = Leader(server, planned, lag)
+            arriving = len(server.arriving)
             server.advance(max(0.01, min(leader.one(), longest)))
             number += 1
     finally:

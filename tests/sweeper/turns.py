@@ -14,7 +14,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_defects import Never
 from webhook.kube.client import Api, ApiError
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
@@ -27,6 +28,7 @@ from webhook.sweeper.settings import Settings
 
 FIRST_STAMP = 1_764_000_000_000_000_000
 BIND_SECONDS = 5.0
+TURN = "TURN"
 ANSWERED_SECONDS = 29.0
 """A release may be late by as much where it was answered that something is wrong."""
 
@@ -64,21 +66,28 @@ IS_LOST = Answer(LOST)
 
 @dataclass
 class Server(Api):
-    """One node, pods planned there in this order, and what becomes of their releases."""
+    """One node, pods planned there in this order, and what becomes of their releases, and of their plans."""
 
     raws: dict[str, dict[str, Any]]
+    planned: dict[str, PlannedPod]
+    """By uid, as the plans say: a Placement for each namespace. Tests change it."""
     answers: Any
-    """(namespace, method) -> the next Answer, of the pod that is asked for."""
+    """(namespace, method) -> the next Answer, of the pod that is asked for; TURN for writes of plans."""
     asked: str = ""
+    bind_seconds: float = BIND_SECONDS
     clock: Clock = field(default_factory=Clock)
     arriving: list[tuple[float, str, Any]] = field(default_factory=list)
     released: dict[str, float] = field(default_factory=dict)
     tried: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    version: int = 1
+    """Of all plans together."""
     seen: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     _host = "server"
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+        if "/placements/" in path:
+            return self.write_plan(path.split("/")[-3], body)
         name = self.asked = path.rpartition("/")[2]
         raw = self.raws[name]
         answer = self.answers(raw["metadata"]["namespace"], method)
@@ -96,23 +105,56 @@ class Server(Api):
             raise ApiError(422, "Invalid", "PATCH /p: a test failed")
         return b"{}"
 
+    def placements(self) -> dict[str, Placement]:
+        found: dict[str, list[PlannedPod]] = {}
+        for planned in self.planned.values():
+            found.setdefault(self.raws[planned.name]["metadata"]["namespace"], []).append(planned)
+        return {
+            f"{namespace}/plan": Placement(
+                Metadata(name="plan", namespace=namespace, resource_version=str(self.version)),
+                PlacementSpec(pods=pods),
+            )
+            for namespace, pods in found.items()
+        }
+
+    def write_plan(self, namespace: str, body: Any) -> bytes:
+        answer = self.answers(namespace, TURN)
+        if answer.arrives is not None:
+            self.arriving.append((self.clock.now + answer.arrives, "", body))
+        if answer.error:
+            raise answer.error
+        if not self.take_plan(body):
+            raise ApiError(409, "Conflict", "PATCH /p: the object has been modified")
+        return msgspec.json.encode(self.placements()[f"{namespace}/plan"])
+
+    def take_plan(self, body: Any) -> bool:
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            return False
+        self.version += 1
+        pods = msgspec.convert(body["spec"]["pods"], list[PlannedPod])
+        self.planned.update((planned.uid, planned) for planned in pods if planned.uid in self.planned)
+        return True
+
     def write(self, name: str, body: Any) -> bool:
+        if not name:
+            return self.take_plan(body)
         try:
             self.raws[name] = jsonpatch.apply_patch(copy.deepcopy(self.raws[name]), body)
         except jsonpatch.JsonPatchException:
             return False
-        pending = [each for each in self.released if not self.is_bound(each)]
+        node = self.planned[f"uid-{name}"].node
+        there = [each for each in self.released if self.planned[f"uid-{each}"].node == node]
+        pending = [each for each in there if not self.is_bound(each)]
         assert not pending, f"{name} is released while {pending} are under way"
         self.released[name] = self.clock.now
         return True
 
-    def lose_out_of_line(self) -> None:
-        """What a leader that has died sent for others than the first of the line arrives no more."""
-        first = next((name for name in self.raws if name not in self.released), None)
-        self.arriving = [each for each in self.arriving if each[1] == first]
+    def lose_plans(self) -> None:
+        """What a leader that has died wrote of plans arrives no more."""
+        self.arriving = [each for each in self.arriving if each[1]]
 
     def is_bound(self, name: str) -> bool:
-        return name in self.released and self.clock.now >= self.released[name] + BIND_SECONDS
+        return name in self.released and self.clock.now >= self.released[name] + self.bind_seconds
 
     def advance(self, seconds: float) -> None:
         """What arrives meanwhile arrives."""
@@ -143,7 +185,8 @@ class Leader:
     def __init__(self, server: Server, planned: dict[str, PlannedPod], lag: float = 0.0) -> None:
         self.server, self.planned, self.lag = server, planned, lag
         clock = server.clock
-        cache, event = cast(Any, SimpleNamespace(expect=lambda _: None)), cast(Any, Never())
+        cache = cast(Any, SimpleNamespace(expect=lambda _: None, written=lambda _: None))
+        event = cast(Any, Never())
         self.applier = Applier(Pass(server, cache, Settings(), stopping=event, clock=clock), cast(Any, None))
         self.expectations, self.began = Expectations(clock), clock.now
         self.behind = 0.0
@@ -157,7 +200,7 @@ class Leader:
         gated = [pod for pod in pods if pod.spec.scheduling_gates]
         others = [pod for pod in pods if not pod.spec.scheduling_gates]
         named = {(pod.metadata.namespace, pod.metadata.uid) for pod in pods}
-        view = View(gated, others, {}, {}, planned=self.planned, named=named)
+        view = View(gated, others, {}, server.placements(), planned=dict(self.planned), named=named)
         self.expectations.seen(view)
         self.tries.look(view)
         turns = self.turns = Turns(view, self.expectations, frozenset(), self.tries)
@@ -170,7 +213,13 @@ class Leader:
         ]
         taken = turns.take(waiting)
         done = self.applier.apply(
-            Orders(releases=taken, looks=tuple(turns.looks), unseen=tuple(turns.unseen)), view
+            Orders(
+                releases=taken,
+                ahead=tuple(turns.ahead),
+                looks=tuple(turns.looks),
+                unseen=tuple(turns.unseen),
+            ),
+            view,
         )
         self.expectations.hear(done)
         self.tries.hear(done)
@@ -190,7 +239,7 @@ def cluster(answers: Any, *namespaces: str) -> tuple[Server, dict[str, PlannedPo
         stamp = str(FIRST_STAMP - 10**9 + number * 10**6)
         cards = {keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: stamp}
         planned[f"uid-{name}"] = PlannedPod(name, f"uid-{name}", "n0", annotations=cards)
-    return Server(raws, answers), planned
+    return Server(raws, planned, answers), planned
 
 
 def passes(leader: Leader, seconds: float) -> list[tuple[str, float]]:
@@ -207,7 +256,7 @@ def passes(leader: Leader, seconds: float) -> list[tuple[str, float]]:
 
 def given_to(hostile: Answer) -> Any:
     """Releases in the namespace "bad" are answered so; others, and pods that are read, well."""
-    return lambda namespace, method: hostile if namespace == "bad" and method != "GET" else WELL
+    return lambda namespace, method: hostile if namespace == "bad" and method == "PATCH" else WELL
 
 
 def in_turn(*releases: Answer, then: Answer, reads: Sequence[Answer] = ()) -> Any:
@@ -217,7 +266,9 @@ def in_turn(*releases: Answer, then: Answer, reads: Sequence[Answer] = ()) -> An
     """
     left = {"PATCH": iter(releases), "GET": iter(reads)}
     last = {"PATCH": then, "GET": WELL}
-    return lambda namespace, method: next(left[method], last[method]) if namespace == "bad" else WELL
+    return lambda namespace, method: (
+        next(left[method], last[method]) if namespace == "bad" and method in left else WELL
+    )
 
 
 def led_for_long(server: Server, planned: dict[str, PlannedPod]) -> Leader:

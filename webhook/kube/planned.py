@@ -23,7 +23,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class PlannedPod(Struct, frozen=True, omit_defaults=True):
-    """One pod of the plan. annotations: those that hand it its cards, as they will be written.
+    """One pod of the plan. annotations: those that hand it its cards, as they will be written, and its turn.
 
     node: "" for a pod that goes wherever kube-scheduler sends it, after our own choices were refused.
     """

@@ -211,8 +211,10 @@ class Sweeper:
 
     def _finish(self, seen: _Seen, held: Set[str]) -> Orders:
         pairs = unfinished(seen.view, self._avoided, self._expectations, held)
-        taken = self._placer.stamped(seen.turns.take(pairs), seen.view)
-        return Orders(releases=taken, looks=tuple(seen.turns.looks), unseen=tuple(seen.turns.unseen))
+        turns = seen.turns
+        taken = self._placer.stamped(turns.take(pairs), seen.view)
+        looks, unseen = tuple(turns.looks), tuple(turns.unseen)
+        return Orders(releases=taken, ahead=tuple(turns.ahead), looks=looks, unseen=unseen)
 
     def _steering(self, gangs: list[PodGang], view: View) -> Steering:
         policy = self._pass.policy()

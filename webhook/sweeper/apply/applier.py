@@ -14,12 +14,14 @@ from typing import Final
 from webhook.kube import placements
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
+from webhook.kube.planned import PlannedPod
 from webhook.placement import check
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.looker import Looker
 from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.apply.steering import Steerer
+from webhook.sweeper.apply.turn_writer import TurnWriter
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
@@ -72,6 +74,7 @@ class Applier:
         self._evictor = Evictor(surroundings)
         self._looker = Looker(surroundings, self._releaser)
         self._steerer = Steerer(surroundings, self._pool)
+        self._turns = TurnWriter(surroundings, self._pool)
 
     def close(self) -> None:
         """End the threads."""
@@ -85,7 +88,7 @@ class Applier:
         done += self._steerer.steer_all(orders.steers)
         done += self._looker.look(orders)
         if orders.releases:
-            done.append(self._release(orders.releases))
+            done.append(self._release(orders.releases, {each.uid: each for each in orders.ahead}, view))
         # What has changed meanwhile is looked at anew for each plan: those that are left are made anew.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
@@ -113,7 +116,7 @@ class Applier:
                 "placed gang=%s pods=%d spread=%r proven=%s",
                 gang.key, len(order.entries), order.spread, order.answer.proven,
             )  # fmt: skip
-            return replace(self._release(order.now), placed=(order,))
+            return replace(self._release(order.now, {}, view), placed=(order,))
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             told = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
@@ -173,13 +176,18 @@ class Applier:
 
     # --- releases -------------------------------------------------------------------------------
 
-    def _release(self, pairs: Iterable[Pair]) -> Done:
+    def _release(self, pairs: Iterable[Pair], ahead: Mapping[str, PlannedPod], view: View) -> Done:
+        """ahead: by uid, entries of plans that are to be written before, of those that go out of line."""
         all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in pairs]
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
+        stay = self._turns.write({uid: each for uid, each in ahead.items() if uid in pods}, pods, view)
+        done += [self._again(pods[each.planned.uid], each) for each in stay]
+        kept = {each.planned.uid for each in stay}
+        pairs = tuple(pair for pair in pairs if pair[1].uid not in kept)
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
-        put_off: list[Release] = []
+        put_off = [each for each in stay if each.is_tried]
         for release in self._releaser.release(pairs, self._consumed(pods.values()), self._put_off.turn):
             self._pass.metrics.releases.labels(release.outcome).inc()
             pod = pods[release.planned.uid]

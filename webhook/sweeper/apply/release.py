@@ -74,6 +74,13 @@ class Release:
     """How much longer it may still arrive though it failed; 0 if it is known that it did not and will not."""
 
 
+def doubt_of(error: ApiError) -> float:
+    """For how many seconds a write that failed so may still arrive; 0 if it did not and will not."""
+    if error.is_unwritten:
+        return 0.0
+    return _ANSWERED_SECONDS if error.status else LOST_SECONDS
+
+
 @dataclass
 class _Doubt:
     """Until when (time.monotonic) some attempt may still arrive."""
@@ -82,8 +89,7 @@ class _Doubt:
 
     def add(self, error: ApiError) -> None:
         """An attempt has failed so."""
-        if not error.is_unwritten:
-            seconds = _ANSWERED_SECONDS if error.status else LOST_SECONDS
+        if seconds := doubt_of(error):
             self.until = max(self.until, time.monotonic() + seconds)
 
     @property

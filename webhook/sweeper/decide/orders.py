@@ -172,12 +172,14 @@ class Verdict:
 class Orders:
     """All that one step decides. due_seconds: after which it is to be asked again whatever is heard.
 
+    ahead: entries of plans of pods among releases that go out of line: written before, see Turns.
     looks: releases that are in doubt, whose pods are to be read. unseen: those that were answered as done and
     do not show, likewise.
     unasked: gangs that it has passed over, so that what was said of them last may not hold any more.
     """
 
     releases: tuple[Pair, ...] = ()
+    ahead: tuple[PlannedPod, ...] = ()
     looks: tuple[Pair, ...] = ()
     unseen: tuple[Pair, ...] = ()
     steers: tuple[Steer, ...] = ()

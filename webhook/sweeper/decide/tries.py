@@ -43,8 +43,8 @@ class _DoubtfulRelease:
 class Tries:
     """What is known of them; losing it puts the failures of the next two minutes in doubt.
 
-    The next leader tries the first of each line first, which is safe whatever became of an earlier try. It
-    does not know what this one has sent for others, after a failure of the first: that may arrive beside it.
+    The next leader tries the first of each line first, which is safe whatever became of an earlier try: who
+    goes out of line, after a failure of the first, has been written down as the first before.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Tries:
         own pods those come first that have not failed, then those whose failure is longest ago.
         """
         pod, planned = pair
-        stamp = planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+        stamp = turn_of(planned)
         failed_at = self._failed_at.get(pod.metadata.namespace, "")
         return max(stamp, failed_at), self._pod_failed_at.get(planned.uid, ""), stamp
 
@@ -146,6 +146,12 @@ class Tries:
     def seconds_left(self, planned: PlannedPod) -> float:
         """How much longer one that has failed is not to be tried."""
         return max(0.0, self._again_at.get(planned.uid, 0.0) - self._clock())
+
+
+def turn_of(planned: PlannedPod) -> str:
+    """Where a pod stands in the line of its node, by its plan: digits to sort by."""
+    own = planned.annotations
+    return own.get(keys.TURN_ANNOTATION) or own.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
 
 
 def _key(planned: PlannedPod) -> tuple[str, str]:

@@ -3,24 +3,30 @@
 The device plugin hands cards to the pending pod with the lowest gas-ts, whichever pod kubelet has admitted:
 so kubelet must see them one after the other, in that order. A release that fails gives its turn away only
 once it is known that it has not arrived and will not: else two might be pending. So does one that was
-answered as done, and that somebody's webhook has undone.
+answered as done, and that somebody's webhook has undone. Who goes before others whose turn it was by the
+plans is first written down as the first: the next leader knows no more than the plans.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
+
+from msgspec.structs import replace
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import NO_HURRY, Pair
-from webhook.sweeper.decide.tries import Tries
+from webhook.sweeper.decide.tries import Tries, turn_of
 from webhook.sweeper.observe.view import View
 
 _SOON_SECONDS: Final = 1.0
+_DIGITS: Final = 19
+"""Of a gas-ts."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,8 @@ class Turns:
     """The nodes on which a pod with cards is under way, in one pass.
 
     looks: releases in doubt whose pods are to be read now, as others wait for their nodes; unseen: likewise
-    those that should show by now. awaited: who waits for a release in doubt, by uid. due_seconds: when a turn
+    those that should show by now. ahead: entries of plans, to be written before their pods are released, of
+    those that go out of line. awaited: who waits for a release in doubt, by uid. due_seconds: when a turn
     may come, whatever is heard.
     """
 
@@ -50,6 +57,7 @@ class Turns:
     ) -> None:
         """unrepairable: uids of released pods that will not be bound and that nobody makes again."""
         self._tries = tries or Tries()
+        self._view = view
         self._expectations = expectations
         self._taken = {
             node
@@ -73,6 +81,7 @@ class Turns:
             self._doubted[pair[1].node][pair[1].uid] = pair
         self.looks: list[Pair] = []
         self.unseen: list[Pair] = []
+        self.ahead: list[PlannedPod] = []
         self.awaited: dict[str, AwaitedTurn] = {}
         self.due_seconds = NO_HURRY
 
@@ -88,6 +97,8 @@ class Turns:
             if planned.annotations:
                 if planned.node in self._taken or not self._may_go((pod, planned), waiting[planned.node]):
                     continue
+                if not self._is_in_line(planned):
+                    continue
                 self._taken.add(planned.node)
             chosen.append((pod, planned))
         for node in waiting.keys() & self._doubted.keys() - self._taken:
@@ -98,6 +109,31 @@ class Turns:
         for node in waiting.keys() & self._unseen.keys():
             self._look_whether_it_shows(node)
         return tuple(chosen)
+
+    @cached_property
+    def _first(self) -> dict[str, PlannedPod]:
+        """By node, whose turn it is by the plans, whether it may go or not."""
+        found: dict[str, PlannedPod] = {}
+        for pod in self._view.gated:
+            planned = self._view.planned.get(pod.metadata.uid)
+            if planned is not None and planned.annotations:
+                first = found.setdefault(planned.node, planned)
+                found[planned.node] = min(first, planned, key=turn_of)
+        return found
+
+    def _is_in_line(self, planned: PlannedPod) -> bool:
+        """Whether a pod may go now as far as the plans go; out of line it may once that is written."""
+        first = self._first.get(planned.node, planned)
+        if first.uid == planned.uid:
+            return True
+        if planned.uid not in self._view.planned:
+            self._due(_SOON_SECONDS)  # its plan is yet to be written
+            return False
+        if turn := _before(turn_of(first)):
+            self.ahead.append(
+                replace(planned, annotations=planned.annotations | {keys.TURN_ANNOTATION: turn})
+            )
+        return True
 
     def _may_go(self, pair: Pair, waiting: Set[str]) -> bool:
         planned = pair[1]
@@ -140,6 +176,12 @@ class Turns:
 
     def _due(self, seconds: float) -> None:
         self.due_seconds = min(self.due_seconds, seconds)
+
+
+def _before(turn: str) -> str:
+    """A turn before that one; "" where there is none, as of a plan that others have written."""
+    is_time = len(turn) == _DIGITS and turn.isascii() and turn.isdecimal() and int(turn) > 0
+    return f"{int(turn) - 1:0{_DIGITS}}" if is_time else ""
 
 
 def _has_cards(pod: Pod, node: str, view: View) -> bool:
