@@ -7,6 +7,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import SimulatedNode
+from tests.support import register_nodes
 
 
 @contextmanager
@@ -15,7 +16,7 @@ def installed_for(
 ) -> Iterator[Installation]:
     """topogate with the facts of these nodes, which the caller registers and labels."""
     installation = Installation(cluster, components=components)
-    nodes.register(cluster.api(), [system_node()], labelled=False)
+    register_nodes(cluster, [system_node()], labelled=False)
     installation.apply(facts_of(grid))
     try:
         installation.start()
@@ -29,6 +30,6 @@ def installed_on(cluster: Cluster, shape: nodes.Shape) -> Iterator[Installation]
     """topogate on nodes of this shape, each labelled by its labeler."""
     grid = nodes.grid(shape)
     with installed_for(cluster, grid) as installation:
-        nodes.register(cluster.api(), grid, labelled=False)
+        register_nodes(cluster, grid, labelled=False)
         installation.label(grid)
         yield installation

@@ -7,14 +7,16 @@ import json
 import os
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import yaml
 
+from hack.local import nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.node import REAL_LABEL
+from hack.local.nodes import SimulatedNode
 from webhook.kube.client import APPLY_PATCH, MERGE_PATCH, Api, ApiError
 
 SYSTEM_NAMESPACES: Final = {"default", "kube-system", "kube-public", "kube-node-lease"}
@@ -44,6 +46,27 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
     ("/api/v1/nodes", lambda item: REAL_LABEL not in item["metadata"].get("labels", {})),
     ("/api/v1/namespaces", lambda item: item["metadata"]["name"] not in SYSTEM_NAMESPACES),
 ]
+
+
+def register_nodes(
+    cluster: Cluster, new: Sequence[SimulatedNode], *, labelled: bool = True, tainted: bool = False
+) -> None:
+    """Create nodes, and wait until they take pods.
+
+    The API server gives each a taint until a controller has seen that it is ready, some 0.3 s later: of nodes
+    made together some would be passed over, and a gang lie elsewhere than it is to.
+    """
+    api, names = cluster.api(), {each.name for each in new}
+    nodes.register(api, new, labelled=labelled, tainted=tainted)
+
+    def are_ready() -> bool:
+        found = [
+            each for each in api.json("GET", "/api/v1/nodes")["items"] if each["metadata"]["name"] in names
+        ]
+        taints = [taint["key"] for each in found for taint in each["spec"].get("taints", ())]
+        return len(found) == len(names) and not any(key.startswith("node.kubernetes.io/") for key in taints)
+
+    cluster.wait_for("the new nodes to take pods", are_ready)
 
 
 def create_namespace(cluster: Cluster, labels: dict[str, str] | None = None) -> str:

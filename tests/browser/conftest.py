@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
-from tests.support import create_namespace, delete_namespace, install_definitions
+from tests.support import create_namespace, delete_namespace, install_definitions, register_nodes
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
 FLAGS = (
@@ -40,7 +40,7 @@ def browser() -> Iterator[Browser]:
 def eight_nodes(module_cluster: Cluster) -> Cluster:
     """Two blocks of two subblocks of two nodes, and the Placement resource."""
     install_definitions(module_cluster)
-    nodes.register(module_cluster.api(), nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2)))
+    register_nodes(module_cluster, nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2)))
     return module_cluster
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
-from tests.support import install_definitions
+from tests.support import install_definitions, register_nodes
 from tests.ui.scenes import bound_pod, cluster_of, scene_of
 from webhook.cli.main import main
 from webhook.cli.map import WIDTH, bar, lines
@@ -61,7 +61,7 @@ def test_a_name_that_a_terminal_would_obey_is_printed_escaped() -> None:
 
 def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     install_definitions(cluster)
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
+    register_nodes(cluster, nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
     connection = ["--kubeconfig", str(cluster.kubeconfig)]
     assert main(["map", *connection]) == 0
     assert "0 used" in capsys.readouterr().out

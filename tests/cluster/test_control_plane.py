@@ -12,12 +12,12 @@ import pytest
 from hack.local import nodes, processes
 from hack.local.build import NoControlPlaneError, Programs, programs
 from hack.local.cluster import Cluster, ClusterError
-from tests.support import wait_for_pods
+from tests.support import register_nodes, wait_for_pods
 from webhook.kube.client import Api, ApiError
 
 
 def test_pods_bound_by_the_real_scheduler_run_on_simulated_nodes(cluster: Cluster, namespace: str) -> None:
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
+    register_nodes(cluster, nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     for name in ("a", "b"):
         cluster.api().request(
@@ -35,7 +35,7 @@ def test_pods_bound_by_the_real_scheduler_run_on_simulated_nodes(cluster: Cluste
 
 
 def test_pods_of_a_job_succeed_only_where_they_ask_for_it(cluster: Cluster, namespace: str) -> None:
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=1, blocks=1, subblocks=1)))
+    register_nodes(cluster, nodes.grid(nodes.Shape(nodes=1, blocks=1, subblocks=1)))
     for name, annotations in (("ends", {"local.topogate.io/run-for": "1s"}), ("stays", {})):
         template = {
             "metadata": {"annotations": annotations},

@@ -17,7 +17,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
-from tests.support import create_namespace
+from tests.support import create_namespace, register_nodes
 from webhook.admission.certificates import issue
 from webhook.cli.main import main
 from webhook.inquiry.doctor import examine
@@ -35,10 +35,10 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
     """topogate as its manifests say, on two labelled nodes, with a namespace that is opted in."""
     grid = nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1))
     installation = Installation(module_cluster)
-    nodes.register(module_cluster.api(), [system_node()], labelled=False)
+    register_nodes(module_cluster, [system_node()], labelled=False)
     installation.apply(facts_of(grid))
     installation.start()
-    nodes.register(module_cluster.api(), grid, labelled=True)
+    register_nodes(module_cluster, grid, labelled=True)
     create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     module_cluster.wait_for("a leading sweeper", lambda: states(installation)["leader"] is State.WELL)
     yield installation

@@ -12,7 +12,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
 from tests.cluster.test_from_kubectl_to_placed import all_run, create_job
-from tests.support import create_namespace, wait_for_pods
+from tests.support import create_namespace, register_nodes, wait_for_pods
 from webhook.cli.main import main
 from webhook.kube.client import Api, ApiError
 from webhook.tasks.objects import GROUP_VERSION, KIND
@@ -29,10 +29,10 @@ def installation(cluster: Cluster) -> Iterator[Installation]:
     """topogate with the gate in-process, so that no pod comes past it while the webhook is replaced."""
     grid = nodes.grid(SHAPE)
     made = Installation(cluster, components=("in-process-gate",), image_tag="first")
-    nodes.register(cluster.api(), [system_node()], labelled=False)
+    register_nodes(cluster, [system_node()], labelled=False)
     made.apply(facts_of(grid))
     made.start()
-    nodes.register(cluster.api(), grid, labelled=True)
+    register_nodes(cluster, grid, labelled=True)
     yield made
     made.stop()
 

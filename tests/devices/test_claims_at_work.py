@@ -12,6 +12,7 @@ import pytest
 from hack.local import claims, nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import register_nodes
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.mortal import MortalApi, living
 from webhook.kube.client import Api
@@ -31,7 +32,7 @@ DEVICES: Final = 8
 def with_devices(definitions: Cluster) -> Iterator[Cluster]:
     """Sixteen nodes in two blocks with eight devices each, which nothing but slices tells."""
     api = definitions.api()
-    nodes.register(api, GRID)
+    register_nodes(definitions, GRID)
     claims.publish(api, GRID, DEVICES)
     yield definitions
     claims.withdraw(api)

@@ -18,7 +18,7 @@ from tests.allocator.conftest import Kubelet
 from tests.allocator.test_plugin import Site, planned
 from tests.monitoring.live import ALLOCATOR, API_SERVER, SWEEPER, TASKS, WEBHOOK, program, scraped
 from tests.monitoring.scrapes import NOT_HERE, PROMTOOL, Series, State, read
-from tests.support import create_namespace, delete_namespace
+from tests.support import create_namespace, delete_namespace, register_nodes
 from tests.tasks.at_work import install
 
 
@@ -45,7 +45,7 @@ def at_work(
         pytest.skip(NOT_HERE)
     cluster = module_cluster
     install(cluster)
-    nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
+    register_nodes(cluster, nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
     namespace = create_namespace(cluster)
     cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_with_an_odd_wish())
     folder = tmp_path_factory.mktemp("at-work")

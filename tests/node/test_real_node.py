@@ -11,7 +11,7 @@ from hack.local.cluster import Cluster
 from hack.local.controlplane import Ports
 from hack.local.devices import PlayedCard
 from tests.node.conftest import containers, pod
-from tests.support import create_namespace
+from tests.support import create_namespace, register_nodes
 
 
 def start(cluster: Cluster, namespace: str, *pods: str) -> None:
@@ -69,7 +69,7 @@ def test_pods_reach_each_other_through_a_service_and_the_api_server_through_its_
 
 def test_simulated_pods_stay_with_kwok_and_real_ones_with_the_kubelet(real_cluster: Cluster) -> None:
     namespace = create_namespace(real_cluster)
-    nodes.register(real_cluster.api(), nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
+    register_nodes(real_cluster, nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
     start(real_cluster, namespace, pod("real"))
     simulated = pod("simulated").replace(
         f'"nodeSelector": {{"{node.REAL_LABEL}": ""}}', '"nodeName": "node-b0-s0-h00"'

@@ -5,7 +5,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import install_definitions
+from tests.support import install_definitions, register_nodes
 from tests.sweeper.at_work import create_priority_classes
 
 
@@ -19,7 +19,7 @@ def definitions(cluster: Cluster) -> Cluster:
 @pytest.fixture
 def two_nodes(definitions: Cluster) -> Cluster:
     """Two labelled nodes, and PriorityClasses."""
-    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
     create_priority_classes(definitions)
     return definitions
 
@@ -36,14 +36,14 @@ def misnamed_nodes(definitions: Cluster) -> Cluster:
 @pytest.fixture
 def three_nodes(definitions: Cluster) -> Cluster:
     """Three labelled nodes."""
-    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1)))
     return definitions
 
 
 @pytest.fixture
 def mixed_nodes(definitions: Cluster) -> Cluster:
     """Two labelled nodes, a third with two Intel cards, and PriorityClasses."""
-    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)))
     create_priority_classes(definitions)
     return definitions
 
@@ -51,5 +51,5 @@ def mixed_nodes(definitions: Cluster) -> Cluster:
 @pytest.fixture
 def two_subblocks(definitions: Cluster) -> Cluster:
     """Three labelled nodes in each of two subblocks."""
-    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=6, blocks=1, subblocks=2)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=6, blocks=1, subblocks=2)))
     return definitions

@@ -9,6 +9,7 @@ import pytest
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
+from tests.support import register_nodes
 from tests.sweeper.at_work import GPU, Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.sets import IN_ORDER, begin_jobset, define, in_two_stages, make, replicated
 from webhook.sweeper.settings import Settings
@@ -27,19 +28,18 @@ def tainted(definitions: Cluster) -> Cluster:
 
     The first block has a GPU node less than the second: there alone four of them fit in two subblocks.
     """
-    api = definitions.api()
     gpus = [
         each
         for each in nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2))
         if each.name != "node-b0-s0-h01"
     ]
-    nodes.register(api, gpus, tainted=True)
+    register_nodes(definitions, gpus, tainted=True)
     plain = [
         nodes.SimulatedNode(f"cpu-b{block}-s{subblock}", (f"b{block}", f"s{subblock}", "cpu"), False, 0)
         for block in range(2)
         for subblock in range(2)
     ]
-    nodes.register(api, plain)
+    register_nodes(definitions, plain)
     return definitions
 
 

@@ -8,7 +8,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.definitions import define, wait_served
-from tests.support import delete, wait_for_pods
+from tests.support import delete, register_nodes, wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from webhook.kube.client import MERGE_PATCH
 from webhook.sweeper.settings import Settings
@@ -20,7 +20,7 @@ SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, rollback_seconds=1, 
 @pytest.fixture
 def five_nodes(definitions: Cluster, namespace: str) -> Cluster:
     """Five nodes of 8 GPUs, one of which somebody else uses."""
-    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=5, blocks=1, subblocks=1)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=5, blocks=1, subblocks=1)))
     create_pod(definitions.api(), namespace, "busy", template(8, gated=False))
     wait_for_pods(definitions, namespace, lambda pods: run_all(pods, "busy", 1), "the other's pod")
     return definitions

@@ -22,7 +22,7 @@ from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
 from hack.soaks.sweepers import start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from labeler.contract import keys
-from tests.support import create_namespace
+from tests.support import create_namespace, register_nodes
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode
 from webhook.kube.client import Api
@@ -51,10 +51,10 @@ def installation(cluster: Cluster) -> Iterator[Installation]:
     """topogate as its manifests say, with a sweeper of short patience, and labelled nodes."""
     grid = nodes.grid(SHAPE)
     made = Installation(cluster)
-    nodes.register(cluster.api(), [system_node()], labelled=False)
+    register_nodes(cluster, [system_node()], labelled=False)
     made.apply(facts_of(grid))
     made.start(("certs", "webhook"))
-    nodes.register(cluster.api(), grid)
+    register_nodes(cluster, grid)
     (made.programs["sweeper"],) = start_sweepers(made, SHORT)
     yield made
     made.stop()

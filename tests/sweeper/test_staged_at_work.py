@@ -10,6 +10,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import register_nodes
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.sets import IN_ORDER, begin_jobset, begin_lws, in_two_stages, lws_pod, replicated
 from webhook.sweeper.settings import Settings
@@ -21,7 +22,7 @@ SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
 @pytest.fixture
 def fragmented(definitions: Cluster, namespace: str) -> Cluster:
     """Two blocks of two subblocks of three nodes; of the first block one node in each subblock is free."""
-    nodes.register(definitions.api(), nodes.grid(nodes.Shape(nodes=12, blocks=2, subblocks=2)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=12, blocks=2, subblocks=2)))
     for subblock in range(2):
         for host in range(2):
             pin = {"kubernetes.io/hostname": f"node-b0-s{subblock}-h{host:02}"}

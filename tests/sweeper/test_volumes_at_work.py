@@ -8,6 +8,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import register_nodes
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from webhook.kube.drivers import NODES
 from webhook.kube.storage import CLASSES, VOLUMES
@@ -22,7 +23,7 @@ LAST = ("node-b1-s0-h00", "node-b1-s0-h01")
 def local_volumes(definitions: Cluster, namespace: str) -> Iterator[Cluster]:
     """Four nodes in two blocks, a volume on each of the last two, and a class with the namespace's name."""
     api = definitions.api()
-    nodes.register(api, nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
+    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
     later = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
     api.request("POST", CLASSES, body={"metadata": {"name": namespace}, **later})
     for node in LAST:
