@@ -308,6 +308,23 @@ def test_whose_turn_cannot_be_written_is_not_sent_and_keeps_nobody_else_from_the
     assert "unwritable-1" not in server.tried
 
 
+@pytest.mark.parametrize(
+    "body", [b"<html>", b'{"metadata": {}, "spec": {"packed": "x"}}'], ids=["no JSON", "no plan"]
+)
+def test_whose_plan_cannot_be_read_once_its_turn_is_written_stops_nobody_elsewhere(body: bytes) -> None:
+    """As where a webhook of its namespace changes it so."""
+
+    def answers(namespace: str, method: str) -> Answer:
+        if namespace == "unreadable" and method == TURN:
+            return Answer(body=body)
+        return DENIED if namespace == "bad" and method == "PATCH" else WELL
+
+    server, planned = cluster(answers, "bad", "unreadable", "bad", "good")
+    for uid in ("uid-bad-2", "uid-good-3"):
+        planned[uid] = msgspec.structs.replace(planned[uid], node="n1")
+    assert "good-3" in dict(passes(led_for_long(server, planned), 10))
+
+
 def test_whose_turn_may_be_written_late_keeps_the_node_until_that_is_over() -> None:
     """Else it would be first by its plan while another is under way."""
     late = iter([Answer(LOST, LOST_SECONDS - 1)])

@@ -37,12 +37,14 @@ ANSWERED_SECONDS = 29.0
 class Answer:
     """What the API server answers a release. arrives: after how many seconds it is done all the same.
 
-    is_undone: whether somebody's mutating webhook has put back what was to be written.
+    is_undone: whether somebody's mutating webhook has put back what was to be written. body: what a write of
+    a plan is answered once it is done, the plan if there is none.
     """
 
     error: ApiError | None = None
     arrives: float | None = None
     is_undone: bool = False
+    body: bytes = b""
 
 
 WELL = Answer()
@@ -125,7 +127,7 @@ class Server(Api):
             raise answer.error
         if not self.take_plan(body):
             raise ApiError(409, "Conflict", "PATCH /p: the object has been modified")
-        return msgspec.json.encode(self.placements()[f"{namespace}/plan"])
+        return answer.body or msgspec.json.encode(self.placements()[f"{namespace}/plan"])
 
     def take_plan(self, body: Any) -> bool:
         if body["metadata"]["resourceVersion"] != str(self.version):

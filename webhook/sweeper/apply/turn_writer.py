@@ -19,6 +19,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.put_off import answered
 from webhook.sweeper.apply.release import Outcome, Release, doubt_of
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.tries import LOST_SECONDS
 from webhook.sweeper.observe.view import View
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,13 @@ class TurnWriter:
             said, doubt = answered(error), doubt_of(error)
             return [
                 Release(each, Outcome.FAILED, detail, answer=said, status=error.status, doubt_seconds=doubt)
+                for each in found.values()
+            ]
+        except Exception:  # one bad plan never stops the others' releases
+            logger.exception("turn_failed plan=%s", before.key)
+            detail = "its turn before others could not be written: what was answered is no plan"
+            return [
+                Release(each, Outcome.FAILED, detail, answer=detail, doubt_seconds=LOST_SECONDS)
                 for each in found.values()
             ]
         self._pass.cache.written(written)
