@@ -203,7 +203,7 @@ def test_who_has_been_let_go_and_cannot_be_read_keeps_its_turn_until_the_watch_s
     server, planned = cluster(lambda _, method: BUSY if method == "GET" else WELL, "bad", "good")
     leader = led_for_long(server, planned)
     leader.began, leader.lag = 0.0, 60.0
-    found = dict(passes(leader, 150))
+    found = dict(passes(leader, 600))
     assert found["good-1"] >= found["bad-0"] + leader.lag
     assert len(server.read) < 15, "it is asked less and less often"
 
@@ -323,6 +323,21 @@ def test_whose_plan_cannot_be_read_once_its_turn_is_written_stops_nobody_elsewhe
     for uid in ("uid-bad-2", "uid-good-3"):
         planned[uid] = msgspec.structs.replace(planned[uid], node="n1")
     assert "good-3" in dict(passes(led_for_long(server, planned), 10))
+
+
+def test_whose_turns_take_all_the_time_of_a_pass_keep_it_from_others_once_only() -> None:
+    """However many its plans are, and wherever they stand among all: here before the others'."""
+
+    def answers(namespace: str, method: str) -> Answer:
+        if namespace.startswith("slow") and method == TURN:
+            return Answer(SAYS_NOTHING, takes=10.0)
+        return DENIED if namespace == "bad" and method == "PATCH" else WELL
+
+    slow = [f"slow{number}" for number in range(12)]
+    server, planned = cluster(answers, *["bad"] * 13, *slow, "good")
+    for number, uid in enumerate(list(planned)):
+        planned[uid] = msgspec.structs.replace(planned[uid], node=f"n{number % 13}")
+    assert "good-25" in dict(passes(led_for_long(server, planned), 150))
 
 
 def test_whose_turn_may_be_written_late_keeps_the_node_until_that_is_over() -> None:

@@ -1,6 +1,7 @@
 """A node with cards, leaders whose passes release pods there, and an API server that answers as told."""
 
 import copy
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -38,13 +39,14 @@ class Answer:
     """What the API server answers a release. arrives: after how many seconds it is done all the same.
 
     is_undone: whether somebody's mutating webhook has put back what was to be written. body: what a write of
-    a plan is answered once it is done, the plan if there is none.
+    a plan is answered once it is done, the plan if there is none. takes: how many seconds that takes.
     """
 
     error: ApiError | None = None
     arrives: float | None = None
     is_undone: bool = False
     body: bytes = b""
+    takes: float = 0.0
 
 
 WELL = Answer()
@@ -82,6 +84,7 @@ class Server(Api):
     released: dict[str, float] = field(default_factory=dict)
     tried: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    busy: threading.Lock = field(default_factory=threading.Lock)
     version: int = 1
     """Of all plans together."""
     seen: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
@@ -121,6 +124,8 @@ class Server(Api):
 
     def write_plan(self, namespace: str, body: Any) -> bytes:
         answer = self.answers(namespace, TURN)
+        with self.busy:
+            self.clock.now += answer.takes
         if answer.arrives is not None:
             self.arriving.append((self.clock.now + answer.arrives, "", body))
         if answer.error:

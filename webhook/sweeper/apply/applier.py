@@ -182,7 +182,8 @@ class Applier:
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
-        stay = self._turns.write({uid: each for uid, each in ahead.items() if uid in pods}, pods, view)
+        ahead = {uid: each for uid, each in ahead.items() if uid in pods}
+        stay = self._turns.write(ahead, pods, view, self._put_off.turn)
         done += [self._again(pods[each.planned.uid], each) for each in stay]
         kept = {each.planned.uid for each in stay}
         pairs = tuple(pair for pair in pairs if pair[1].uid not in kept)

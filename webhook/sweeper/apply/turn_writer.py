@@ -5,7 +5,7 @@ has sent may still arrive then. One write for each plan, however many of its pod
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec.structs import replace
@@ -33,14 +33,22 @@ class TurnWriter:
         self._pass = surroundings
         self._pool = pool
 
-    def write(self, ahead: Mapping[str, PlannedPod], pods: Mapping[str, Pod], view: View) -> list[Release]:
+    def write(
+        self,
+        ahead: Mapping[str, PlannedPod],
+        pods: Mapping[str, Pod],
+        view: View,
+        turn: Callable[[str], float] = lambda _: 0.0,
+    ) -> list[Release]:
         """Of those that are not to be released, as their plan could not be written: why, as a failed release.
 
-        ahead: by uid, entries as they are to be; pods: likewise, at least those.
+        ahead: by uid, entries as they are to be; pods: likewise, at least those, in the order of the line.
+        turn: of a uid; plans with less are written first, as those that failed might else take all the time.
         """
         if not ahead:
             return []
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        place = {uid: (turn(uid), number) for number, uid in enumerate(pods)}
         naming = [
             (placement, found)
             for placement in view.placements.values()
@@ -49,6 +57,7 @@ class TurnWriter:
         unknown = ahead.keys() - {uid for _, found in naming for uid in found}
         changed = "its plan has changed"
         failed = [Release(ahead[uid], Outcome.FAILED, changed, is_tried=False) for uid in unknown]
+        naming.sort(key=lambda each: min(place[uid] for uid in each[1]))
         for releases in self._pool.map(lambda each: self._write(each[0], each[1], deadline), naming):
             failed += releases
         return failed
