@@ -296,7 +296,11 @@ def test_what_a_leader_sent_out_of_line_before_it_died_is_sent_first_by_the_next
     assert server.tried[tried] == "good-1"
 
 
-@pytest.mark.parametrize("answer", [FORBIDDEN, BROKEN, IS_LOST], ids=["refused", "fails", "no answer"])
+@pytest.mark.parametrize(
+    "answer",
+    [FORBIDDEN, BROKEN, IS_LOST, UNDONE],
+    ids=["refused", "fails", "no answer", "undone by a webhook"],
+)
 def test_whose_turn_cannot_be_written_is_not_sent_and_keeps_nobody_else_from_the_node(answer: Answer) -> None:
     def answers(namespace: str, method: str) -> Answer:
         if namespace == "unwritable" and method == TURN:

@@ -130,7 +130,7 @@ class Server(Api):
             self.arriving.append((self.clock.now + answer.arrives, "", body))
         if answer.error:
             raise answer.error
-        if not self.take_plan(body):
+        if not answer.is_undone and not self.take_plan(body):
             raise ApiError(409, "Conflict", "PATCH /p: the object has been modified")
         return answer.body or msgspec.json.encode(self.placements()[f"{namespace}/plan"])
 

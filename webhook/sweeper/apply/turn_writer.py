@@ -90,7 +90,13 @@ class TurnWriter:
             ]
         self._pass.cache.written(written)
         logger.info("out_of_line plan=%s pods=%d", before.key, len(found))
-        return []
+        there = {each.uid: each for each in written.spec.pods if each.uid in found}
+        detail = "its turn before others was written and is not in its plan: see whether a webhook undoes it"
+        return [
+            Release(each, Outcome.FAILED, detail, answer=detail)
+            for uid, each in found.items()
+            if there.get(uid) != each
+        ]
 
 
 def _entries(
