@@ -40,6 +40,16 @@ def stamps(*waiting: PlannedPod) -> list[int]:
     return [int(planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, 0)) for _, planned in released]
 
 
+def test_whose_plan_does_not_hold_stands_in_the_line_of_its_node_all_the_same() -> None:
+    """As for a node that nobody may go to now: the next leader may find that it does hold."""
+    cluster = Nodes(1, with_card("a"))
+    planned = PlannedPod("a", "uid-a", "gone", annotations=given(EARLIER))
+    plan = Placement(metadata=Metadata(name="p", namespace="ns"), spec=PlacementSpec(pods=[planned]))
+    cluster.placements = {"ns/p": plan}
+    view = Placing(cluster, Settings()).view()
+    assert (view.planned, view.written) == ({}, (planned,))
+
+
 def test_whoever_has_waited_with_its_plan_is_told_as_the_last_one_let_go() -> None:
     """Its gang may have paused, or its node been overbooked, while the turns of others came."""
     older = [PlannedPod(name, f"uid-{name}", "n0", annotations=given(EARLIER)) for name in ("a", "b")]

@@ -360,6 +360,16 @@ def test_whose_turn_may_be_written_late_keeps_the_node_until_that_is_over() -> N
     assert first[1] >= began + LOST_SECONDS - 1
 
 
+def test_who_goes_before_one_whose_plan_does_not_hold_any_more_is_sent_first_by_the_next_leader() -> None:
+    """That its node has refused it, only this leader knows: the plan is there until there is a new one."""
+    server, planned = out_of_line("bad", "good", first=[Answer(LOST, 20.0), *[IS_LOST] * 4])
+    leader = led_for_long(server, {uid: each for uid, each in planned.items() if uid != "uid-bad-0"})
+    leader.one()
+    leader.close()
+    assert server.tried == ["good-1"] * 5
+    assert [name for name, _ in passes(Leader(server, planned), 5)] == ["good-1"]
+
+
 def test_who_is_planned_while_others_wait_goes_once_its_plan_is_written() -> None:
     server, planned = out_of_line("bad", "good")
     leader = led_for_long(server, planned)

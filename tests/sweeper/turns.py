@@ -207,7 +207,10 @@ class Leader:
         gated = [pod for pod in pods if pod.spec.scheduling_gates]
         others = [pod for pod in pods if not pod.spec.scheduling_gates]
         named = {(pod.metadata.namespace, pod.metadata.uid) for pod in pods}
-        view = View(gated, others, {}, server.placements(), planned=dict(self.planned), named=named)
+        written = tuple(
+            server.planned[pod.metadata.uid] for pod in gated if pod.metadata.uid in server.planned
+        )
+        view = View(gated, others, {}, server.placements(), dict(self.planned), named=named, written=written)
         self.expectations.seen(view)
         self.tries.look(view)
         turns = self.turns = Turns(view, self.expectations, frozenset(), self.tries)

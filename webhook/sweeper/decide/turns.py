@@ -7,6 +7,7 @@ answered as done, and that somebody's webhook has undone. Who goes before others
 plans is first written down as the first: the next leader knows no more than the plans.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -111,25 +112,26 @@ class Turns:
         return tuple(chosen)
 
     @cached_property
-    def _first(self) -> dict[str, PlannedPod]:
-        """By node, whose turn it is by the plans, whether it may go or not."""
-        found: dict[str, PlannedPod] = {}
-        for pod in self._view.gated:
-            planned = self._view.planned.get(pod.metadata.uid)
-            if planned is not None and planned.annotations:
-                first = found.setdefault(planned.node, planned)
-                found[planned.node] = min(first, planned, key=turn_of)
+    def _lowest(self) -> dict[str, list[tuple[str, str]]]:
+        """By node, the turns of the first two pods of its line by the plans, with their uids.
+
+        All that is written counts, whether it may go or not, or holds no more: the next leader will not know
+        what this one knows against it.
+        """
+        found: dict[str, list[tuple[str, str]]] = {}
+        for planned in itertools.chain(self._view.written, self._view.planned.values()):
+            _note(found, planned)
         return found
 
     def _is_in_line(self, planned: PlannedPod) -> bool:
         """Whether a pod may go now as far as the plans go; out of line it may once that is written."""
-        first = self._first.get(planned.node, planned)
-        if first.uid == planned.uid:
+        others = [turn for turn, uid in self._lowest.get(planned.node, ()) if uid != planned.uid]
+        if not others or turn_of(planned) < others[0]:
             return True
         if planned.uid not in self._view.planned:
             self._due(_SOON_SECONDS)  # its plan is yet to be written
             return False
-        if turn := _before(turn_of(first)):
+        if turn := _before(others[0]):
             self.ahead.append(
                 replace(planned, annotations=planned.annotations | {keys.TURN_ANNOTATION: turn})
             )
@@ -176,6 +178,17 @@ class Turns:
 
     def _due(self, seconds: float) -> None:
         self.due_seconds = min(self.due_seconds, seconds)
+
+
+def _note(lowest: dict[str, list[tuple[str, str]]], planned: PlannedPod) -> None:
+    """Of each node two of different pods are kept, so that each pod finds the first of the others."""
+    if not planned.annotations:
+        return
+    known = lowest.setdefault(planned.node, [])
+    turn = turn_of(planned)
+    if len(known) < 2 or turn < known[1][0]:
+        own = min([turn, *(other for other, uid in known if uid == planned.uid)])
+        known[:] = sorted([(own, planned.uid), *(each for each in known if each[1] != planned.uid)])[:2]
 
 
 def _before(turn: str) -> str:

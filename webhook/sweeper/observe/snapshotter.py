@@ -124,7 +124,8 @@ class Snapshotter:
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.saw(placements)
         planned: dict[str, PlannedPod] = {}
-        for each in self._plans.entries_of(waiting):
+        written = tuple(self._plans.entries_of(waiting))
+        for each in written:
             node = nodes.get(each.node)
             if node is not None and is_usable(node):
                 before = planned.get(each.uid)
@@ -140,7 +141,7 @@ class Snapshotter:
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
-            self._plans.naming, domains_of=self._domains.of,
+            self._plans.naming, domains_of=self._domains.of, written=written,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 

@@ -40,15 +40,15 @@ PROTECTED: Final = frozenset({"kube-system"})
 class View:
     """The cluster at one moment. What a step works out is another view, or a value beside it.
 
-    conflicts: what keeps gated pods off nodes because of the pods there.
-    gated: pods that wait for us. others: all other unfinished pods. planned: uid -> entry of a plan that
-    still holds, for pods still gated. named: the pods that plans name, released or not. cards: what plans say
-    of the cards of each pod that they name: (namespace, uid, node) -> annotations. gate_prefix: of the gates
-    that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose pods stand in
-    nobody's way to be preempted. storage: claims and volumes, needs: claims on devices, None where they are
-    not known or no waiting pod has any; volumes: how many of them nodes take, likewise. namespaces: their
-    labels, None where these are not known. pods: gated and others, sorted, where somebody keeps them so.
-    naming: by pod, the plans that name it.
+    conflicts: what keeps gated pods off nodes because of the pods there. gated: pods that wait for us.
+    others: all other unfinished pods. planned: uid -> entry of a plan that still holds, for pods still gated.
+    written: all entries of plans for those, also of plans that do not hold. named: the pods that plans name,
+    released or not. cards: what plans say of the cards of each pod that they name: (namespace, uid, node) ->
+    annotations. gate_prefix: of the gates that hold a pod for us. gang_of: the gang that a pod belongs to.
+    protected: namespaces whose pods stand in nobody's way to be preempted. storage: claims and volumes,
+    needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
+    them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
+    others, sorted, where somebody keeps them so. naming: by pod, the plans that name it.
     """
 
     gated: Sequence[Pod]
@@ -69,6 +69,7 @@ class View:
     naming: Mapping[PodId, tuple[str, ...]] = field(default_factory=dict)
     volumes: VolumeCounts | None = None
     domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
+    written: Sequence[PlannedPod] = ()
 
     @cached_property
     def index(self) -> Pods:
