@@ -384,6 +384,21 @@ def test_who_is_planned_while_others_wait_goes_once_its_plan_is_written() -> Non
     assert [name for name, _ in passes(leader, 5)] == ["good-1"]
 
 
+def test_who_is_planned_beside_one_that_is_put_off_does_not_go_before_it_is_written_down() -> None:
+    """Both are planned in one pass, the one that failed before first: the next leader finds it the first."""
+    server, planned = out_of_line("bad", "good")
+    leader = led_for_long(server, planned)
+    leader.one()
+    pods = {pod.metadata.name: pod for pod in server.pods(0)}
+    anew = [msgspec.structs.replace(each, node="n1") for each in planned.values()]
+    planned.clear()
+    leader.one()
+    leader.close()
+    assert leader.turns.take([(pods["bad-0"], anew[0])]) == ()
+    assert leader.turns.take([(pods["good-1"], anew[1])]) == ()
+    assert leader.turns.due_seconds <= 1
+
+
 @pytest.mark.parametrize(
     "stamp", ["0" * 19, "x" * 19, "1", ""], ids=["the first", "no time", "short", "none"]
 )

@@ -84,8 +84,10 @@ class Drafts:
         if unpinned:
             entries = [replace(entry, node="") for entry in entries]
         pods = {**asked.pods, **found.pods}
-        # With victims it is released once these have gone, see preempting.
-        first = () if victims else now.ground.turns.take((pods[entry.uid], entry) for entry in entries)
+        turns = now.ground.turns
+        if victims:  # it is released once these have gone, see preempting
+            turns.plans(entries)
+        first = () if victims else turns.take((pods[entry.uid], entry) for entry in entries)
         nodes = {
             *others.values(),
             *(entry.node for entry in entries if entry.uid in asked.pods and entry.node),

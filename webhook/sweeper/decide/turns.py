@@ -89,6 +89,7 @@ class Turns:
     def take(self, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
         """Those whose turn it is, in the order of the line; they have it from now on."""
         line = sorted(pairs, key=self._tries.place_in_line)
+        self.plans(planned for _, planned in line if planned.uid not in self._view.planned)
         waiting: defaultdict[str, set[str]] = defaultdict(set)
         for _, planned in line:
             if planned.annotations:
@@ -110,6 +111,11 @@ class Turns:
         for node in waiting.keys() & self._unseen.keys():
             self._look_whether_it_shows(node)
         return tuple(chosen)
+
+    def plans(self, entries: Iterable[PlannedPod]) -> None:
+        """These are planned in this pass, and stand in the line whether they may go now or not."""
+        for planned in entries:
+            _note(self._lowest, planned)
 
     @cached_property
     def _lowest(self) -> dict[str, list[tuple[str, str]]]:
