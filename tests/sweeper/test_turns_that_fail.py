@@ -399,6 +399,26 @@ def test_who_is_planned_beside_one_that_is_put_off_does_not_go_before_it_is_writ
     assert leader.turns.due_seconds <= 1
 
 
+def test_what_a_leader_has_sent_before_it_died_keeps_its_turn_though_the_next_may_not_send_for_it() -> None:
+    """As for a pod that waits for its victims again, or whose gang pauses for another's sake."""
+    server, planned = cluster(in_turn(Answer(LOST, 60.0), then=IS_LOST), "bad", "good")
+    leader = led_for_long(server, planned)
+    leader.one()
+    leader.close()
+    leader = Leader(server, planned)
+    leader.paused["bad"] = server.clock.now + 300
+    assert [name for name, _ in passes(leader, 150)] == ["bad-0", "good-1"]
+
+
+def test_who_may_not_be_sent_for_keeps_its_turn_from_others_no_longer_than_that() -> None:
+    server, planned = cluster(given_to(WELL), "bad", "good")
+    leader = Leader(server, planned)
+    leader.paused["bad"] = server.clock.now + 300
+    ((name, seconds),) = passes(leader, LOST_SECONDS + 10)
+    assert name == "good-1"
+    assert seconds >= LOST_SECONDS
+
+
 @pytest.mark.parametrize(
     "stamp", ["0" * 19, "x" * 19, "1", ""], ids=["the first", "no time", "short", "none"]
 )

@@ -124,6 +124,10 @@ class Tries:
         failed_at = self._failed_at.get(pod.metadata.namespace, "")
         return max(stamp, failed_at), self._pod_failed_at.get(planned.uid, ""), stamp
 
+    def seconds_unknown(self) -> float:
+        """How much longer what the leader before has sent may arrive, which nobody here knows."""
+        return max(0.0, self._began + LOST_SECONDS - self._clock())
+
     def in_doubt(self) -> Iterator[Pair]:
         """Releases that may have arrived, or may still do so."""
         return (each.pair for each in self._doubts.values())

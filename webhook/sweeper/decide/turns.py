@@ -137,6 +137,9 @@ class Turns:
         if planned.uid not in self._view.planned:
             self._due(_SOON_SECONDS)  # its plan is yet to be written
             return False
+        if seconds := self._tries.seconds_unknown():
+            self._due(seconds)  # the leader before may have sent for the first, though this one may not
+            return False
         if turn := _before(others[0]):
             self.ahead.append(
                 replace(planned, annotations=planned.annotations | {keys.TURN_ANNOTATION: turn})
