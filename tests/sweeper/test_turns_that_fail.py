@@ -419,14 +419,44 @@ def test_who_may_not_be_sent_for_keeps_its_turn_from_others_no_longer_than_that(
     assert seconds >= LOST_SECONDS
 
 
-@pytest.mark.parametrize(
-    "stamp", ["0" * 19, "x" * 19, "1", ""], ids=["the first", "no time", "short", "none"]
+MADE_UP = pytest.mark.parametrize(
+    "stamp",
+    ["0" * 19, "x" * 19, "1", "\u0661" * 19, ""],
+    ids=["the first", "no time", "short", "no ASCII", "none"],
 )
-def test_a_plan_of_others_before_which_there_is_no_turn_keeps_nobody_from_the_node(stamp: str) -> None:
+
+
+def with_stamp(planned: PlannedPod, key: str, stamp: str) -> PlannedPod:
+    return msgspec.structs.replace(planned, annotations=planned.annotations | {key: stamp})
+
+
+@MADE_UP
+def test_who_stands_in_a_plan_of_others_by_a_time_that_no_leader_writes_comes_last(stamp: str) -> None:
+    """Else there might be no turn before it to write down: the next leader would begin with it."""
+    server, planned = out_of_line("bad", "good", first=[Answer(LOST, 20.0), *[IS_LOST] * 4])
+    planned["uid-bad-0"] = with_stamp(planned["uid-bad-0"], keys.GAS_TIMESTAMP_ANNOTATION, stamp)
+    leader = led_for_long(server, planned)
+    leader.one()
+    leader.close()
+    assert server.tried == ["good-1"] * 5
+    assert [name for name, _ in passes(Leader(server, planned), 5)] == ["good-1"]
+
+
+@MADE_UP
+def test_who_stands_before_all_others_in_a_plan_of_others_keeps_nobody_from_the_node(stamp: str) -> None:
     server, planned = out_of_line("bad", "good")
-    made_up = planned["uid-bad-0"].annotations | {keys.GAS_TIMESTAMP_ANNOTATION: stamp}
-    planned["uid-bad-0"] = msgspec.structs.replace(planned["uid-bad-0"], annotations=made_up)
+    planned["uid-bad-0"] = with_stamp(planned["uid-bad-0"], keys.TURN_ANNOTATION, stamp)
     assert [name for name, _ in passes(led_for_long(server, planned), 5)] == ["good-1"]
+
+
+def test_of_two_that_no_leader_has_planned_the_second_is_written_down_before_the_first() -> None:
+    server, planned = out_of_line("bad", "good")
+    for uid in planned:
+        planned[uid] = with_stamp(planned[uid], keys.GAS_TIMESTAMP_ANNOTATION, "")
+    passes(led_for_long(server, planned), 5)
+    bad, good = (planned[uid].annotations[keys.TURN_ANNOTATION] for uid in planned)
+    assert good < bad
+    assert [*server.released] == ["good-1"]
 
 
 def test_all_pods_of_a_plan_that_go_out_of_line_take_one_write() -> None:

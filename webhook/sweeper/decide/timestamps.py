@@ -6,7 +6,8 @@ from typing import Final
 
 from labeler.contract import keys
 
-_TIME: Final = re.compile(r"[1-9][0-9]{18}")
+TIME: Final = re.compile(r"[1-9][0-9]{18}")
+"""All that a leader writes."""
 _AHEAD_NS: Final = 24 * 3600 * 10**9
 """A time further ahead than a clock may be wrong was not written by us."""
 
@@ -30,7 +31,7 @@ class Timestamps:
         unseen, self._unseen = self._unseen, ()
         for each in unseen:
             value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-            if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
+            if TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
                 self._last = max(self._last, int(value))
         self._last = max(self._last + 1, now_ns)
         return self._last

@@ -22,7 +22,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import NO_HURRY, Pair
-from webhook.sweeper.decide.tries import Tries, turn_of
+from webhook.sweeper.decide.tries import LAST_TURN, Tries, turn_of
 from webhook.sweeper.observe.view import View
 
 _SOON_SECONDS: Final = 1.0
@@ -201,9 +201,10 @@ def _note(lowest: dict[str, list[tuple[str, str]]], planned: PlannedPod) -> None
 
 
 def _before(turn: str) -> str:
-    """A turn before that one; "" where there is none, as of a plan that others have written."""
-    is_time = len(turn) == _DIGITS and turn.isascii() and turn.isdecimal() and int(turn) > 0
-    return f"{int(turn) - 1:0{_DIGITS}}" if is_time else ""
+    """A turn before that one; "" where there is none, as of a turn that others have written."""
+    last = 10**_DIGITS - 1
+    number = last if turn == LAST_TURN else int(turn) - 1
+    return f"{number:0{_DIGITS}}" if number >= 0 else ""
 
 
 def _has_cards(pod: Pod, node: str, view: View) -> bool:
