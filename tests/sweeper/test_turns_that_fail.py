@@ -1,6 +1,8 @@
 """Releases to a node with cards that fail: no two are ever under way there, and nobody blocks the others."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -472,6 +474,31 @@ def test_all_pods_of_a_plan_that_go_out_of_line_take_one_write() -> None:
     leader.close()
     assert len([each for each in planned.values() if keys.TURN_ANNOTATION in each.annotations]) == 2
     assert server.version == before + 1
+
+
+def test_a_plan_into_which_a_turn_was_written_takes_more_pods_in_the_same_pass() -> None:
+    """Else a gang that has a turn written in each pass would wait for them all with the rest of its pods."""
+    server, planned = out_of_line("bad", "good", first=[IS_LOST] * 5)
+    leader = led_for_long(server, planned)
+    while "good-1" not in server.tried:
+        server.advance(leader.one())
+    leader.close()
+    (there,) = [pod for pod in leader.view.gated if pod.metadata.name == "good-1"]
+    key = SimpleNamespace(
+        placement_key="good/plan", placement_name="plan", namespace="good", kind="Job", name="g", id="g"
+    )
+    gang = SimpleNamespace(
+        key=key, minimum=2, size=2, pods=[there], gated=[there], later=(), hindrance=""
+    )  # fmt: skip
+    more = PlannedPod("good-2", "uid-good-2", "n1")
+    planned[more.uid] = more
+    order: Any = SimpleNamespace(
+        gang=gang, entries=(more,), kept=(), answer=SimpleNamespace(proven=True), preempts=False, domains={},
+        victims=(), avoided={},
+    )  # fmt: skip
+    server.raws["good-2"] = server.raws["good-1"]
+    leader.applier._write(order, leader.view)
+    assert keys.TURN_ANNOTATION in planned["uid-good-1"].annotations
 
 
 def one_by_one(runs: list[tuple[Answer, int]]) -> list[Answer]:

@@ -210,7 +210,9 @@ class Leader:
         written = tuple(
             server.planned[pod.metadata.uid] for pod in gated if pod.metadata.uid in server.planned
         )
-        view = View(gated, others, {}, server.placements(), dict(self.planned), named=named, written=written)
+        view = self.view = View(
+            gated, others, {}, server.placements(), dict(self.planned), named=named, written=written
+        )
         self.expectations.seen(view)
         self.tries.look(view)
         turns = self.turns = Turns(view, self.expectations, frozenset(), self.tries)

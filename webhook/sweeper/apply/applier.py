@@ -159,7 +159,7 @@ class Applier:
     def _write(self, order: NewPlan, view: View) -> None:
         """Make the plan durable."""
         gang = order.gang
-        before = view.placements.get(gang.key.placement_key)
+        before = self._turns.newest(view.placements.get(gang.key.placement_key))
         spec = plan.plan_spec(
             gang,
             before,

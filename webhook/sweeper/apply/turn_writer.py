@@ -32,6 +32,15 @@ class TurnWriter:
         """pool: in which plans are written side by side."""
         self._pass = surroundings
         self._pool = pool
+        self._written: dict[str, tuple[Placement, Placement]] = {}
+        """By plan, as it was seen and as it was then written."""
+
+    def newest(self, seen: Placement | None) -> Placement | None:
+        """A plan as it was written here since: who writes it next in the pass goes on from that."""
+        if seen is None or seen.key not in self._written:
+            return seen
+        before, written = self._written[seen.key]
+        return written if before is seen else seen
 
     def write(
         self,
@@ -47,6 +56,7 @@ class TurnWriter:
         """
         if not ahead:
             return []
+        self._written = {}
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         place = {uid: (turn(uid), number) for number, uid in enumerate(pods)}
         naming = [
@@ -89,6 +99,7 @@ class TurnWriter:
                 for each in found.values()
             ]
         self._pass.cache.written(written)
+        self._written[before.key] = before, written
         logger.info("out_of_line plan=%s pods=%d", before.key, len(found))
         there = {each.uid: each for each in written.spec.pods if each.uid in found}
         detail = "its turn before others was written and is not in its plan: see whether a webhook undoes it"
