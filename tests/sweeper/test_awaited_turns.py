@@ -52,6 +52,18 @@ def test_who_waits_is_told_for_which_pod_and_until_when_without_names_of_other_n
     assert whose == "pod bad-0" or "bad" not in told[name]
 
 
+@pytest.mark.parametrize("seconds", [0, 7, 60])
+def test_who_waits_as_an_earlier_leader_may_have_sent_for_the_first_is_told_so(seconds: int) -> None:
+    """The first may not go, as where its gang is put off. By the clock of these leaders it is 16:00:00."""
+    server, planned = cluster(given_to(BROKEN), "held", "good")
+    leader = Leader(server, planned)
+    leader.paused["held"] = 1000.0
+    assert after(leader, seconds) == {
+        "good-1": "pod good-1 waits for its turn at the cards of n0: a pod of another namespace comes before "
+        "it, and what the leader before may have sent for that may still arrive until 16:02:00 UTC"
+    }
+
+
 def test_the_sentence_stays_the_same_for_as_long_as_nothing_new_is_known() -> None:
     """Else the status would be written in each pass."""
     said = set()

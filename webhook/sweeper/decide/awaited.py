@@ -23,7 +23,9 @@ def _told(turns: list[AwaitedTurn]) -> str:
     # Who may read this namespace may know nothing of another's pods.
     whose = f"pod {its.name}" if its.namespace == mine.namespace else "a pod of another namespace"
     more = f"; likewise {others} more of its pods" if others else ""
-    return (
-        f"pod {mine.name} waits for its turn at the cards of {first.node}: a release of {whose} there got no "
-        f"clear answer, and may still arrive until {first.until:%H:%M:%S} UTC{more}"
-    )
+    if first.is_known:
+        why = f"a release of {whose} there got no clear answer, and may still arrive"
+    else:
+        why = f"{whose} comes before it, and what the leader before may have sent for that may still arrive"
+    until = f"until {first.until:%H:%M:%S} UTC"
+    return f"pod {mine.name} waits for its turn at the cards of {first.node}: {why} {until}{more}"

@@ -59,7 +59,7 @@ class Tries:
         self._clock = clock
         self._now_ns = now_ns
         self._timestamps = Timestamps()
-        self._began = clock()
+        self._began, self._began_ns = clock(), now_ns()
         self._doubts: dict[tuple[str, str], _DoubtfulRelease] = {}
         self._again_at: dict[str, float] = {}
         """By uid: wherever a pod is planned by now, it is tried no sooner."""
@@ -132,6 +132,10 @@ class Tries:
     def seconds_unknown(self) -> float:
         """How much longer what the leader before has sent may arrive, which nobody here knows."""
         return max(0.0, self._began + LOST_SECONDS - self._clock())
+
+    def unknown_until(self) -> datetime:
+        """Likewise, by the time of day, in whole seconds."""
+        return datetime.fromtimestamp(math.ceil(self._began_ns / 1e9 + LOST_SECONDS), UTC)
 
     def in_doubt(self) -> Iterator[Pair]:
         """Releases that may have arrived, or may still do so."""

@@ -32,12 +32,16 @@ _DIGITS: Final = 19
 
 @dataclass(frozen=True)
 class AwaitedTurn:
-    """A pod that waits for its turn on a node, as the release of another may still arrive there."""
+    """A pod that waits for its turn on a node, as the release of another may still arrive there.
+
+    is_known: whether there was such a release; else the leader before may have sent one.
+    """
 
     pod: Pod
     node: str
     other: Pod
     until: datetime
+    is_known: bool = True
 
 
 class Turns:
@@ -85,6 +89,8 @@ class Turns:
         self.ahead: list[PlannedPod] = []
         self.awaited: dict[str, AwaitedTurn] = {}
         self.due_seconds = NO_HURRY
+        self._behind: dict[str, str] = {}
+        """uid -> that of the first of the line, for which the leader before may have sent."""
 
     def take(self, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
         """Those whose turn it is, in the order of the line; they have it from now on."""
@@ -131,18 +137,20 @@ class Turns:
 
     def _is_in_line(self, planned: PlannedPod) -> bool:
         """Whether a pod may go now as far as the plans go; out of line it may once that is written."""
-        others = [turn for turn, uid in self._lowest.get(planned.node, ()) if uid != planned.uid]
-        if not others or turn_of(planned) < others[0]:
+        others = [each for each in self._lowest.get(planned.node, ()) if each[1] != planned.uid]
+        if not others or turn_of(planned) < others[0][0]:
             return True
+        turn, first = others[0]
         if planned.uid not in self._view.planned:
             self._due(_SOON_SECONDS)  # its plan is yet to be written
             return False
         if seconds := self._tries.seconds_unknown():
             self._due(seconds)  # the leader before may have sent for the first, though this one may not
+            self._behind[planned.uid] = first
             return False
-        if turn := _before(others[0]):
+        if before := _before(turn):
             self.ahead.append(
-                replace(planned, annotations=planned.annotations | {keys.TURN_ANNOTATION: turn})
+                replace(planned, annotations=planned.annotations | {keys.TURN_ANNOTATION: before})
             )
         return True
 
@@ -168,13 +176,16 @@ class Turns:
                     self._due(_SOON_SECONDS)
 
     def _awaits(self, pod: Pod, planned: PlannedPod) -> None:
-        """Note for which release in doubt a pod waits: the one that may arrive last."""
+        """Note for which release a pod waits: the one in doubt that may arrive last, or one before it."""
         others = [pair for uid, pair in self._doubted.get(planned.node, {}).items() if uid != planned.uid]
         if others:
             until, other = max(
                 ((self._tries.in_doubt_until(its), other) for other, its in others), key=lambda each: each[0]
             )
             self.awaited[planned.uid] = AwaitedTurn(pod, planned.node, other, until)
+        elif first := self._view.by_uid.get(self._behind.get(planned.uid, "")):
+            until = self._tries.unknown_until()
+            self.awaited[planned.uid] = AwaitedTurn(pod, planned.node, first, until, is_known=False)
 
     def _look_whether_it_shows(self, node: str) -> None:
         """Have the pod read that has been let go there and should show by now, as others wait for it."""
