@@ -16,7 +16,7 @@ from labeler.facts import Facts, Gpu
 from labeler.labels import Wanted, wanted
 from labeler.publisher import NodePublisher
 from labeler.resources import ResourcePublisher, resource_changes
-from tests.labeler.installed import ROOT, Installed, install
+from tests.labeler.installed import NAMESPACE, ROOT, Installed, install
 
 LEVELS = keys.PRERELEASE_TOPOLOGY
 CARDS = tuple(Gpu(n, "intel", tiles=2, memory_bytes=48 << 30) for n in range(8))
@@ -76,6 +76,8 @@ def _apply_component(cluster: Cluster, folder: Path) -> None:
     )
     built = cluster.kubectl("kustomize", "--load-restrictor=LoadRestrictionsNone", str(folder)).stdout
     cluster.kubectl("apply", "-f", "-", stdin=built)
+    # The labeler's pods are replaced, and a token bound to one that goes is good for nothing.
+    cluster.kubectl("rollout", "status", "daemonset/labeler", f"--namespace={NAMESPACE}", "--timeout=60s")
 
 
 def publish(installed: Installed, want: Wanted) -> int:
