@@ -5,27 +5,21 @@ which it is known that it did not, and will not, goes to the end of the line.
 """
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from labeler.contract import keys
 from labeler.contract.annotations import encode_timestamp
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Done, FailedRelease, Pair
-from webhook.sweeper.decide.timestamps import TIME, Timestamps
+from webhook.sweeper.decide.timestamps import Timestamps, turn_of
 from webhook.sweeper.observe.view import View
 
 LOST_SECONDS: Final = 120.0
 """How long a request may still arrive that got no answer, or that a leader before has sent: TCP repeats what
 an ended connection has left for some 100 s."""
-
-LAST_TURN: Final = "~"
-"""It comes after all digits."""
-_TURN: Final = re.compile(r"[0-9]{19}")
 
 _TRIES_IN_DOUBT: Final = 2
 """So often a release in doubt is tried although others wait for its node: an API server that restarts
@@ -159,18 +153,6 @@ class Tries:
     def seconds_left(self, planned: PlannedPod) -> float:
         """How much longer one that has failed is not to be tried."""
         return max(0.0, self._again_at.get(planned.uid, 0.0) - self._clock())
-
-
-def turn_of(planned: PlannedPod) -> str:
-    """Where a pod stands in the line of its node, by its plan: digits to sort by.
-
-    A plan may be anybody's: before what no leader writes there might be no turn, so that comes last.
-    """
-    own = planned.annotations
-    turn, stamp = own.get(keys.TURN_ANNOTATION, ""), own.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-    if _TURN.fullmatch(turn):
-        return turn
-    return stamp if TIME.fullmatch(stamp) else LAST_TURN
 
 
 def _key(planned: PlannedPod) -> tuple[str, str]:

@@ -22,12 +22,11 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import NO_HURRY, Pair
-from webhook.sweeper.decide.tries import LAST_TURN, Tries, turn_of
+from webhook.sweeper.decide.timestamps import turn_before, turn_of
+from webhook.sweeper.decide.tries import Tries
 from webhook.sweeper.observe.view import View
 
 _SOON_SECONDS: Final = 1.0
-_DIGITS: Final = 19
-"""Of a gas-ts."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Turns:
             self._due(seconds)  # the leader before may have sent for the first, though this one may not
             self._behind[planned.uid] = first
             return False
-        if before := _before(turn):
+        if before := turn_before(turn):
             self.ahead.append(
                 replace(planned, annotations=planned.annotations | {keys.TURN_ANNOTATION: before})
             )
@@ -209,13 +208,6 @@ def _note(lowest: dict[str, list[tuple[str, str]]], planned: PlannedPod) -> None
     if len(known) < 2 or turn < known[1][0]:
         own = min([turn, *(other for other, uid in known if uid == planned.uid)])
         known[:] = sorted([(own, planned.uid), *(each for each in known if each[1] != planned.uid)])[:2]
-
-
-def _before(turn: str) -> str:
-    """A turn before that one; "" where there is none, as of a turn that others have written."""
-    last = 10**_DIGITS - 1
-    number = last if turn == LAST_TURN else int(turn) - 1
-    return f"{number:0{_DIGITS}}" if number >= 0 else ""
 
 
 def _has_cards(pod: Pod, node: str, view: View) -> bool:
