@@ -81,7 +81,7 @@ def start(
             preexec_fn=prepare if tied or within else None,
         )
     _children[process.pid] = process
-    return Started(process.pid, _began(process.pid))
+    return started(process.pid)
 
 
 def pause(process: Started, *, seconds: float = 15.0) -> None:
@@ -105,7 +105,7 @@ def _stands_still(pid: int) -> bool:
     states = set[str]()
     for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # the thread has ended
-            states.add(thread.read_text().rpartition(")")[2].split()[0])
+            states.add(_fields(thread)[0])
     return states <= set("TtZX")
 
 
@@ -131,14 +131,14 @@ def wait_ended(process: Started, seconds: float) -> bool:
 
 
 def started(pid: int) -> Started:
-    """A process that others have started."""
+    """A process that runs, whoever has started it."""
     return Started(pid, _began(pid))
 
 
 def _began(pid: int) -> str:
     """Start time of a process as the system states it; "" if there is none, or only its remains."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = _fields(Path(f"/proc/{pid}/stat"))
     except OSError:
         return _began_by_ps(pid) if not Path("/proc/self").exists() else ""
     if fields[0] in "ZX":
@@ -147,6 +147,11 @@ def _began(pid: int) -> str:
             child.wait()  # takes its exit status; the remains would stay otherwise
         return ""
     return fields[19]
+
+
+def _fields(stat: Path) -> list[str]:
+    """What /proc says of a process or a thread, from its state on."""
+    return stat.read_text().rpartition(")")[2].split()
 
 
 def _began_by_ps(pid: int) -> str:

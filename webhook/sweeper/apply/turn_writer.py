@@ -5,7 +5,7 @@ has sent may still arrive then. One write for each plan, however many of its pod
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec.structs import replace
@@ -86,28 +86,26 @@ class TurnWriter:
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             detail = f"its turn before others could not be written: {error}"
-            said, doubt = answered(error), doubt_of(error)
-            return [
-                Release(each, Outcome.FAILED, detail, answer=said, status=error.status, doubt_seconds=doubt)
-                for each in found.values()
-            ]
+            return _failed(found.values(), detail, answered(error), error.status, doubt_of(error))
         except Exception:  # one bad plan never stops the others' releases
             logger.exception("turn_failed plan=%s", before.key)
             detail = "its turn before others could not be written: what was answered is no plan"
-            return [
-                Release(each, Outcome.FAILED, detail, answer=detail, doubt_seconds=LOST_SECONDS)
-                for each in found.values()
-            ]
+            return _failed(found.values(), detail, detail, doubt_seconds=LOST_SECONDS)
         self._pass.cache.written(written)
         self._written[before.key] = before, written
         logger.info("out_of_line plan=%s pods=%d", before.key, len(found))
         there = {each.uid: each for each in written.spec.pods if each.uid in found}
         detail = "its turn before others was written and is not in its plan: see whether a webhook undoes it"
-        return [
-            Release(each, Outcome.FAILED, detail, answer=detail)
-            for uid, each in found.items()
-            if there.get(uid) != each
-        ]
+        return _failed((each for each in found.values() if there.get(each.uid) != each), detail, detail)
+
+
+def _failed(
+    entries: Iterable[PlannedPod], detail: str, answer: str, status: int = 0, doubt_seconds: float = 0.0
+) -> list[Release]:
+    return [
+        Release(each, Outcome.FAILED, detail, answer=answer, status=status, doubt_seconds=doubt_seconds)
+        for each in entries
+    ]
 
 
 def _entries(

@@ -84,10 +84,11 @@ class Drafts:
         if unpinned:
             entries = [replace(entry, node="") for entry in entries]
         pods = {**asked.pods, **found.pods}
-        turns = now.ground.turns
+        first: tuple[Pair, ...] = ()
         if victims:  # it is released once these have gone, see preempting
-            turns.plans(entries)
-        first = () if victims else turns.take((pods[entry.uid], entry) for entry in entries)
+            now.ground.turns.plans(entries)
+        else:
+            first = now.ground.turns.take((pods[entry.uid], entry) for entry in entries)
         nodes = {
             *others.values(),
             *(entry.node for entry in entries if entry.uid in asked.pods and entry.node),
