@@ -51,13 +51,18 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
 def register_nodes(
     cluster: Cluster, new: Sequence[SimulatedNode], *, labelled: bool = True, tainted: bool = False
 ) -> None:
-    """Create nodes, and wait until they take pods.
+    """Create nodes, and wait until they take pods."""
+    nodes.register(cluster.api(), new, labelled=labelled, tainted=tainted)
+    wait_for_nodes(cluster, new)
+
+
+def wait_for_nodes(cluster: Cluster, new: Sequence[SimulatedNode]) -> None:
+    """Wait until nodes take pods that have been created.
 
     The API server gives each a taint until a controller has seen that it is ready, some 0.3 s later: of nodes
     made together some would be passed over, and a gang lie elsewhere than it is to.
     """
     api, names = cluster.api(), {each.name for each in new}
-    nodes.register(api, new, labelled=labelled, tainted=tainted)
 
     def are_ready() -> bool:
         found = [

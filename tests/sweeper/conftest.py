@@ -5,7 +5,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import install_definitions, register_nodes
+from tests.support import install_definitions, register_nodes, wait_for_nodes
 from tests.sweeper.at_work import create_priority_classes
 
 
@@ -27,9 +27,11 @@ def two_nodes(definitions: Cluster) -> Cluster:
 @pytest.fixture
 def misnamed_nodes(definitions: Cluster) -> Cluster:
     """Two labelled nodes whose names and hostname labels differ, as on some clouds."""
-    for node in nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)):
+    grid = nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1))
+    for node in grid:
         labels = {**node.topology_labels, keys.HOSTNAME_LABEL: f"host-of-{node.name}"}
         definitions.api().request("POST", "/api/v1/nodes", body=node.manifest(labels))
+    wait_for_nodes(definitions, grid)
     return definitions
 
 

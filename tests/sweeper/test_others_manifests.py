@@ -16,7 +16,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
 from tests.installation import installed_for
-from tests.support import create_namespace, delete_namespace, wait_for_pods
+from tests.support import create_namespace, delete_namespace, wait_for_nodes, wait_for_pods
 
 SHAPE = nodes.Shape(nodes=12, blocks=2, subblocks=2, gpus=8, intel=2)
 
@@ -102,6 +102,7 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
             if not node.intel:
                 labels["cloud.google.com/gke-accelerator"] = "nvidia-h100-mega-80gb"
             installation.api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+        wait_for_nodes(module_cluster, grid)
         installation.label([node for node in grid if node.intel])
         yield installation
 

@@ -327,12 +327,18 @@ def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
     assert (going(found), found.held) == ([], set())
 
 
-def test_the_plan_names_whole_gangs_and_releases_nobody_at_once() -> None:
+def placing_in_the_place_of_low(*more: Pod) -> Placing:
+    """The gang that waits finds room where "low" is alone: the third node is a more important pod's."""
     scene = Scene()
     scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
-    scene.cluster.pods.append(gpu_pod("stranger", node="n2", priority=100))
+    scene.cluster.pods += [gpu_pod("stranger", node="n2", priority=100), *more]
     placing = Placing(scene.cluster, SETTINGS)
     placing.says = lambda _: OwnerSays(size=1)
+    return placing
+
+
+def test_the_plan_names_whole_gangs_and_releases_nobody_at_once() -> None:
+    placing = placing_in_the_place_of_low()
     (made,) = placing.one().plans
     assert made.preempts
     assert made.now == ()
@@ -345,22 +351,13 @@ def test_a_plan_that_waits_for_its_victims_stands_in_line_for_cards_from_the_pas
     """Nobody planned after it in that pass goes before it unwritten."""
     noted: list[PlannedPod] = []
     monkeypatch.setattr(Turns, "plans", lambda _, entries: noted.extend(entries))
-    scene = Scene()
-    scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
-    scene.cluster.pods.append(gpu_pod("stranger", node="n2", priority=100))
-    placing = Placing(scene.cluster, SETTINGS)
-    placing.says = lambda _: OwnerSays(size=1)
+    placing = placing_in_the_place_of_low()
     (made,) = placing.one().plans
     assert tuple(noted) == made.entries
 
 
 def test_a_second_gang_of_a_pass_uses_what_the_first_one_s_victims_leave() -> None:
-    scene = Scene()
-    scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
-    scene.cluster.pods.append(gpu_pod("stranger", node="n2", priority=100))
-    scene.cluster.pods.append(member("next", 0, priority=100))
-    placing = Placing(scene.cluster, SETTINGS)
-    placing.says = lambda _: OwnerSays(size=1)
+    placing = placing_in_the_place_of_low(member("next", 0, priority=100))
     first, second = placing.one().plans
     assert {entry.node for entry in (*first.entries, *second.entries)} == {"n0", "n1"}
     assert first.victims == second.victims

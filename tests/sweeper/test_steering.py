@@ -9,6 +9,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import wait_for_nodes
 from tests.sweeper.at_work import GPU, create_job, is_gated, run_all, sweep, template
 from tests.sweeper.pods import decode, gather_all, no_size, pod_json
 from webhook.kube.objects import Pod
@@ -234,6 +235,7 @@ def test_a_pod_gated_without_the_webhook_runs_on_the_model_that_it_wishes(
         if node.place[0] == grid[-1].place[0]:
             labels |= LABELS
         api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+    wait_for_nodes(definitions, grid)
     create_job(api, namespace, "train", 2, template(8, annotations=wish("H100")))
     pods = sweep(
         definitions,
