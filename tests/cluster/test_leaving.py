@@ -120,7 +120,7 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
 
     cluster.wait_for("the pods of the first version to be gone", lambda: tags() == {"second"})
 
-    # and uninstalled, as manifests/README.md says
+    # and uninstalled, as docs/operators/uninstall.md says
     create_job(api, namespace, "too-large", 40, {GPUS: 8})
     wait_for_pods(cluster, namespace, lambda pods: len(gates(pods)) == 40, "a gang that has to wait")
     for kind, name in (

@@ -92,7 +92,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_types_in_any_policy(served:
 
 
 def test_the_line_of_the_operators_paper_changes_the_gates_prefix_wherever_it_stands(tmp_path: Path) -> None:
-    (line,) = re.findall(r"^sed -i .*$", (ROOT / "manifests" / "README.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(r"^sed -i .*$", (ROOT / "docs/operators/gate.md").read_text(), re.MULTILINE)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, timeout=120)
     texts = {path.name: path.read_text() for path in (tmp_path / "manifests").rglob("*.yaml")}

@@ -32,7 +32,7 @@ Row = tuple[str, str]
 def table() -> dict[Row, tuple[str, set[str]]]:
     """The rows of the operator's table: by whom, and the labels."""
     found: dict[Row, tuple[str, set[str]]] = {}
-    text = (ROOT / "manifests" / "README.md").read_text()
+    text = (ROOT / "docs/operators/metrics.md").read_text()
     for line in re.findall(r"^\| `topogate_.*$", text, re.MULTILINE):
         name, kind, labels, by, meaning = (cell.strip() for cell in line.strip("|").split("|"))
         assert meaning, line
@@ -139,17 +139,17 @@ def test_a_query_names_only_series_and_labels_that_there_are(where: str, query: 
 
 
 def test_each_alert_has_a_section_in_the_operators_paper() -> None:
-    text = (ROOT / "manifests" / "README.md").read_text()
+    text = (ROOT / "docs/operators/alerts.md").read_text()
     for alert in alerts():
         file, _, anchor = alert["annotations"]["runbook"].partition("#")
-        assert file == "manifests/README.md"
-        found = re.search(rf"^### {alert['alert']}\n\n(.+?)\n\n", text, re.MULTILINE | re.DOTALL)
+        assert file == "docs/operators/alerts.md"
+        found = re.search(rf"^## {alert['alert']}\n\n(.+?)\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)
         assert found, alert["alert"]
         assert anchor == alert["alert"].lower()
-    assert text.count("\n### Topogate") == len(alerts())
+    assert text.count("\n## Topogate") == len(alerts())
 
 
 def test_every_cause_for_which_a_gang_waits_is_explained() -> None:
-    text = (ROOT / "manifests" / "README.md").read_text()
+    text = (ROOT / "docs/operators/metrics.md").read_text()
     (said,) = re.findall(r"^The causes for which gangs wait: (.+?)\n\n", text, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"`([\w-]+)`", said)) == set(Cause)

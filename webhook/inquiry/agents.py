@@ -26,7 +26,7 @@ def places(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(
             State.ODD,
             f"{len(unplaced)} of {len(with_gpus)} GPU nodes have no topology labels: {some(unplaced)}",
-            "manifests/README.md, Where the topology comes from.",
+            "docs/operators/topology.md, Where the topology comes from.",
         )
     else:
         yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have topology labels")

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "--gate",
         metavar="PREFIX",
         help=f"gates with this prefix are served ({keys.GATE_PREFIX}); the policies of the manifests and "
-        "admission's gatePrefix name it as well and must be changed along: manifests/README.md tells how",
+        "admission's gatePrefix name it as well and must be changed along: docs/operators/gate.md tells how",
     )
     add(
         "--settle",
