@@ -1,0 +1,112 @@
+"""hack/check sizes: how large each package is, and how many of its functions are long or have many branches.
+
+It prints and judges nothing. Lines of code are those without blank lines, comments, docstrings and imports.
+Branches are counted as McCabe does, and each `and`, `or`, comprehension and assertion with them, so that more
+functions are above 10 than by hack/check complexity. What protoc generates is left out.
+"""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+ROOTS: Final = ("webhook", "labeler", "hack", "tests")
+PRODUCT: Final = ("webhook", "labeler")
+"""Of these, packages directly below get a row of their own."""
+LONGEST: Final = 40
+MOST_BRANCHES: Final = 10
+
+_BRANCHES: Final = (
+    ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case, ast.Assert,
+)  # fmt: skip
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DOCUMENTED: Final = (ast.Module, ast.ClassDef, *_FUNCTIONS)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a module or a package. long, branching: functions above LONGEST lines and MOST_BRANCHES branches."""
+
+    lines: int = 0
+    code: int = 0
+    modules: int = 0
+    long: int = 0
+    branching: int = 0
+
+    def __add__(self, other: "Size") -> "Size":
+        return Size(*(mine + others for mine, others in zip(astuple(self), astuple(other), strict=True)))
+
+
+def main(root: Path) -> int:
+    """Print a row for each package below `root`, and one for the whole product; returns 0."""
+    rows: dict[str, Size] = defaultdict(Size)
+    for top in ROOTS:
+        for path in sorted((root / top).rglob("*.py")):
+            if not path.name.endswith("_pb2.py"):
+                size = size_of(path.read_text())
+                for package in packages_of(path.relative_to(root).parts):
+                    rows[package] += size
+    print(f"{'package':22}{'lines':>8}{'code':>8}{'modules':>9}{'>40 lines':>11}{'>10 branches':>14}")
+    for package, row in rows.items():
+        print(f"{package:22}{row.lines:8}{row.code:8}{row.modules:9}{row.long:11}{row.branching:14}")
+    return 0
+
+
+def packages_of(parts: tuple[str, ...]) -> Iterator[str]:
+    """The rows in which a module counts, by the parts of its path."""
+    if parts[0] in PRODUCT:
+        yield "product"
+    yield parts[0]
+    if parts[0] in PRODUCT and len(parts) > 2:
+        yield "/".join(parts[:2])
+
+
+def size_of(text: str) -> Size:
+    """The size of one module."""
+    nodes = list(ast.walk(ast.parse(text)))
+    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    return Size(
+        lines=text.count("\n"),
+        code=len(_code_lines(text, nodes)),
+        modules=1,
+        long=sum(_last(each) - each.lineno >= LONGEST for each in functions),
+        branching=sum(_branches(each) > MOST_BRANCHES for each in functions),
+    )
+
+
+def _code_lines(text: str, nodes: list[ast.AST]) -> set[int]:
+    used = {
+        number
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    }
+    for node in nodes:
+        if isinstance(node, ast.Constant | ast.JoinedStr):  # blank lines and "#" within texts are code
+            used.update(range(node.lineno, _last(node) + 1))
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            used.difference_update(range(node.lineno, _last(node) + 1))
+        elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            used.difference_update(range(node.body[0].lineno, _last(node.body[0]) + 1))
+    return used
+
+
+def _branches(function: ast.AST) -> int:
+    found = 1
+    for node in ast.walk(function):
+        if isinstance(node, ast.BoolOp):
+            found += len(node.values) - 1
+        found += isinstance(node, _BRANCHES)
+    return found
+
+
+def _last(node: ast.stmt | ast.expr) -> int:
+    assert node.end_lineno is not None, "what was parsed has an end"
+    return node.end_lineno
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path.cwd()))

@@ -1,0 +1,146 @@
+"""What hack/check says of functions with many branches, and how it counts the size of the code."""
+
+from pathlib import Path
+
+import pytest
+
+from hack.checks.complexity import LIST, main, read_list
+from hack.checks.sizes import Size, packages_of, size_of
+from hack.local.build import ROOT
+
+BRANCHING = "".join(f"    if a == {number}:\n        return {number}\n" for number in range(10))
+TOO_COMPLEX = f"def decide(a):\n{BRANCHING}    return None\n"
+SIMPLE = "def decide(a):\n    return a\n"
+IN_A_CLASS = "class Judge:\n" + "".join(f"    {line}\n" for line in TOO_COMPLEX.splitlines())
+
+
+def project(root: Path, code: dict[str, str], listed: str = "") -> Path:
+    """A project of some modules, with the list of those functions that are too complex already."""
+    for name, text in {**code, LIST: listed}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("code", "listed"),
+    [
+        ({"a.py": SIMPLE}, ""),
+        ({"a.py": TOO_COMPLEX}, "# why\n\na.py decide\n"),
+        ({"a.py": IN_A_CLASS}, "a.py Judge.decide\n"),
+    ],
+)
+def test_nothing_is_said_where_the_list_names_just_what_is_too_complex(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: dict[str, str], listed: str
+) -> None:
+    assert main(project(tmp_path, code, listed)) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "listed", "sentence"),
+    [
+        pytest.param(
+            {"a.py": TOO_COMPLEX},
+            "",
+            "a.py:1: `decide` is too complex (11 > 10). Split it into functions that each do one thing; "
+            "hack/complexity.txt takes no new lines.",
+            id="a function that is not listed",
+        ),
+        pytest.param(
+            {"a.py": TOO_COMPLEX.replace("(a):", "(a):  # noqa: C901")},
+            "",
+            "a.py:1: `decide` is too complex (11 > 10). Split it into functions that each do one thing; "
+            "hack/complexity.txt takes no new lines.",
+            id="a comment in the code does not help",
+        ),
+        pytest.param(
+            {"a.py": SIMPLE},
+            "a.py decide\n",
+            "a.py: decide is at 10 or below now. "
+            'Remove the line "a.py decide" from hack/complexity.txt.',
+            id="a listed function that is simple now",
+        ),
+        pytest.param(
+            {"a.py": ""},
+            "a.py decide\n",
+            "a.py: decide is not there any more. "
+            'Remove the line "a.py decide" from hack/complexity.txt.',
+            id="a listed function that is gone",
+        ),
+        pytest.param(
+            {"b.py": SIMPLE},
+            "a.py decide\n",
+            "a.py: decide is not there any more. "
+            'Remove the line "a.py decide" from hack/complexity.txt.',
+            id="a listed function whose file is gone",
+        ),
+        pytest.param(
+            {"b/c.py": TOO_COMPLEX},
+            "a.py decide\n",
+            "b/c.py:1: decide has moved. In hack/complexity.txt change the line "
+            '"a.py decide" to "b/c.py decide".',
+            id="a listed function that moved",
+        ),
+        pytest.param(
+            {"a.py": TOO_COMPLEX, "b.py": TOO_COMPLEX},
+            "a.py decide\n",
+            "b.py:1: `decide` is too complex (11 > 10). Split it into functions that each do one thing; "
+            "hack/complexity.txt takes no new lines.",
+            id="another function of a listed one's name",
+        ),
+        pytest.param(
+            {"a.py": SIMPLE},
+            "a.py\n",
+            "hack/complexity.txt:1: 'a.py' is not a path and a function, such as a/b.py Class.f",
+            id="a line that names no function",
+        ),
+        pytest.param(
+            {"a.py": TOO_COMPLEX},
+            "a.py decide\na.py decide\n",
+            "hack/complexity.txt:2: 'a.py decide' is listed twice; remove one of the lines",
+            id="a function that is listed twice",
+        ),
+    ],
+)  # fmt: skip
+def test_each_difference_between_code_and_list_is_one_sentence_that_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: dict[str, str], listed: str, sentence: str
+) -> None:
+    assert main(project(tmp_path, code, listed)) == 1
+    assert capsys.readouterr().err.splitlines() == [sentence]
+
+
+def test_the_list_only_shrinks() -> None:
+    assert len(read_list(ROOT / LIST)) <= 29
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("", Size(modules=1)),
+        ('"""What it is."""\n\nimport os\n\n# Why.\nA = 1\n', Size(lines=6, code=1, modules=1)),
+        ('A = """\n# text\n\n"""\n', Size(lines=4, code=4, modules=1)),
+        (SIMPLE, Size(lines=2, code=2, modules=1)),
+        (TOO_COMPLEX, Size(lines=22, code=22, modules=1, branching=1)),
+        ("def f(a):\n    return " + " or ".join("a" * 11) + "\n", Size(2, 2, 1, branching=1)),
+        ("def f():\n" + "    g()\n" * 39, Size(lines=40, code=40, modules=1)),
+        ("def f():\n" + "    g()\n" * 40, Size(lines=41, code=41, modules=1, long=1)),
+    ],
+)
+def test_code_is_what_is_neither_blank_nor_comment_nor_docstring_nor_import(text: str, size: Size) -> None:
+    assert size_of(text) == size
+
+
+@pytest.mark.parametrize(
+    ("parts", "packages"),
+    [
+        (("webhook", "kube", "client.py"), ["product", "webhook", "webhook/kube"]),
+        (("webhook", "sweeper", "decide", "gangs.py"), ["product", "webhook", "webhook/sweeper"]),
+        (("labeler", "main.py"), ["product", "labeler"]),
+        (("tests", "kube", "test_client.py"), ["tests"]),
+    ],
+)
+def test_a_module_counts_in_its_package_and_in_the_product(
+    parts: tuple[str, ...], packages: list[str]
+) -> None:
+    assert list(packages_of(parts)) == packages
