@@ -9,6 +9,7 @@ import yaml
 
 from hack.local.build import ROOT
 from labeler.contract import keys
+from webhook.cli.main import COMMANDS
 
 PAPERS = sorted(
     path
@@ -23,12 +24,15 @@ ROOTS = ("docs", "hack", "labeler", "manifests", "tests", "webhook")
 NAMES = "|".join(ROOTS)
 
 
+def in_code(paper: Path, pattern: str) -> set[str]:
+    """What the group of a pattern matches in code spans and code blocks, unless a path goes before it."""
+    code = re.findall(r"```.*?```|`[^`\n]+(?:\n[^`\n]+)?`", paper.read_text(), re.DOTALL)
+    return {match for each in code for match in re.findall(rf"(?<![\w./-]){pattern}", each)}
+
+
 def named(paper: Path) -> set[str]:
     """Files and folders of the repository that stand in code spans or as commands in code blocks."""
-    text = paper.read_text()
-    code = re.findall(r"```.*?```|`[^`\n]+(?:\n[^`\n]+)?`", text, re.DOTALL)
-    found = {match for each in code for match in re.findall(rf"(?<![\w./-])((?:{NAMES})/[\w./-]+)", each)}
-    return {name.rstrip(".") for name in found}
+    return {name.rstrip(".") for name in in_code(paper, rf"((?:{NAMES})/[\w./-]+)")}
 
 
 def anchors(paper: Path) -> set[str]:
@@ -75,6 +79,26 @@ def test_every_command_and_file_that_is_named_exists(paper: Path) -> None:
     placeholders = {"labeler/sources/NAME.py"}
     missing = [name for name in named(paper) - placeholders if not (ROOT / name).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_key_of_ours_that_is_named_is_in_the_contract(paper: Path) -> None:
+    keys_named = in_code(paper, r"((?:[a-z]+\.)*(?:topogate\.io|falldio\.com)/[\w.-]+)")
+    known = spelled()
+    prefixes = tuple(key for key in known if key.endswith("."))
+    unknown = [
+        key
+        for key in keys_named
+        if key.removesuffix("-") not in known  # kubectl removes what ends so
+        and not key.startswith(prefixes)
+        and not re.search(r"/v\d+\w*$", key)  # the version of an API
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_subcommand_that_is_named_exists(paper: Path) -> None:
+    assert in_code(paper, r"topogate ([a-z]+)") <= COMMANDS.keys()
 
 
 def test_a_list_of_contents_names_every_section_in_order() -> None:
