@@ -230,3 +230,13 @@ def test_the_system_namespace_may_hold_critical_pods_where_that_takes_a_quota(se
         if each["kind"] == "Deployment" and each["metadata"]["namespace"] == "topogate-system"
     )
     assert int(quota["spec"]["hard"]["pods"]) >= 2 * replicas  # while one is replaced by the other
+
+
+def test_the_shipped_priority_classes_are_1_10_and_100_and_none_is_the_default() -> None:
+    shipped = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "priorityclasses.yaml").read_text()))
+    values = {each["metadata"]["name"]: each["value"] for each in shipped}
+    assert values == {"gpu-low-priority": 1, "gpu-medium-priority": 10, "gpu-high-priority": 100}
+    assert not any(each["globalDefault"] for each in shipped)
+    (policy,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "policy.yaml").read_text())
+    tiers = parse_policy(policy["data"]["policy.yaml"]).tiers
+    assert {tier.priority_class_name for tier in tiers} == values.keys()

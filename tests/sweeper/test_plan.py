@@ -1,6 +1,8 @@
 """From a gang to its plan: time stamps that only grow, spreads, owners, and what is kept of earlier plans."""
 
-from typing import Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -8,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.inquiry.reading import ClusterReading
+from webhook.kube.client import Api
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Topology, place
+from webhook.sweeper.apply.applier import Applier
+from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.timestamps import Timestamps
@@ -204,3 +210,31 @@ def test_a_companion_that_went_through_us_draws_nobody_to_it() -> None:
     launcher = member("other", {"cpu": "1"}, "g0")
     found = placed_beside(launcher, required="block", planned_on="g0")
     assert found == {"uid-w0": "g1", "uid-w1": "g2"}
+
+
+class Written(Api):
+    """An API server that takes everything and keeps the bodies of what is created."""
+
+    def __init__(self) -> None:
+        self.created: list[Any] = []
+
+    def request(self, method: str, _path: str, *, body: Any = None, **_: Any) -> bytes:
+        if method == "POST":
+            self.created.append(msgspec.to_builtins(body))
+            return msgspec.json.encode(body)
+        return b"{}"
+
+
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_a_placement_says_whether_its_plan_is_proven_the_best(is_proven: bool) -> None:
+    placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))
+    orders = placing.one()
+    (order,) = orders.plans
+    order = replace(order, answer=replace(order.answer, proven=is_proven))
+    cache = SimpleNamespace(usage_version=order.usage_version, written=lambda _: None, expect=lambda _: None)
+    api = Written()
+    applier = Applier(Pass(api, cast(Any, cache), Settings()), cast(Any, None))
+    applier.apply(replace(orders, plans=(order,)), placing.view())
+    applier.close()
+    (body,) = api.created
+    assert msgspec.convert(body["spec"], PlacementSpec).proven is is_proven
