@@ -44,6 +44,18 @@ def test_a_review_is_answered_as_admission_v1_asks(webhook: Webhook) -> None:
     assert answer["response"]["uid"] == review(None)["request"]["uid"]
 
 
+def test_an_api_server_that_hangs_delays_no_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with serving(tmp_path, server=server) as made, silent.accept()[0]:
+            took = []
+            for number in range(5):
+                started = time.monotonic()
+                assert post(made, review(gpu_pod(f"p{number}")))[0] == 200
+                took.append(time.monotonic() - started)
+    assert min(took) < 1, "a stall of the machine delays some, not each"
+
+
 def test_without_a_change_there_is_no_patch_and_no_patch_type(webhook: Webhook) -> None:
     _, body = post(webhook, review({"metadata": {}, "spec": {"containers": []}}))
     assert set(json.loads(body)["response"]) == {"uid", "allowed"}
