@@ -218,7 +218,7 @@ class Written(Api):
     def __init__(self) -> None:
         self.created: list[Any] = []
 
-    def request(self, method: str, _path: str, *, body: Any = None, **_: Any) -> bytes:
+    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
         if method == "POST":
             self.created.append(msgspec.to_builtins(body))
             return msgspec.json.encode(body)
