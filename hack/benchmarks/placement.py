@@ -34,7 +34,6 @@ GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "rules": ruled.rows,
     "claims": ruled.claims,
     "volumes": ruled.volumes,
-    "passes": ruled.passes,
     "small": small.rows,
     "bound": bound.rows,
 }

@@ -263,7 +263,7 @@ class Objective:
 class Assignment:
     """A place for every member.
 
-    proven: nothing better exists by the objective, but for leftover and headroom left to others; see ahead.
+    proven: nothing better exists by the objective.
     Of a gang that rules share among domains which are no level: nothing uses fewer domains.
     """
 

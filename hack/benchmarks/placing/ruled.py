@@ -1,4 +1,4 @@
-"""Rules on other pods, claims on devices, gangs that spare the next ones: each beside the same without."""
+"""Rules on other pods, claims on devices, volumes: each beside the same without."""
 
 import statistics
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from hack.benchmarks import claimed, jointly, volumed
+from hack.benchmarks import claimed, volumed
 from hack.benchmarks.placing import instances
 from hack.benchmarks.placing.row import Row, answered, timed
 from labeler.contract import keys
@@ -19,8 +19,6 @@ from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide.ruled import ask_by_rules
 
 ZONES: Final = 3
-PASSES: Final = 500
-"""Of six gangs each, in which the next ones are spared."""
 
 
 def claims(repeats: int, quick: bool) -> Iterator[Row]:
@@ -33,12 +31,6 @@ def volumes(repeats: int, quick: bool) -> Iterator[Row]:
     """Pods with volumes."""
     note = volumed.row(instances.cluster(5000, 8), instances.gang(1000, 8), repeats).strip()
     yield Row("volumes", "1000 pods, 5000 nodes of 8", note=note)
-
-
-def passes(repeats: int, quick: bool) -> Iterator[Row]:
-    """Gangs of one pass."""
-    note = jointly.row(PASSES // 5 if quick else PASSES).removeprefix("jointly: ")
-    yield Row("passes", "gangs that spare the next two", note=note)
 
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:

@@ -5,16 +5,10 @@ asked about.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.observe.gangs import GangKey, PodGang, by_age
-
-LOOKED_AHEAD: Final = 8
-"""Of so many of the next gangs some are spared."""
-SPARING: Final = 16
-"""So many of the most urgent of a pass spare others: it is up to four times the work, and bursts go fast."""
 
 
 class InTime:
@@ -31,10 +25,8 @@ class InTime:
         started = self._clock()
         number = 0
         while number < len(due) and (number == 0 or self._clock() - started < seconds / 2):
-            now.next = due[number + 1 : number + 1 + LOOKED_AHEAD] if number < SPARING else ()
             yield due[number]
             number += 1
-        now.next = ()  # what is left of the time is for those that have no place yet
         # By age whoever's turn it is: that moves from pass to pass, and nobody must be passed over by that.
         rest = sorted(due[number:], key=lambda each: by_age(each[0]))
         first = next((i for i, (gang, _) in enumerate(rest) if gang.key == self._next), 0)

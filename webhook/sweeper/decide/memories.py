@@ -26,8 +26,3 @@ class Memories:
     def failure(self, gang: PodGang, avoid: frozenset[str], now: Round) -> Failure:
         """What is to be remembered if the gang finds no place now."""
         return Failure(self._completion.members(gang), avoid, now.ground.usage_version, self._clock())
-
-    def finds_nothing(self, gang: PodGang, avoid: frozenset[str], now: Round) -> bool:
-        """Whether it has found no place, and would find none now."""
-        known = self._memories[gang.key].no_fit
-        return known is not None and known.still_holds(self.failure(gang, avoid, now))

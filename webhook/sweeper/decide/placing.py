@@ -28,12 +28,11 @@ from webhook.sweeper.decide.kept import later_told
 from webhook.sweeper.decide.memories import Memories
 from webhook.sweeper.decide.orders import Cause, NewPlan, Orders, Pair
 from webhook.sweeper.decide.preferring import ask_preferring
-from webhook.sweeper.decide.question import GangQuestion, is_plain
+from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.decide.rounds import Ground, Round, Said, joined
 from webhook.sweeper.decide.shunned import NONE
 from webhook.sweeper.decide.spares import spares
-from webhook.sweeper.decide.sparing import Sparing, asked_in
 from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.decide.urgency import (
     lowest_priority,
@@ -87,7 +86,6 @@ class Placer:
         self._memories = Memories(self._completion, clock)
         self._due = Due(settings, avoided, self._completion, self.reservations)
         self._in_time = InTime(clock)
-        self._sparing = Sparing(settings, avoided, self._holders, self._health, self._memories)
         self._last: Round | None = None
 
     def _closed_to(self, gang: PodGang) -> frozenset[str]:
@@ -221,7 +219,7 @@ class Placer:
         if (memory.no_fit and memory.no_fit.still_holds(failure)) or now.puts_off(gang, waiting):
             return None
         view = now.view
-        asked = asked_in(now, gang, waiting, avoid)
+        asked = _question(gang, waiting, avoid, now)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
         kept_out = joined(told(holding, gang.key.namespace), shunned.told)
         alike = now.no_fit.get(shape)
@@ -241,9 +239,6 @@ class Placer:
             self.reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
-            is_free = not asked.gang.anchors and asked.gang.spread is None and not shunned.steps
-            if is_free and on_kept is None and is_plain(asked):
-                answer = self._sparing.answer(asked, answer, now)
             return self._drafts.make(gang, asked, answer, companions, now)
         found = (
             None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
@@ -280,7 +275,7 @@ class Placer:
     def _try(
         self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round
     ) -> tuple[GangQuestion, Assignment | NoFit]:
-        asked = asked_in(now, gang, some, avoid)
+        asked = _question(gang, some, avoid, now)
         return asked, ask_preferring(asked, now, self._settings.options)
 
     def _unpin(self, now: Round) -> None:
@@ -304,3 +299,9 @@ class Placer:
         others = now.snapshot.nodes.keys() - set(placement.spec.kept)
         answer = ask(asked.without(others), now.snapshot, self._settings.options, now.budget)
         return None if isinstance(answer, NoFit) else answer
+
+
+def _question(gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round) -> GangQuestion:
+    """What is asked for some pods of a gang in this pass. Raises PlacementError, see question."""
+    view = now.view
+    return question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)

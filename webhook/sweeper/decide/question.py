@@ -53,12 +53,6 @@ class GangQuestion:
         return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims, own
 
 
-def is_plain(asked: GangQuestion) -> bool:
-    """Whether the core alone decides it: no parts, no rules on other pods, no cards, which go in turns."""
-    carded = any(member.pod_class.wants_cards for member in asked.gang.members)
-    return not asked.parts and asked.rules is None and bool(asked.gang.members) and not carded
-
-
 def _without(gang: Gang, nodes: Set[str]) -> Gang:
     return replace(gang, excluded_nodes=gang.excluded_nodes | nodes)
 

@@ -24,10 +24,6 @@ RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 
 
-Wish = tuple[Gang, Hashable]
-"""What a gang asks, and its shape."""
-
-
 @dataclass(frozen=True)
 class Failure:
     """A gang found no place: by what it was asked, of which state of the cluster, and when."""
@@ -94,7 +90,6 @@ class Round:
 
     rank: each gang's place in the order of urgency. no_fit: what those were told that asked the same.
     assumed: uids placed so far. budget: what the gang whose turn it is may still ask of the placement core.
-    next: gangs whose turn comes after that of this gang, and their pods that wait; wishes: what such ask.
     promised: who is to go for gangs that have a plan already.
     shunned: what that gang passes over. spares: nodes that are kept free.
     claims: those that one pod alone may use, with the pod that has it by a plan of this pass.
@@ -116,8 +111,6 @@ class Round:
     refused: list[tuple[PodGang, GangQuestion, Assignment | NoFit]] = field(default_factory=list)
     plans: list[NewPlan] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    next: Sequence[tuple[PodGang, list[Pod]]] = ()
-    wishes: dict[GangKey, Wish | None] = field(default_factory=dict)
     unlabelled: frozenset[str] = frozenset()
     unasked: set[GangKey] = field(default_factory=set)
 
