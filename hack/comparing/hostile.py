@@ -196,11 +196,7 @@ def _alike(dice: random.Random) -> Instance:
 
 def _other_mode(dice: random.Random) -> Instance:
     gang, snapshot, _ = dice.choice((_packing, _kinds, _small))(dice)
-    return (
-        gang,
-        snapshot,
-        Options(mode=dice.choice((Mode.BALANCED, Mode.KEEP_WHOLE, Mode.LEAST_FREE, Mode.HEADROOM))),
-    )
+    return gang, snapshot, Options(mode=dice.choice((Mode.KEEP_WHOLE, Mode.HEADROOM)))
 
 
 FAMILIES: Final[dict[str, Callable[[random.Random], Instance]]] = {

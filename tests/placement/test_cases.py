@@ -12,9 +12,7 @@ from webhook.placement import (
     Anchor,
     Gang,
     Member,
-    Mode,
     NoFit,
-    Options,
     PlacementError,
     Slice,
     Snapshot,
@@ -291,35 +289,6 @@ def test_a_node_without_topology_labels_is_used_but_is_close_to_nothing() -> Non
 def test_equal_names_under_different_parents_are_different_domains() -> None:
     snapshot = snapshot_of({"b1": {"r1": {"a": 1}}, "b2": {"r1": {"b": 1}}})
     assert isinstance(place(gang_of(2, required_level="subblock"), snapshot), NoFit)
-
-
-LEAST_FREE: list[tuple[str, Tree, int, dict[str, int]]] = [
-    ("scattered", SCATTERED, 6, {"x1": 1, "x2": 1, "x3": 1, "x5": 1, "x6": 2}),
-    ("one rack", {"b": {"r": {"n1": 3, "n2": 3, "n3": 2, "n4": 1}}}, 7, {"n1": 3, "n2": 1, "n3": 2, "n4": 1}),
-    ("one node that fits", SCATTERED, 2, {"x6": 2}),
-]
-
-
-@pytest.mark.parametrize(
-    ("tree", "count", "expected"), [c[1:] for c in LEAST_FREE], ids=[c[0] for c in LEAST_FREE]
-)
-def test_least_free_fills_the_smallest_holes_first(tree: Tree, count: int, expected: dict[str, int]) -> None:
-    assert taken(placed(gang_of(count), snapshot_of(tree), Options(mode=Mode.LEAST_FREE)).nodes) == expected
-
-
-BALANCED: list[tuple[str, Tree, int, list[int]]] = [
-    ("the two larger nodes share", {"b": {"r": {"a": 15, "b": 13, "c": 10}}}, 23, [11, 12]),
-    ("the even block", {"b1": {"r1": {"a": 20, "b": 10}}, "b2": {"r2": {"c": 15, "d": 15}}}, 22, [11, 11]),
-    ("two equal nodes", {"b1": {"r1": {"a": 20, "b": 8}, "r2": {"c": 15, "d": 13, "e": 10}}}, 22, [11, 11]),
-]
-
-
-@pytest.mark.parametrize(
-    ("tree", "count", "expected"), [c[1:] for c in BALANCED], ids=[c[0] for c in BALANCED]
-)
-def test_balanced_spreads_evenly_over_the_fewest_domains(tree: Tree, count: int, expected: list[int]) -> None:
-    found = placed(gang_of(count), snapshot_of(tree), Options(mode=Mode.BALANCED))
-    assert sorted(taken(found.nodes).values()) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from hack.comparing.clusters import fragmented
 from tests.placement.small import gang_of, node
-from webhook.placement import Anchor, Mode, NodeInfo, Options, Snapshot, Usage
+from webhook.placement import Anchor, NodeInfo, Options, Snapshot, Usage
 from webhook.placement.alike import packed_cost
 from webhook.placement.alike.knapsack import Cover, Knapsack
 from webhook.placement.budget import Budget
@@ -63,33 +63,6 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
 
 def names(cover: Cover) -> list[str]:
     return [state.name for state, _, _ in cover.picks]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_balanced_has_the_objective_of_the_general_search_in_every_field(seed: int) -> None:
-    dice = random.Random(seed)
-    for _ in range(6):
-        snapshot = cluster(
-            dice, dice.randint(3, 25), dice.choice((1, 3, 8)), shared_hosts=dice.random() < 0.5
-        )
-        total = sum(state.free["cpu"] // 1000 for state in snapshot.nodes.values())
-        anchors = (Anchor(dice.choice(sorted(snapshot.nodes))),) if dice.random() < 0.3 else ()
-        asked = gang_of(
-            dice.randint(1, max(1, min(30, total))),
-            required_level=dice.choice((None, None, "block", "subblock")),
-            anchors=anchors,
-        )
-        question, _ = ask(asked, snapshot, Options(mode=Mode.BALANCED))
-        root = build(question, snapshot, Budget(10**9)).root
-        slow = FrontierSearch(question, Budget(10**9)).frontier(root).get(question.counts)
-        fast = Knapsack(question, Budget(10**9)).solve(root)
-        assert (slow is None) == (fast is None)
-        if slow is not None and fast is not None:
-            costs = Costs(question.levels)
-            taken = {state.name: count for state, count, _ in fast.picks}
-            assert costs.objective(fast.cost) == costs.objective(slow[0])
-            assert evaluate(question, snapshot, taken, costs) == costs.objective(fast.cost)
-            assert sum(taken.values()) == question.counts[0]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -16,10 +16,8 @@ from webhook.placement import (
     Anchor,
     Gang,
     Member,
-    Mode,
     NodeInfo,
     NoFit,
-    Options,
     PodClass,
     Slice,
     Snapshot,
@@ -31,7 +29,6 @@ from webhook.placement import (
 from webhook.scheduling import convert
 
 GPU = "nvidia.com/gpu"
-BALANCED = Options(mode=Mode.BALANCED)
 
 
 def led(leader: PodClass, workers: int, worker: PodClass, **rules: Any) -> Gang:
@@ -108,35 +105,6 @@ def test_a_lost_slice_of_a_host_stays_under_the_switch_of_its_slice() -> None:
     )
     running = [(anchor.node, Usage(dict(pod_class().requests))) for anchor in kept]
     assert taken(placed(gang, Snapshot.build(nodes, running, topology)).nodes) == {"x4": 2}
-
-
-# --- even spreading -----------------------------------------------------------------------------------
-
-
-def test_balanced_slices_share_the_one_rack_that_holds_them() -> None:
-    """Kueue answers 10, 3 and 7 on three nodes; one rack of two nodes is fewer, and 10 and 10 more even."""
-    snapshot = snapshot_of({"b1": {"r1": {"x1": 15}, "r2": {"x2": 15}, "r3": {"x3": 15, "x4": 15}}})
-    gang = gang_of(20, preferred_level="subblock", slices=(Slice("subblock", 2),))
-    assert taken(placed(gang, snapshot, BALANCED).nodes) == {"x3": 10, "x4": 10}
-
-
-def test_balanced_keeps_to_one_rack_before_it_is_even() -> None:
-    """Kueue answers 5 on each of b1's four nodes: as many nodes, but two racks where one holds the gang."""
-    tree: Tree = {
-        "b1": {"r1": {"a": 5, "b": 5}, "r2": {"c": 5, "d": 5}},
-        "b2": {"r3": {"e": 10, "f": 4, "g": 4, "h": 4}, "r4": {"i": 5}, "r5": {"j": 5}},
-    }
-    found = placed(gang_of(20, preferred_level="subblock"), snapshot_of(tree), BALANCED)
-    assert taken(found.nodes) == {"e": 8, "f": 4, "g": 4, "h": 4}
-
-
-@pytest.mark.parametrize("rooms", [(6, 5), (7, 5)], ids=["6 and 5", "7 and 5"])
-def test_balanced_counts_the_leader_among_the_pods_of_its_node(rooms: tuple[int, int]) -> None:
-    """Kueue wants 5 and 5 workers beside the leader; with room for 7 ours has 6 pods and 5 pods as well."""
-    snapshot = snapshot_of({"b": {"r": {"x1": rooms[0], "x2": rooms[1]}}})
-    found = placed(led(pod_class(1, memory=0), 10, pod_class(1)), snapshot, BALANCED)
-    assert taken(found.nodes) == {"x1": 6, "x2": 5}
-    assert found.nodes["leader"] == "x1"
 
 
 # --- leaders and groups -------------------------------------------------------------------------------

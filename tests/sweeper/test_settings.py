@@ -23,7 +23,7 @@ def test_an_empty_file_leaves_every_default(tmp_path: Path) -> None:
 def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
     found = read(
         tmp_path,
-        "settle_seconds: 2\nrepair: false\nignored_namespaces: [a, b]\nmode: balanced\n"
+        "settle_seconds: 2\nrepair: false\nignored_namespaces: [a, b]\nmode: keep-whole\n"
         "gate_prefix: example.com/wait-\nweights: {cpu: 0, nvidia.com/gpu: 5}\nmost_allocated: true\n"
         "levels: {pod: [example.com/pod], rack: [example.com/rack]}\n"
         "gang_labels: [app.kubernetes.io/instance, name, name]\n",
@@ -31,11 +31,21 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
     assert found.gang_labels == ("app.kubernetes.io/instance", "name")
     assert (found.settle_seconds, found.repair, found.ignored_namespaces) == (2.0, False, frozenset("ab"))
     assert found.options == Options(
-        mode=Mode.BALANCED, weights={"cpu": 0, "nvidia.com/gpu": 5}, most_allocated=True
+        mode=Mode.KEEP_WHOLE, weights={"cpu": 0, "nvidia.com/gpu": 5}, most_allocated=True
     )
     assert found.gate_prefix == "example.com/wait-"
     assert found.topology.level_names == ("pod", "rack")
     assert found.topology.families == (("example.com/pod", "example.com/rack"),)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("least-free", Mode.KEEP_WHOLE), ("balanced", Mode.BEST_FIT)])
+def test_a_removed_mode_is_taken_with_a_warning_of_what_is_used_instead(
+    name: str, instead: Mode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read(tmp_path, f"mode: {name}").options.mode is instead
+    (warning,) = caplog.messages
+    assert str(tmp_path) in warning
+    assert f"mode '{name}' was removed, and {instead} is used; the next release refuses it" in warning
 
 
 @pytest.mark.parametrize(
@@ -49,7 +59,7 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         ("settle_seconds: true", "settle_seconds: True is not a number of seconds"),
         ("repair: 'no'", "repair: 'no' is not true or false"),
         ("ignored_namespaces: a", "ignored_namespaces: 'a' is not a list of names"),
-        ("mode: widest", "mode: 'widest' is none of best-fit, least-free, balanced, headroom, keep-whole"),
+        ("mode: widest", "mode: 'widest' is none of best-fit, headroom, keep-whole"),
         ("weights: {cpu: 0.5}", "weights: must map resource names to whole numbers"),
         ("weights: {cpu: -1}", "weights: must map resource names to whole numbers"),
         ("weights: cpu", "weights: must map resource names to whole numbers"),

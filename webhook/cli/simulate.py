@@ -21,6 +21,7 @@ from webhook.inquiry.simulation import read
 from webhook.inquiry.whole import WholeAnswer, ask_whole, with_levels
 from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.names import natural
+from webhook.sweeper.modes import add_mode, mode_named
 from webhook.sweeper.observe.gangs import PodGang
 
 
@@ -43,7 +44,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--required", metavar="LEVEL", help="overrides the required level: block, subblock ..."
     )
     parser.add_argument("--preferred", metavar="LEVEL", help="overrides the preferred level")
-    parser.add_argument("--mode", choices=[mode.value for mode in Mode], default=Mode.BEST_FIT.value)
+    add_mode(parser)
     parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
     parser.add_argument("--output", choices=("text", "json"), default="text")
 
@@ -56,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         scene = read(args.cluster, args.manifest)
         gang = with_levels(scene.gang, args.required, args.preferred)
-        name, options = gang.key.name, Options(mode=Mode(args.mode))
+        mode = mode_named(args.mode or Mode.BEST_FIT, lambda what: complain(f"topogate simulate: {what}"))
+        name, options = gang.key.name, Options(mode=mode)
         answer = ask_whole(gang, scene.view, scene.snapshot, options, name=name)
     except (InputError, PlacementError) as error:
         complain(f"topogate simulate: {error}")

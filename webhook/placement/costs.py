@@ -1,6 +1,6 @@
 """A cost as one integer made of fields, the most important highest; so costs add up and compare.
 
-The fields: domains used at each level, unevenness, leftover at each level, headroom penalty, and where pods
+The fields: domains used at each level, leftover at each level, headroom penalty, and where pods
 have preferences what the nodes lack of these (see model.Objective). In mode keep-whole the holes stand among
 the domains, before those of the machines.
 """
@@ -9,7 +9,6 @@ from webhook.placement.model import Objective
 
 COUNT_BITS = 32
 ROOM_BITS = 64
-SQUARE_BITS = 64
 SCORE_BITS = 64
 MOST_UNLIKED = 900
 """What a node lacks at most of what its pods would like; see preferences."""
@@ -31,9 +30,8 @@ class Costs:
         """The largest penalty of a node: for its headroom and for what its pods would like."""
         self.depth = levels + 1
         self.machine = machine
-        self.square = SCORE_BITS + ROOM_BITS * self.depth
         self.leftover = [SCORE_BITS + ROOM_BITS * (self.depth - 1 - level) for level in range(self.depth)]
-        first = self.square + SQUARE_BITS
+        first = SCORE_BITS + ROOM_BITS * self.depth
         self.domains = [first + COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
         self.holes = 0
         if machine is not None:
@@ -62,7 +60,6 @@ class Costs:
         """The fields of a cost."""
         return Objective(
             tuple(cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.domains),
-            cost >> self.square & (1 << SQUARE_BITS) - 1,
             tuple(cost >> shift & (1 << ROOM_BITS) - 1 for shift in self.leftover),
             (cost & (1 << SCORE_BITS) - 1) >> self.ties,
             0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
-from webhook.placement.model import Mode, Objective
+from webhook.placement.model import Objective
 from webhook.placement.question import Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 from webhook.placement.tree import score_of
@@ -13,7 +13,7 @@ from webhook.placement.vertex import Vertex
 
 
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:
-    """Cost of using these nodes, by their paths with their names; without unevenness."""
+    """Cost of using these nodes, by their paths with their names."""
     used = set(places)
     blocks, names = {place[:2] for place in used}, {place[-1] for place in used}
 
@@ -38,13 +38,11 @@ def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], 
     used: set[tuple[int, Path]] = set()
     total = 0
     score = score_of(question, snapshot)
-    for name, count in counts.items():
+    for name in counts:
         state = snapshot.nodes[name]
         key = key_of(state, question.levels)
         used |= {(level, key[: level + 2]) for level in range(question.levels + 1)}
         total += score.penalty(state)
-        if question.options.mode is Mode.BALANCED:
-            total += count * count << costs.square
     rooms = _rooms_by_prefix(question, snapshot)
     for level, prefix in used:
         if prefix not in question.anchored:

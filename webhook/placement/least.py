@@ -22,8 +22,7 @@ def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budg
         question, _ = ask(gang, snapshot, options)
     except Impossible:
         return None
-    fewest = options.mode in (Mode.BEST_FIT, Mode.BALANCED)
-    if not fewest or len(question.counts) != 1 or question.slices or question.anchored:
+    if options.mode is not Mode.BEST_FIT or len(question.counts) != 1 or question.slices or question.anchored:
         return ()
     tree = build(question, snapshot, budget.part(budget.left // 2))
     if not tree.exact:

@@ -191,13 +191,11 @@ class Gang:
 
 
 class Mode(StrEnum):
-    """How a gang is laid out once the fewest domains are kept (see alike.least_free and alike.most_headroom
-    for how far those modes keep them; keep-whole, the fewest above the machines: see Objective.holes).
+    """How a gang is laid out once the fewest domains are kept (see alike.most_headroom for how far headroom
+    keeps them; keep-whole, the fewest above the machines: see Objective.holes).
     """
 
     BEST_FIT = "best-fit"
-    LEAST_FREE = "least-free"
-    BALANCED = "balanced"
     HEADROOM = "headroom"
     KEEP_WHOLE = "keep-whole"
 
@@ -241,18 +239,17 @@ class Placed:
 class Objective:
     """The value of an assignment; smaller is better, compared from the left.
 
-    domains: how many are used at each level, coarsest first, the last being nodes. unevenness: the squares of
-    the numbers of members on each node, added up in mode balanced, else 0. leftover: at each level, the room
-    (in pods of the gang's most frequent class, before placing) of the domains used. headroom_penalty:
-    100 minus the headroom score (see headroom.Score), added over the nodes used. Domains that anchors use
-    cost nothing. holes: the squares of the rooms of the nodes used in mode keep-whole, else 0; they compare
-    before the numbers of machines (hosts and nodes). preference_penalty: of the nodes used, see preferences;
-    it compares last. Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom
-    penalty. Where a gang is spread evenly, the sum of the squares of what the domains hold comes before all.
+    domains: how many are used at each level, coarsest first, the last being nodes. leftover: at each level,
+    the room (in pods of the gang's most frequent class, before placing) of the domains used.
+    headroom_penalty: 100 minus the headroom score (see headroom.Score), added over the nodes used. Domains
+    that anchors use cost nothing. holes: the squares of the rooms of the nodes used in mode keep-whole, else
+    0; they compare before the numbers of machines (hosts and nodes). preference_penalty: of the nodes used,
+    see preferences; it compares last. Beside anchors with ranks, nearness to the neighbouring ranks comes
+    before the headroom penalty. Where a gang is spread evenly, the sum of the squares of what the domains
+    hold comes before all.
     """
 
     domains: tuple[int, ...]
-    unevenness: int
     leftover: tuple[int, ...]
     headroom_penalty: int
     holes: int = 0

@@ -11,7 +11,7 @@ from itertools import compress, islice
 from typing import Final
 
 from webhook.placement import mixed, only_way
-from webhook.placement.alike import knapsack, least_free, most_headroom
+from webhook.placement.alike import knapsack, most_headroom
 from webhook.placement.alike.rooms import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
@@ -159,8 +159,6 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
         found = _unlike(question, snapshot, tree.root, budget)
     elif question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
-    elif question.options.mode is Mode.LEAST_FREE:
-        found = least_free.solve(question, tree.root)
     elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them
         found = most_headroom.solve(question, tree.root)
     else:
@@ -221,10 +219,7 @@ def _cost(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution
         return solved.cost
     assert solved.counts is not None
     places = [key_of(snapshot.nodes[name], question.levels) for name in solved.counts]
-    total = cost_of(root, places)
-    if question.options.mode is Mode.BALANCED:
-        total += sum(sum(taken) ** 2 for taken in solved.counts.values()) << question.costs().square
-    return total
+    return cost_of(root, places)
 
 
 def _assign(

@@ -14,8 +14,9 @@ from labeler.contract import keys
 from webhook import logs
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
-from webhook.placement import Mode, Options
+from webhook.placement import Options
 from webhook.policy.store import OptionalPolicy, watch_files
+from webhook.sweeper.modes import add_mode, mode_named
 from webhook.sweeper.process import run
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings, SettingsError, load
@@ -64,12 +65,16 @@ def _settings(options: argparse.Namespace) -> Settings:
         "patience_seconds": options.patience,
         "interval_seconds": options.interval,
         "ignored_namespaces": frozenset(options.ignored_namespace) if options.ignored_namespace else None,
-        "options": replace(chosen.get("options", Options()), mode=Mode(options.mode))
+        "options": replace(chosen.get("options", Options()), mode=mode_named(options.mode, _warn))
         if options.mode
         else None,
     }
     chosen["scale_up"] = _scale_up(chosen.get("scale_up", ScaleUp()), options)
     return Settings(**chosen | {name: value for name, value in flags.items() if value is not None})
+
+
+def _warn(what: str) -> None:
+    logger.warning("mode_removed reason=%r", what)
 
 
 def _scale_up(chosen: ScaleUp, options: argparse.Namespace) -> ScaleUp:
@@ -116,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
     add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")
-    add("--mode", choices=[str(mode) for mode in Mode], help="how gangs are laid out (best-fit)")
+    add_mode(parser)
     add(
         "--scale-up",
         metavar="CLASS",

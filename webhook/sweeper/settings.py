@@ -1,5 +1,6 @@
 """What an operator can set of the sweeper: by file, by flags, flags last."""
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -12,9 +13,12 @@ from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
+from webhook.sweeper.modes import mode_named
 from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
 from webhook.sweeper.scaling import LONGEST_SECONDS, ScaleUp, read_scale_up
 from webhook.workloads import marks
+
+logger = logging.getLogger("webhook.sweeper")
 
 
 class SettingsError(ValueError):
@@ -216,9 +220,9 @@ def _mapping(path: Path, name: str, value: Any) -> Any:
 
 def _mode(path: Path, value: Any) -> Mode:
     try:
-        return Mode(value)
+        return mode_named(value, lambda what: logger.warning("mode_removed file=%s reason=%r", path, what))
     except ValueError as error:
-        raise SettingsError(f"{path}: mode: {value!r} is none of {', '.join(Mode)}") from error
+        raise SettingsError(f"{path}: {error}") from error
 
 
 def _weights(path: Path, value: Any) -> dict[str, int]:

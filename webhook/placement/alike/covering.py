@@ -22,8 +22,7 @@ from webhook.placement.alike.rooms import (
 )
 from webhook.placement.bounds import rooms_at
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, SQUARE_BITS, Costs
-from webhook.placement.model import Mode
+from webhook.placement.costs import COUNT_BITS, ROOM_BITS, SCORE_BITS, Costs
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
 
@@ -40,10 +39,9 @@ class CoveringDomain:
         self.budget = budget
         self.vertex = vertex
         self.anchored = bool(question.anchored)
-        self.balanced = question.options.mode is Mode.BALANCED
         self.pods = question.counts[0]
         self.unit, self.lowest = 1, costs.depth
-        if vertex.even is not None and not self.anchored and not self.balanced:
+        if vertex.even is not None and not self.anchored:
             self.unit, self.lowest = vertex.even
         self.wanted = -(-self.pods // self.unit)
         self.census = census(vertex)
@@ -54,7 +52,6 @@ class CoveringDomain:
         counts = self._count_fields()
         self.terms = Terms(
             costs,
-            self.balanced,
             self.unit,
             self.wanted,
             self.slack,
@@ -157,8 +154,6 @@ class CoveringDomain:
 
     def _slack(self) -> int:
         """By how much an optimal solution can hold more than is wanted: less than the last thing it takes."""
-        if self.balanced:
-            return 0
         if not self.whole:
             return min(self.wanted, self.census[-1][1] // self.unit) - 1
         largest = self.census[self.lowest - 1][1] if self.lowest > 0 else 0
@@ -201,10 +196,7 @@ class CoveringDomain:
         And the bits that compare after the amount held, where that is the leftover of nodes.
         """
         fields = []
-        if self.balanced:
-            most = self.wanted * min(self.wanted, self.census[-1][1])
-            fields.append((self.costs.square, SQUARE_BITS, most.bit_length()))
-        exact = not self.balanced and not self.anchored and not self.whole and self.lowest == self.costs.depth
+        exact = not self.anchored and not self.whole and self.lowest == self.costs.depth
         for level in self.levels[:-1] if exact else self.levels:
             most = self._fewest(level) * self.census[level][1]
             fields.append((self.costs.leftover[level], ROOM_BITS, most.bit_length()))

@@ -31,7 +31,6 @@ class Terms:
     """
 
     costs: Costs
-    balanced: bool
     unit: int
     wanted: int
     slack: int
@@ -49,8 +48,8 @@ class Terms:
     """These steps."""
 
     def below_first(self, level: int) -> int:
-        """Bits of the fields that compare after the leftover of a level, if that compares first of all."""
-        return self.values.bits if self.balanced else self.values.offset(self.costs.leftover[level])
+        """Bits of the fields that compare after the leftover of a level."""
+        return self.values.offset(self.costs.leftover[level])
 
     def is_whole(self, vertex: Vertex) -> bool:
         """Whether it does not matter which nodes of a domain are taken, so that it is taken whole."""
@@ -59,7 +58,7 @@ class Terms:
     def inside(self, vertex: Vertex) -> "Inside | EqualInside":
         """What shares the pods in a domain below."""
         if id(vertex) not in self.insides:
-            equal = vertex.leaves is not None and vertex.even is not None and not self.balanced
+            equal = vertex.leaves is not None and vertex.even is not None
             self.insides[id(vertex)] = EqualInside(self, vertex) if equal else Inside(self, vertex)
         return self.insides[id(vertex)]
 
@@ -174,11 +173,6 @@ class NodesItem:
     def part(self) -> "KnapsackPart":
         """What the layers see of it."""
         terms = self.terms
-        if terms.balanced:
-            total = min(terms.wanted, self.room * len(self.numbers))
-            each = terms.counts.pack(self.cost)
-            counts = sorted_nodes([self.room] * len(self.numbers), 0, each, total, terms.counts.fits)
-            return of_domain(counts, [(1, total)], self)
         most = min(len(self.numbers), -(-(terms.wanted + terms.slack) // self.room))
         return of_nodes(self.room, terms.counts.pack(self.cost), most, self, terms.counts.fits)
 
@@ -191,29 +185,11 @@ class NodesItem:
         self._order()
         each = self.terms.values.pack(self.cost)
         numbers = [self._nodes(amount) for amount in amounts]
-        values = [each * number + (0 if self.terms.whole else self.penalties[number]) for number in numbers]
-        if not self.terms.balanced:
-            return list(values)
-        squares = [self._squares(amount) for amount in amounts]
-        offset = self.terms.values.offset(self.terms.costs.square)
-        return [value + (square << offset) for value, square in zip(values, squares, strict=True)]
+        return [each * number + (0 if self.terms.whole else self.penalties[number]) for number in numbers]
 
     def _nodes(self, amount: int) -> int:
-        """How many nodes are used for an amount: as few as can be, or as many where they cost nothing."""
-        if self.terms.balanced and not self.cost:
-            return min(len(self.numbers), amount)
+        """How many nodes are used for an amount: as few as can be."""
         return -(-amount // self.room)
-
-    def _shares(self, amount: int) -> list[int]:
-        """What each of the nodes used holds."""
-        number = self._nodes(amount)
-        if not self.terms.balanced:
-            return [self.room] * number
-        share, more = divmod(amount, number)
-        return [share + 1] * more + [share] * (number - more)
-
-    def _squares(self, amount: int) -> int:
-        return sum(share * share for share in self._shares(amount))
 
     def _order(self) -> None:
         if self.penalties:
@@ -228,13 +204,8 @@ class NodesItem:
     def picks(self, amount: int) -> tuple[int, list[tuple[int, list[Pick]]]]:
         """Cost of the domains used for an amount, and the nodes with their numbers among the children."""
         self._order()
-        found: list[tuple[int, list[Pick]]] = []
-        for number, share in zip(self.numbers, self._shares(amount), strict=False):
-            state, room, own = node(self.source, number)
-            if self.terms.balanced:
-                room, own = share, own + (share * share << self.terms.costs.square)
-            found.append((number, [(state, room, own)]))
-        return 0, found
+        used = self.numbers[: self._nodes(amount)]
+        return 0, [(number, [node(self.source, number)]) for number in used]
 
 
 class EqualInside:

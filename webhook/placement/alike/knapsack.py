@@ -20,9 +20,6 @@ up to at least the demand k; its cost is the sum of the costs of the nodes and d
   the same headroom penalty too, it does not matter which nodes of a domain are taken, so a domain of nodes
   is taken whole, and what is too much is left out at the end.
 
-In mode balanced each node takes any number of pods up to its room, and values begin with unevenness: nodes
-that are alike share evenly, which is best by convexity.
-
 With K = k + 1 and o_d offers of domain d (amounts up to its room, at most k) the work on numbers of domains
 is O(K * sum of o_d) vector elements. All is polynomial in k and the number of nodes, and the answer is the
 optimum in every field of the objective if the steps of the budget suffice for it. Sources: the tree knapsack
@@ -38,7 +35,6 @@ from webhook.placement.alike.one_more import one_more
 from webhook.placement.alike.rooms import Pick, anchored_children, child_rooms, node
 from webhook.placement.bounds import least_cost
 from webhook.placement.budget import Budget
-from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex
@@ -62,7 +58,7 @@ class Knapsack:
     """One question of identical pods without slices."""
 
     def __init__(self, question: Question, budget: Budget) -> None:
-        """question: one class, no slices; mode best-fit or balanced."""
+        """question: one class, no slices; mode best-fit."""
         self.question = question
         self.budget = budget
         self.costs = question.costs()
@@ -83,8 +79,7 @@ class Knapsack:
                     least = self._bound(covering) if len(domains) > 1 else 0
                 heap.append((base + least, _BOUNDED, number, base, covering))
             else:
-                pick = self._alone(covering)
-                heap.append((base + pick[2], _SOLVED, number, base, [pick]))
+                heap.append((base + covering[2], _SOLVED, number, base, [covering]))
         heapify(heap)
         while heap:
             bound, stage, number, base, known = heappop(heap)
@@ -100,13 +95,6 @@ class Knapsack:
                 cost, picks = known.solve()
                 heappush(heap, (base + cost, _SOLVED, number, base, picks))
         return None
-
-    def _alone(self, pick: Pick) -> Pick:
-        """A node that holds all."""
-        state, room, own = pick
-        if self.question.options.mode is not Mode.BALANCED:
-            return pick
-        return state, min(room, self.wanted), own + (self.wanted**2 << self.costs.square)
 
     def roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
         """The domains of the required level, or the cluster, each with the cost of using those around it."""
@@ -155,7 +143,7 @@ _SOLVED, _COUNTED, _BOUNDED = range(3)
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum for identical pods without slices, in mode best-fit or balanced. Raises OutOfSteps."""
+    """The optimum for identical pods without slices, in mode best-fit. Raises OutOfSteps."""
     cover = Knapsack(question, budget).solve(root)
     if cover is None:
         return Solution(None, True)

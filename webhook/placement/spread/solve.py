@@ -44,9 +44,8 @@ FEW: Final = 64
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum for identical pods that are spread; modes other than balanced count as best-fit."""
-    if question.options.mode not in (Mode.BEST_FIT, Mode.BALANCED):
-        question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
+    """The optimum for identical pods that are spread; every mode counts as best-fit."""
+    question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
     wish, wanted = question.spread, question.counts[0]
     assert wish is not None
     roots = [
@@ -56,8 +55,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     ]
     if not roots:
         return Solution(None, True)
-    is_best_fit = question.options.mode is Mode.BEST_FIT
-    cap = None if wish.most is None or wish.there or not is_best_fit else min(wish.most, wanted)
+    cap = None if wish.most is None or wish.there else min(wish.most, wanted)
     if cap is not None:  # each domain may take as many: without a look at each of them
         found = _within(question, root, lambda _: cap, budget)
         if found is not None:
@@ -72,7 +70,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     every = [taken for *_, taken in regions]
     is_free = not any(least for taken in every for least, _ in taken.values())
     can_end = budget.left > ENDS * sum(map(len, every))
-    if is_best_fit and cap is None and is_free and can_end:
+    if cap is None and is_free and can_end:
         found = _within(question, root, capped.caps_of(every), budget)
         if found is not None:
             return found
@@ -187,8 +185,7 @@ class SpreadSearch:
 
     def _is_few(self, domain: SpreadDomain) -> bool:
         """Whether the domain is of single nodes and takes so few pods that rows of them are short."""
-        is_plain = domain.vertex.leaves is not None and self.question.options.mode is Mode.BEST_FIT
-        return is_plain and domain.most <= FEW
+        return domain.vertex.leaves is not None and domain.most <= FEW
 
     def _on_nodes(self, domain: SpreadDomain) -> NodesUpTo:
         key, leaves = id(domain.vertex), domain.vertex.leaves
@@ -210,7 +207,7 @@ class SpreadSearch:
     def _one(self, domain: SpreadDomain) -> CostPart:
         vertex, least = domain.vertex, domain.least
         more = min(domain.most - least, self.left)
-        if vertex.state is not None and self.question.options.mode is Mode.BEST_FIT:
+        if vertex.state is not None:
             self.budget.spend()
             curve = [vertex.own if least else 0, *[vertex.own] * more]
         else:

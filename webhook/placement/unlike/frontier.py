@@ -19,7 +19,6 @@ from operator import ge
 from typing import Final
 
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.unlike.node_options import node_options
 from webhook.placement.vertex import Vertex
@@ -62,7 +61,6 @@ class FrontierSearch:
         self.budget = budget
         self.exact = True
         self.weight = _MERGE * max(1, len(question.counts) // 2)
-        self.balanced = question.options.mode is Mode.BALANCED
         self.rooms: dict[int, tuple[int, ...]] = {}
         self.total: tuple[int, ...] = ()
         """Room for each class of all nodes; () while states that cannot be completed are wanted too."""
@@ -105,8 +103,8 @@ class FrontierSearch:
             found = self._together_in(vertex).get(counts)
             return found if found is not None and (limit is None or found[0] < limit) else None
 
-        every = self.balanced or self.costs.machine is not None  # one node may not be better than two
-        if self.question.anchored or self.question.confined or every:
+        # In mode keep-whole one node may not be better than two.
+        if self.question.anchored or self.question.confined or self.costs.machine is not None:
             found = self.frontier(root).get(counts)
         else:
             found = inside(root, None)
@@ -185,17 +183,14 @@ class FrontierSearch:
         result: Frontier = {self._empty: (0, None)}
         for takes in self._options(vertex):
             self.budget.spend(self.weight)
-            cost = vertex.own + (sum(takes) ** 2 << self.costs.square if self.balanced else 0)
-            result[takes] = (cost, Trail(vertex.state.name))
+            result[takes] = (vertex.own, Trail(vertex.state.name))
         return result
 
     def _options(self, vertex: Vertex) -> tuple[Counts, ...]:
         if sum(map(bool, vertex.rooms)) > _CLASSES:
             raise OutOfSteps
         if id(vertex) not in self.options:
-            states, exact = node_options(
-                self.question, vertex, self.budget, self.weight // _MERGE, self.balanced
-            )
+            states, exact = node_options(self.question, vertex, self.budget, self.weight // _MERGE)
             self.exact = self.exact and exact
             self.options[id(vertex)] = tuple(states)
         return self.options[id(vertex)]
@@ -216,19 +211,13 @@ class FrontierSearch:
                 if inner is None:
                     continue
                 self.budget.spend(self.weight)
-                total = tuple(map(int.__add__, state, more))
-                if not self.balanced:
-                    total = tuple(map(min, total, counts))
-                elif any(map(int.__gt__, total, counts)):
-                    continue
+                total = tuple(map(min, map(int.__add__, state, more), counts))
                 known = result.get(total)
                 if known is None or cost + extra < known[0]:
                     result[total] = (cost + extra, Trail("", trail, state, inner))
         return self._undominated(result)
 
     def _undominated(self, frontier: Frontier) -> Frontier:
-        if self.balanced:
-            return frontier
         kept: list[tuple[Counts, tuple[int, Trail | None]]] = []
         if len(self.question.counts) == 1:
             best = None

@@ -18,10 +18,8 @@ class NodeOptions(NamedTuple):
     exact: bool
 
 
-def node_options(
-    question: Question, vertex: Vertex, budget: Budget, each: int = 1, every: bool = False
-) -> NodeOptions:
-    """What a node can take: the states that no other one covers, or every one but the empty.
+def node_options(question: Question, vertex: Vertex, budget: Budget, each: int = 1) -> NodeOptions:
+    """What a node can take: the states that no other one covers.
 
     each: steps for a state that is looked at. What fits without one pod fits, so a state is covered exactly
     if it is with one more pod of some class. Raises OutOfSteps.
@@ -29,14 +27,12 @@ def node_options(
     assert vertex.state is not None
     most = tuple(map(min, vertex.rooms, question.counts))
     if len(most) == 1:
-        return NodeOptions([(count,) for count in (range(1, most[0] + 1) if every else most)], True)
+        return NodeOptions([most], True)
     together = _Together(question.classes, most, vertex.state, budget)
     options = []
     for state in together.states((), ()):
         budget.spend(each * (5 + sum(state)))
         options.append(state)
-    if every:
-        return NodeOptions([state for state in options if any(state)], together.exact)
     known = set(options)
     kept = [state for state in options if any(state) and not any(more in known for more in _with_one(state))]
     kept.sort(key=lambda state: (-sum(state), [-x for x in state]))
