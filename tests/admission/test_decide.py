@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import jsonpatch
@@ -246,6 +247,14 @@ def test_who_asks_for_kube_schedulers_own_gangs_is_told_who_places_them(
 ) -> None:
     grouped = {**pod, "spec": {**pod["spec"], "schedulingGroup": {"podGroupName": "g"}}}
     assert decided(grouped).warnings == warnings
+
+
+def test_who_names_a_scheduler_that_the_policy_does_not_is_told_who_places_the_pod() -> None:
+    pod = {"metadata": {}, "spec": {**gpu_pod()["spec"], "schedulerName": "volcano"}}
+    (warning,) = decided(pod).warnings
+    assert warning == 'schedulerName "volcano": left to that scheduler, neither gated nor placed by topogate'
+    served = replace(POLICY, scheduler_names=("volcano",))
+    assert [each.path for each in decided(pod, policy=served).operations] == ["/spec/schedulingGates"]
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "topogate-system", "topogate-labeler"])

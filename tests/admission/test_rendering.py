@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import fnmatch
+import io
 import json
 import random
 import re
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +103,21 @@ def test_policy_check_names_what_has_drifted_from_the_policy(
     for name in ("MutatingWebhookConfiguration topogate:", "MutatingAdmissionPolicy topogate-gate:"):
         assert f"{name} " in said
     assert "has drifted; run topogate policy render" in said
+
+
+@pytest.mark.parametrize(("is_in_force", "status"), [(True, 0), (False, 1)], ids=["in force", "drifted"])
+def test_policy_check_reads_what_is_in_force_from_standard_input(
+    is_in_force: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `kubectl get -o yaml` prints it."""
+    (document,) = yaml.safe_load_all((MANIFESTS / "policy.yaml").read_text())
+    policy = parse_policy(document["data"]["policy.yaml"])
+    other = Policy(gpu_resources=("example.com/gpu",))
+    objects = list(rendering.objects(policy if is_in_force else other, VALUES))
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump({"kind": "List", "items": objects})))
+    files = [str(MANIFESTS / "policy.yaml"), str(MANIFESTS / "priorityclasses.yaml")]
+    assert main(["policy", "check", "--against", "-", *files]) == status
+    assert ("has drifted" in capsys.readouterr().out) is (status == 1)
 
 
 def test_policy_render_writes_what_policy_check_then_finds_in_step(

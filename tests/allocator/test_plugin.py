@@ -112,6 +112,11 @@ def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet,
     assert not options.pre_start_required
 
 
+def test_the_devices_state_no_numa_node() -> None:
+    """So that no Topology Manager policy stands in the way."""
+    assert [field.name for field in wire.Device.DESCRIPTOR.fields] == ["ID", "health"]
+
+
 def test_a_card_that_fails_or_goes_is_unhealthy_and_the_others_stay(kubelet: Kubelet, site: Site) -> None:
     site.cards[0] = card(0, problem="dead")
     site.inventory.look()

@@ -1,6 +1,7 @@
 """Fair order in passes: whose GPUs count, for whom, and what people and metrics are told."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from webhook.policy.fair import FairOrder
 from webhook.policy.values import GpuModel, Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done
+from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.fair import MOST_ACCOUNTS, OTHER, FairTurns
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
@@ -63,11 +65,11 @@ class Case:
         self.causes: dict[GangKey, Cause] = {}
         self.snapshotter = Snapshotter(self.cluster, Settings())
 
-    def order(self) -> list[str]:
-        """One pass: the names of the gangs in turn."""
+    def order(self, stages: Mapping[str, Held] | None = None) -> list[str]:
+        """One pass: the names of the gangs in turn. stages: which nodes plans keep for later stages."""
         view = self.snapshotter.view()
         gangs = gather(view.gated, view.others, lambda _: OwnerSays())
-        ordered = self.turns.order(gangs, view, self.causes, {})
+        ordered = self.turns.order(gangs, view, self.causes, stages or {})
         self.found_no_room = {gang.key: Cause.NO_ROOM for gang in gangs}
         return [gang.key.name for gang in ordered]
 
@@ -132,6 +134,19 @@ def test_use_counts_on_after_a_pod_has_gone_and_is_half_forgotten_after_a_half_l
 )
 def test_a_pod_counts_from_its_place_to_its_end_whatever_it_says(more: dict[str, Any]) -> None:
     assert Case(*WAITING, runs("a", **more)).order() == ["b1", "a1"]
+
+
+def test_nodes_that_a_plan_keeps_for_later_stages_count() -> None:
+    kept = Held(frozenset({"n0"}), 0.0, HOUR, datetime(2027, 1, 15, 9, tzinfo=UTC))
+    assert Case(*WAITING).order({"a/job-staged": kept}) == ["b1", "a1"]
+
+
+@pytest.mark.parametrize(("claims_make_gpu_pods", "first"), [(True, "b1"), (False, "a1")])
+def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
+    claims_make_gpu_pods: bool, first: str
+) -> None:
+    claims = runs("a", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    assert Case(*WAITING, claims, resource_claims=claims_make_gpu_pods).order()[0] == first
 
 
 def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_since() -> None:
