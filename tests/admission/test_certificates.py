@@ -2,13 +2,15 @@
 
 import argparse
 import base64
+import contextlib
 import itertools
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -205,6 +207,7 @@ def test_certs_rotate_without_a_cluster_says_so(tmp_path: Path, capsys: pytest.C
 
 
 SYSTEM: Final = "/api/v1/namespaces/topogate-system"
+ROTATION: Final = ["prepare", "publish", "switch", "drop"]
 
 
 @pytest.fixture
@@ -241,6 +244,26 @@ def mount(api: Api, webhook: Webhook) -> None:
         webhook.write_pair(Pair(*parts))
 
 
+@contextlib.contextmanager
+def repeated(*actions: tuple[Callable[[], None], float]) -> Iterator[None]:
+    """Until the block ends, each action goes on in a thread of its own, with so many seconds in between."""
+    stop = threading.Event()
+
+    def repeat(action: Callable[[], None], pause: float) -> None:
+        while not stop.wait(pause):
+            action()
+
+    threads = [threading.Thread(target=repeat, args=each) for each in actions]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fails_closed(
     module_cluster: Cluster, called_webhook: Webhook, rotator: Rotation
 ) -> None:
@@ -250,53 +273,47 @@ def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fail
     mount(api, called_webhook)
     rotator.run(wait=True)
     first = called_webhook.pair
-    stop = threading.Event()
     created: list[bool] = []
     problems: list[str] = []
-    shaken: list[int] = []
+    shaken: set[int] = set()
 
-    def create_pods() -> None:
-        own = module_cluster.api()
-        while not stop.is_set():
-            try:
-                created.append(bool(create(own, namespace, gpu_pod())["spec"].get("schedulingGates")))
-            except ApiError as error:
-                problems.append(error.message)
-
-    def run_kubelet() -> None:
-        own = module_cluster.api()
-        while not stop.wait(0.3):
-            mount(own, called_webhook)
+    def create_pod() -> None:
+        try:
+            created.append(bool(create(api, namespace, gpu_pod())["spec"].get("schedulingGates")))
+        except ApiError as error:
+            problems.append(error.message)
 
     def shake_hands() -> None:
         """What an API server does that opens a connection at this very moment."""
-        own = module_cluster.api()
-        while not stop.wait(0.02):
-            bundle = published(own)
-            try:
-                connect(called_webhook, bundle)
-            except OSError as error:
-                problems.append(f"{len(split(bundle))} authorities: {error}")
-            shaken.append(len(split(bundle)))
+        bundle = published(api)
+        authorities = len(split(bundle))
+        try:
+            connect(called_webhook, bundle)
+        except OSError as error:
+            problems.append(f"{authorities} authorities: {error}")
+        shaken.add(authorities)
 
-    threads = [threading.Thread(target=each) for each in (create_pods, create_pods, run_kubelet, shake_hands)]
-    for thread in threads:
-        thread.start()
+    def created_after(count: int) -> bool:
+        """Whether a pod is there that was begun later: two may have been under way."""
+        return len(created) + len(problems) >= count + 3
+
     taken: list[str] = []
-    try:
-        for _ in range(2):
-            taken += rotator.run(force=True, wait=True)
-            time.sleep(0.5)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        delete_pods(api, namespace)
-    assert taken == ["prepare", "publish", "switch", "drop"] * 2
+    with repeated(
+        (create_pod, 0.0), (create_pod, 0.0), (lambda: mount(api, called_webhook), 0.3), (shake_hands, 0.02)
+    ):
+        while len(taken) < 2 * len(ROTATION):
+            step = rotator.step(force=len(taken) % len(ROTATION) == 0)
+            if step.action:
+                taken.append(step.action)
+                before = len(created) + len(problems)
+                module_cluster.wait_for(f"a pod after {step.action}", partial(created_after, before))
+            else:
+                time.sleep(0.05)
+    delete_pods(api, namespace)
+    assert taken == ROTATION * 2
     assert problems == []
     assert all(created)
-    assert len(created) > 100
-    assert set(shaken) == {1, 2}  # handshakes were tried in both phases
+    assert shaken == {1, 2}  # handshakes were tried in both phases
     assert called_webhook.pair.certificate != first.certificate
     assert len(split(published(api))) == 1
 
