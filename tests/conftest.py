@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
@@ -28,7 +28,8 @@ THREAD_ENDS_SECONDS = 60.0
 os.environ.setdefault("GOGC", "400")
 # With one thread of Go at a time none looks for work on the other core in vain: a sixth less CPU.
 os.environ.setdefault("GOMAXPROCS", "1")
-settings.register_profile("topogate", deadline=None)  # how long an example takes is not what a test claims
+# How long an example takes is not what a test claims; the first in a fresh clone makes tables of Unicode.
+settings.register_profile("topogate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("topogate")
 
 

@@ -3,8 +3,11 @@
 import logging
 import os
 import sys
+import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.workers import WORKER_BYTES, as_many_as_fit
 from webhook import logs
@@ -23,6 +26,19 @@ def test_two_workers_a_core_share_the_tests_where_memory_suffices(
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert as_many_as_fit() == expected
+
+
+@st.composite
+def drawn_slowly(draw: st.DrawFn) -> int:
+    time.sleep(0.25)
+    return draw(st.integers())
+
+
+@settings(max_examples=6, deadline=200, database=None)
+@given(drawn_slowly())
+def test_no_test_fails_because_its_examples_are_slow_to_draw(number: int) -> None:
+    """With a deadline of 200 ms, Hypothesis by itself allows a second for the first ten examples."""
+    assert isinstance(number, int)
 
 
 _left: list[logging.Handler] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from flask.testing import FlaskClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
@@ -169,7 +169,7 @@ def read(text: str) -> None:
 
 
 @pytest.mark.parametrize("use", [ask, read])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(text=TEXTS)
 def test_whatever_the_text_there_is_an_answer_or_a_sentence(use: Callable[[str], None], text: str) -> None:
     with contextlib.suppress(InputError):
