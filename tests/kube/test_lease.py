@@ -263,19 +263,53 @@ def test_who_never_led_releases_nothing() -> None:
     assert shelf.lease["spec"]["holderIdentity"] == "a"
 
 
-def test_no_request_takes_as_long_as_the_retry_period_or_delays_the_word_that_leadership_is_over() -> None:
+def test_no_request_delays_the_word_that_leadership_is_over() -> None:
     line = Line(Shelf())
     told: list[tuple[bool, float]] = []
-    # Attempts at 2, 4, 6 and 8 s, so that the last one would outlast leadership.
-    one = elector(line, "a", renew_seconds=9, on_change=lambda leads: told.append((leads, line.shelf.now)))
+    # Attempts at 2 and 7 s, so that the last one would outlast leadership.
+    one = elector(line, "a", on_change=lambda leads: told.append((leads, line.shelf.now)))
     one.step()
     line.shelf.advance(2)
     while one.is_leader:
         line.fates = [("lost", 0.0)] * 2
         line.shelf.advance(one.step())
     one.step()
-    assert max(line.timeouts) < 2
-    assert told == [(True, 0.0), (False, pytest.approx(9.0))]
+    assert line.timeouts[-2:] == [pytest.approx(3.0), 5.0], "the second ends with leadership"
+    assert told == [(True, 0.0), (False, pytest.approx(10.0))]
+
+
+def test_a_leader_leads_on_while_every_answer_takes_four_seconds() -> None:
+    shelf = Shelf()
+    lines = [Line(shelf), Line(shelf)]
+    one, other = elector(lines[0], "a"), elector(lines[1], "b")
+    for _ in range(3):  # it has to look before it writes, and each takes its time
+        lines[0].fates = [("answered", 4.0)] * 2
+        one.step()
+    assert one.is_leader
+    for _ in range(100):
+        lines[0].fates, lines[1].fates = [("answered", 4.0)], [("answered", 0.0)]
+        shelf.advance(one.step())
+        other.step()
+        assert one.is_leader
+        assert not other.is_leader
+    assert shelf.lease is not None
+    assert shelf.lease["spec"]["leaseTransitions"] == 0
+
+
+def test_a_leader_whose_answers_take_longer_than_a_request_may_stops_before_another_begins() -> None:
+    shelf = Shelf()
+    lines = [Line(shelf), Line(shelf)]
+    one, other = elector(lines[0], "a"), elector(lines[1], "b")
+    one.step()
+    other.step()
+    for _ in range(20):
+        lines[0].fates = [("lost", 6.0)] * 2
+        shelf.advance(one.step())
+        assert not (one.is_leader and other.is_leader)
+        other.step()
+        assert not (one.is_leader and other.is_leader)
+    assert other.is_leader
+    assert not one.is_leader
 
 
 def test_who_sees_that_another_holds_the_lease_leads_no_longer() -> None:
@@ -323,8 +357,15 @@ def test_what_others_wrote_on_the_lease_is_kept() -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [{"renew_seconds": 15}, {"retry_seconds": 5}, {"lease_seconds": 15.5}, {"retry_seconds": 0}],
-    ids=["renews-as-late-as-the-lease", "one-retry-only", "fraction", "no-pause"],
+    [
+        {"renew_seconds": 15},
+        {"retry_seconds": 5.5},
+        {"request_seconds": 5.5},
+        {"lease_seconds": 15.5},
+        {"retry_seconds": 0},
+        {"request_seconds": 0},
+    ],
+    ids=["renews-as-late-as-the-lease", "one-retry", "one-request", "fraction", "no-pause", "no-time"],
 )
 def test_times_that_are_unsafe_are_refused(times: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="lease_seconds"):

@@ -68,6 +68,7 @@ class Elector:
         lease_seconds: float = 15,
         renew_seconds: float = 10,
         retry_seconds: float = 2,
+        request_seconds: float = 5,
         on_change: Callable[[bool], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -76,14 +77,18 @@ class Elector:
         identity: of this process, for people; one that is used again (a restarted container) waits for
         its own earlier Lease as for anybody's. lease_seconds: how long others wait for a silent leader,
         in whole seconds. renew_seconds: how long a leader leads without a successful renewal.
-        retry_seconds: from one attempt to the next, and more than any request may take. on_change gets
-        each new value of is_leader, in this elector's thread or in the one that stops it. Raises
-        ValueError for times that are unsafe.
+        retry_seconds: from the start of one attempt to the next. request_seconds: how long one request may
+        take; client-go allows 5 s as well, so a leader goes on leading while the API server needs 4 s for
+        each answer. on_change gets each new value of is_leader, in this elector's thread or in the one
+        that stops it. Raises ValueError for times that are unsafe.
         """
-        if not (lease_seconds > renew_seconds > 2 * retry_seconds > 0) or int(lease_seconds) != lease_seconds:
+        longest = max(retry_seconds, request_seconds)
+        is_safe = lease_seconds > renew_seconds >= 2 * longest and min(retry_seconds, request_seconds) > 0
+        if not is_safe or int(lease_seconds) != lease_seconds:
             raise ValueError(
                 f"lease_seconds ({lease_seconds}) must be a whole number above renew_seconds "
-                f"({renew_seconds}), and that above twice retry_seconds ({retry_seconds})"
+                f"({renew_seconds}), and that at least twice retry_seconds ({retry_seconds}) and "
+                f"request_seconds ({request_seconds}), which are above 0"
             )
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -92,6 +97,7 @@ class Elector:
         self._lease_seconds = int(lease_seconds)
         self._renew_seconds = renew_seconds
         self._retry_seconds = retry_seconds
+        self._request_seconds = request_seconds
         self._on_change = on_change
         self._clock = clock
         self._leads_until = float("-inf")
@@ -271,14 +277,13 @@ class Elector:
         return _Record.of(answer)
 
     def _time(self) -> float:
-        """How long a request may take: below the retry period, and not past the end of leadership."""
-        wanted = 0.9 * self._retry_seconds
+        """How long a request may take: not past the end of leadership, which is to be told on time."""
         remaining = self._leads_until - self._clock()
         if remaining <= 0:
-            return wanted
+            return self._request_seconds
         if remaining < _LEAST_SECONDS:
             raise ApiError(0, "TooLate", f"no time left to renew lease {self._name}")
-        return min(wanted, remaining)
+        return min(self._request_seconds, remaining)
 
     def _tell(self) -> None:
         now = self.is_leader
