@@ -250,6 +250,33 @@ def test_a_sentence_that_changes_at_every_pass_does_not_flood_the_object() -> No
     assert recorder.dropped == 100
 
 
+QUOTA = 'pods "{}" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8'
+
+
+@pytest.mark.parametrize(
+    ("notes", "written"),
+    [
+        ([QUOTA.format(f"train-0-{end}") for end in ("x7k2p", "zzzzz", "24567")], 1),
+        ([f"claim {begin}f0c2b9e-1234-4abc-9def-0123456789ab is gone" for begin in "01"], 1),
+        (["block b1 has room for 14 of 40", "block b1 has room for 16 of 40"], 2),
+        ([QUOTA.format(f"train-{role}") for role in ("leader", "worker")], 2),
+        (["node gpu-17 is full", "node gpu-18 is full"], 2),
+    ],
+    ids=["generated-names", "uids", "figures", "roles", "nodes"],
+)
+def test_what_differs_by_random_names_alone_is_one_event_that_is_counted(
+    notes: list[str], written: int
+) -> None:
+    api = Refusing(403)
+    recorder = Recorder(api, "topogate.io/sweeper", "x", Clock())
+    for note in notes:
+        recorder.event(POD, "GangWaits", "Place", note)
+    recorder.start()
+    recorder.close(10)
+    assert [body["note"] for body in api.bodies] == notes[:written]
+    assert [series.count for series in recorder._series.values()] == [len(notes) // written] * written
+
+
 @pytest.mark.parametrize(
     ("note", "expected"),
     [

@@ -7,6 +7,7 @@ facts themselves are in Placements and logs.
 import hashlib
 import logging
 import queue
+import re
 import threading
 import time
 from collections import OrderedDict, deque
@@ -30,6 +31,13 @@ REPEAT_SECONDS: Final = 600.0
 OBJECT_NOTES: Final = 20
 """So many different notes are written for one object within REPEAT_SECONDS: a sentence with changing
 figures in it is a new one each time."""
+
+_RANDOM: Final = re.compile(
+    r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}(?![\w-])"
+    r"|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+)
+"""What the API server draws at random: the end of a generated name (with the letters and digits of
+k8s.io/apimachinery/pkg/util/rand), and a UID. A controller that is refused retries under another name."""
 
 _QUEUED: Final = 256
 _REMEMBERED: Final = 4096
@@ -132,11 +140,13 @@ class Recorder:
     ) -> None:
         """Say something about an object. Returns at once; what was said lately is only counted.
 
-        reason: why, in PascalCase, for machines ("GangWaits"); action: what was done or tried, likewise;
-        note: a sentence for people, cut at 1 KiB. kind: NORMAL or WARNING.
+        Notes that differ by random names alone are the same. reason: why, in PascalCase, for machines
+        ("GangWaits"); action: what was done or tried, likewise; note: a sentence for people, cut at 1 KiB.
+        kind: NORMAL or WARNING.
         """
         note = shortened(note)
-        key = (regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}", reason, note)
+        about = regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}"
+        key = (about, reason, _RANDOM.sub("*", note))
         with self._lock:
             series = self._series.get(key)
             if series is None:
