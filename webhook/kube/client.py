@@ -43,6 +43,8 @@ _STOPPED: Final = re.compile(
 )
 """How the API server begins what it says where admission fails or denies, before anything is written."""
 _CHUNK_BYTES: Final = 64 * 1024
+_LONGEST_RETRY_SECONDS: Final = 30.0
+"""No longer wait is taken over from an API server, or a proxy before it: who waits for an hour is blind."""
 
 
 class ConnectError(Exception):
@@ -53,8 +55,8 @@ class ApiError(Exception):
     """The API server refused a request, or could not be reached.
 
     status: the HTTP status, 0 if no answer came. reason: the machine-readable word of the answer
-    ("Conflict", "Invalid"). retry_after: seconds that the server asks to wait, if it does. is_sent: False
-    where the request did not leave us.
+    ("Conflict", "Invalid"). retry_after: seconds that the server asks to wait, if it does, 30 at most.
+    is_sent: False where the request did not leave us.
     """
 
     def __init__(
@@ -368,5 +370,5 @@ def _refusal(method: str, path: str, response: "HttpAnswer | urllib3.BaseHTTPRes
         response.status,
         reason,
         f"{method} {path}: {message or 'refused without a message'}",
-        float(retry_after) if retry_after.isdecimal() else None,
+        min(float(retry_after), _LONGEST_RETRY_SECONDS) if retry_after.isdecimal() else None,
     )

@@ -3,18 +3,31 @@
 Level-based: what it holds is what the API server held at some recent version. Nobody may act on a
 copy that is not `synced`. A version that has expired (410) is answered by a fresh list, every other
 trouble by trying again after a growing, jittered pause; a watch that fails again and again by a list.
+
+What the API server says of itself is not all there is. kube-apiserver accepts a watch from a version that
+it has not reached, as after a restore of etcd from a backup, and lets it end in time without an event. So
+the collection is listed again
+
+- before a watch, when neither a list nor an event nor a bookmark has confirmed the version for
+  CONFIRMED_SECONDS: the watch before was silent, or the server was away for long;
+- when a version is lower than the one before it: the history of the API server went back;
+- every RELIST_SECONDS at the latest, for what no rule can see from here.
+
+A list that is older than what has been seen is read once more, since a server may lag behind the others of
+a control plane; when it stays older, etcd was restored, and it is taken.
 """
 
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, Generic
 
 import msgspec
 
 from webhook.kube.client import Api, ApiError
-from webhook.kube.collection import Collection, Listing
+from webhook.kube.collection import WATCH_SECONDS, Collection, Listing
 from webhook.kube.decoding import Event, ExpiredError, T
 from webhook.kube.jitter import jitter
 
@@ -22,6 +35,11 @@ _MAX_PAUSE_SECONDS: Final = 30.0
 _WATCH_FAILURES: Final = 3
 """So many in a row, and the version itself is doubted: an API server restored from a backup has never
 heard of it, and says so as a time-out."""
+CONFIRMED_SECONDS: Final = 0.75 * WATCH_SECONDS
+"""For so long a version is gone on from without a word of the API server that confirms it: less than the
+shortest watch lasts, so that a watch that ends without a word is followed by a list."""
+RELIST_SECONDS: Final = 1800.0
+"""The longest time from one list to the next, whatever the watches say."""
 _GONE: Final = 410
 _STOP_SECONDS: Final = 2.0
 """How long a stop waits for the thread. One that waits for a server's first word cannot be cut, and ends
@@ -74,6 +92,9 @@ class Informer(Generic[T]):
         self._version = ""
         self._seen = ""
         self._watch_failures = 0
+        self._confirmed_at = 0.0
+        self._relist_at = 0.0
+        self._is_going_back = False
         self._thread = threading.Thread(target=self._run, name=f"informer {path}", daemon=True)
 
     @property
@@ -134,7 +155,7 @@ class Informer(Generic[T]):
         while not self._stop.is_set():
             retry_after = 0.0
             try:
-                if not self._version:
+                if not self._version or self._is_list_due():
                     self._list()
                     self._watch_failures = 0
                 self._watch()
@@ -164,14 +185,32 @@ class Informer(Generic[T]):
         self._watch_failures += 1
         return self._watch_failures >= _WATCH_FAILURES
 
+    def _is_list_due(self) -> bool:
+        now = time.monotonic()
+        return now - self._confirmed_at > CONFIRMED_SECONDS or now > self._relist_at
+
     # --- lists and watches ----------------------------------------------------------------------
 
     def _list(self) -> None:
-        """Read the whole collection."""
+        """Read the whole collection. Raises ApiError, once, for one that is older than what has been seen."""
         listing = self._collection.read()
+        if is_older(listing.version, self._seen):
+            if not self._is_going_back:
+                self._is_going_back = True
+                older = f"version {listing.version} is older than {self._seen}, which was seen before"
+                raise ApiError(0, "Older", f"the list of {self._path} is read once more: its {older}")
+            logger.warning(
+                "history_went_back path=%s from=%s to=%s: the API server was restored from a backup?",
+                self._path,
+                self._seen,
+                listing.version,
+            )
+        self._is_going_back = False
         self._replace(listing)
         self._synced.set()
         self._version = listing.version
+        self._confirmed_at = time.monotonic()
+        self._relist_at = self._confirmed_at + RELIST_SECONDS * jitter(0.8, 1.0)
 
     def _replace(self, listing: Listing[T]) -> None:
         fresh = listing.items
@@ -197,20 +236,24 @@ class Informer(Generic[T]):
         """Follow the changes until the server ends the watch.
 
         The version is kept at each event: a watch that breaks goes on behind the last one. From further
-        back it would show everybody the past once more.
+        back it would show everybody the past once more. Raises ExpiredError if versions go back.
         """
         with contextlib.closing(self._collection.watch(self._version)) as events:
             for event in events:
                 self._watch_failures = 0
+                before = self._version
                 if event.type == "BOOKMARK":
                     self._version = self._saw(self._reader.version(event.object))
-                    continue
-                item, key, why = self._reader.object(event.object)
-                if item is None:
-                    self._version = self._set_aside(event, key, why)
                 else:
-                    self._version = item.metadata.resource_version
-                    self._apply(event.type, key, item)
+                    item, key, why = self._reader.object(event.object)
+                    if item is None:
+                        self._version = self._set_aside(event, key, why)
+                    else:
+                        self._version = item.metadata.resource_version
+                        self._apply(event.type, key, item)
+                if is_older(self._version, before):
+                    raise ExpiredError
+                self._confirmed_at = time.monotonic()
                 if self._stop.is_set():
                     break
 
@@ -257,6 +300,14 @@ class Informer(Generic[T]):
             self._on_event(before, after)
         except Exception:
             logger.exception("event_handler_failed path=%s", self._path)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a version is lower than another one of the same collection; not, where one is no number.
+
+    Versions are numbers that can be compared as such (KEP-5504, Kubernetes 1.35; etcd's revisions before).
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def pause_seconds(failures: int) -> float:

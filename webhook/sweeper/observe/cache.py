@@ -74,6 +74,7 @@ class ClusterCache:
         self._lock = threading.Lock()
         self._journals: list[Journal] = []
         self._written: dict[str, Placement] = {}
+        self._seen_placements = 0
         self._changes = Changes(gate_prefix)
         self.devices = Devices(api, self.changed.set, self._changes.saw_devices)
 
@@ -229,6 +230,9 @@ class ClusterCache:
         """Placements by "namespace/name": what the watch shows, or what we wrote since."""
         with self._lock:
             seen = _number(self.placements.seen_version)
+            if seen < self._seen_placements:  # etcd was restored: what was written since the backup is gone
+                self._written.clear()
+            self._seen_placements = seen
             there = self.placements.items()
             # What was removed between two watches, or changed before we had noted it, is told by nobody.
             self._written = {
