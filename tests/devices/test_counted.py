@@ -21,10 +21,15 @@ from tests.devices.bodies import (
     supply,
 )
 from webhook.devices.counted import gpu_classes
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.devices import ResourceClaim
+from webhook.kube.objects import Pod
 from webhook.scheduling.gpus import Counting
+from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.stock import take_stock
 from webhook.sweeper.settings import Settings
+from webhook.ui.live import Artist, Scene
 
 COUNTING = Counting(("nvidia.com/gpu",))
 SPEC = claim_spec(exactly(1))
@@ -104,3 +109,75 @@ def test_devices_of_other_classes_are_no_gpus() -> None:
 )
 def test_the_classes_of_gpus_are_told_by_name(patterns: tuple[str, ...], found: list[str]) -> None:
     assert gpu_classes(["nic", "gpu", f"x.{DRIVER}"], patterns) == found
+
+
+def test_a_gpu_of_which_a_partition_was_given_is_free() -> None:
+    whole = device_class("whole", 'device.attributes["gpu.example.com"].kind == "whole"')
+    there = slice_of("n", [gpu("g0", kind="whole"), gpu("p0", kind="part")])
+    runs = pod("p", "c", node="n")
+    settings = Settings(gpu_device_classes=frozenset({"whole"}))
+    for device, free in (("p0", 1), ("g0", 0)):
+        claims = (used("c", "p", given=given(device, pool="n")),)
+        found = counted(cluster(runs, slices=(there,), classes=(whole,), claims=claims), settings)
+        assert found["n"] == (1, free), device
+
+
+def drawn(*pods: Pod, classes: bool = True) -> Scene:
+    """What the page, `topogate map` and `topogate gangs` show of node n with 8 devices, and of these pods."""
+    known = supply(gpus("n", 8), claims=(used("c", "p", given=given("g0", pool="n")),))
+    reading = ClusterReading(
+        pods,
+        nodes("n"),
+        {},
+        lambda _: OwnerSays(1),
+        read_supply=lambda: known,
+        read_classes=lambda: known.classes if classes else {},
+    )
+    return Artist(reading, Settings(), COUNTING).scene()
+
+
+@pytest.mark.parametrize(("classes", "expected"), [(True, [(8, 1)]), (False, [])])
+def test_devices_are_gpus_on_the_page_and_the_map(classes: bool, expected: list[tuple[int, int]]) -> None:
+    tiles = drawn(pod("p", "c", node="n"), classes=classes).picture.nodes.values()
+    assert [(tile.gpus, tile.used) for tile in tiles] == expected
+
+
+def test_devices_are_gpus_in_the_metrics() -> None:
+    claims = (used("c", "p", given=given("g0", pool="n")),)
+    snapshotter = Snapshotter(cluster(pod("p", "c", node="n"), claims=claims), Settings())
+    stock = take_stock(snapshotter.snapshot(snapshotter.view()), COUNTING)
+    assert {
+        use: sum(n for (_, each), n in stock.gpus.items() if each == use) for use in ("used", "free")
+    } == {
+        "used": 1,
+        "free": 11,
+    }
+
+
+def test_gpus_that_a_pod_with_claims_waits_for_are_not_counted_as_wanted() -> None:
+    scene = drawn(pod("p", "c", node="n"), pod("waits", "d"))
+    (row,) = (row for row in scene.gangs if row.waiting)
+    assert (row.name, row.gpus) == ("waits", 0)
+    assert sum(domain.waiting for domain in scene.picture.domains) == 0
+
+
+@pytest.mark.parametrize(
+    ("classes", "claims", "is_read"),
+    [((), (), False), (("nic",), (), False), (("gpu",), (), True), ((), ("c",), True)],
+    ids=["no class", "a class of no GPUs", "a class of GPUs", "a pod with claims"],
+)
+def test_without_a_class_of_gpus_devices_are_read_for_pods_with_claims_alone(
+    classes: tuple[str, ...], claims: tuple[str, ...], is_read: bool
+) -> None:
+    objects = cluster(pod("p", *claims))
+    objects.device_classes = lambda: {name: device_class(name) for name in classes}
+    known, asked = objects.supply(True), list[bool]()
+
+    def supply(is_wanted: bool) -> Any:
+        asked.append(is_wanted)
+        return known if is_wanted else None
+
+    objects.supply = supply
+    snapshotter = Snapshotter(objects, Settings())
+    snapshotter.snapshot(snapshotter.view())
+    assert set(asked) == {is_read}

@@ -56,4 +56,4 @@ def _is_one_of(name: str, patterns: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=4096)
 def _chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Nodes of one kind offer the same resources in the same order."""
-    return tuple(name for name in names if _is_one_of(name, patterns))
+    return tuple(name for name in names if name == DEVICES or _is_one_of(name, patterns))
