@@ -34,6 +34,30 @@ def test_a_pod_with_claims_alone_is_gated_where_the_policy_says_so(text: str, ou
     assert gates == ([[{"name": keys.GATE}]] if outcome == MUTATED else [])
 
 
+TIER_AND_MODEL = "tiers: [{name: x, priorityClassName: x}]\ngpuModels: [{name: x, labels: {a: b}}]\n"
+
+
+@pytest.mark.parametrize("wish", sorted(keys.WISH_ANNOTATIONS))
+def test_without_the_policys_word_a_pod_with_claims_is_gated_for_any_wish(wish: str) -> None:
+    wishing = msgspec.convert(
+        {"metadata": {"annotations": {wish: "x"}}, "spec": {"containers": [{"name": "c"}], **CLAIMS}}, NewPod
+    )
+    operations = decide(wishing, "demo", parse_policy(HEAD + TIER_AND_MODEL), {}).operations
+    assert [{"name": keys.GATE}] in [each.value for each in operations]
+
+
+@pytest.mark.parametrize(
+    "resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"]
+)
+@pytest.mark.parametrize(("named", "outcome"), [(True, MUTATED), (False, LEFT_ALONE)])
+def test_a_pod_with_a_resource_that_a_class_stands_for_is_gated_where_the_policy_names_it(
+    resource: str, named: bool, outcome: str
+) -> None:
+    asking = pod(containers=[{"name": "c", "resources": {"limits": {resource: "1"}}}])
+    text = f"gpuResources: ['{resource}']\n" if named else ""
+    assert decide(asking, "demo", parse_policy(HEAD + text), {}).outcome == outcome
+
+
 def test_a_pod_of_a_gang_with_claims_is_no_companion() -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "x"}
     assert decide(pod(labels, **CLAIMS), "demo", Policy(resource_claims=True), {}).reason == "wanted"

@@ -13,7 +13,16 @@ from hack.local import claims, nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import register_nodes
-from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
+from tests.sweeper.at_work import (
+    Pods,
+    create_job,
+    create_pod,
+    create_priority_classes,
+    named,
+    run_all,
+    sweep,
+    template,
+)
 from tests.sweeper.mortal import MortalApi, living
 from webhook.kube.client import Api
 from webhook.kube.devices import CLAIMS, GROUP, SLICES
@@ -383,3 +392,29 @@ def _is_quiet(cluster: Cluster) -> bool:
     }
     there = {pod["metadata"]["uid"] for pod in cluster.api().json("GET", "/api/v1/pods")["items"]}
     return owners <= there
+
+
+def test_nobody_is_preempted_for_devices(with_devices: Cluster, namespace: str) -> None:
+    create_priority_classes(with_devices)
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("eight", 8))
+    create_job(api, namespace, "low", len(GRID), with_claim("eight", priorityClassName="low"))
+    sweep(
+        with_devices,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "low", len(GRID)),
+        "the low gang to run",
+        180,
+    )
+    create_job(api, namespace, "high", 1, with_claim("eight", priorityClassName="high"))
+    passes = 0
+
+    def waits(pods: Pods) -> bool:
+        nonlocal passes
+        assert run_all(pods, "low", len(GRID))
+        passes += any("needs room for 1 pod" in reason for reason in reasons(with_devices, namespace))
+        return passes > 10
+
+    pods = sweep(with_devices, namespace, SETTINGS, waits, "the high gang to wait for a while")
+    assert all(not pod["metadata"].get("deletionTimestamp") for pod in named(pods, "low"))

@@ -116,6 +116,20 @@ def test_pods_that_differ_in_their_wishes_alone_are_placed_as_alike() -> None:
     assert "n3" in found.nodes.values()
 
 
+@pytest.mark.parametrize(("small", "large", "liked"), [(4, 1, "n6"), (2, 3, "n7")])
+def test_of_unlike_pods_what_the_most_frequent_would_like_counts(small: int, large: int, liked: str) -> None:
+    hdd = Term((Requirement("disk", "In", ("hdd",)),))
+    kinds = [
+        *[replace(pod_class(1), preferred=Preferences(((10, LIKED),)))] * small,
+        *[replace(pod_class(2), preferred=Preferences(((10, hdd),)))] * large,
+    ]
+    made = [labelled(f"n{n}", ("b", "s", f"h{n}"), disk={6: "ssd", 7: "hdd"}.get(n, "")) for n in range(8)]
+    members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
+    found = place(Gang("g", members), Snapshot.build(made, []))
+    assert isinstance(found, Assignment)
+    assert {"n6", "n7"} & set(found.nodes.values()) == {liked}
+
+
 # --- exactness ------------------------------------------------------------------------------------
 
 

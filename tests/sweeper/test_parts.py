@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import GPU, places
+from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_companions import TOLERATION, node, placing
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 REQUIRED, SIZE, SLICES = (
@@ -31,8 +32,10 @@ def grid(*rooms: list[int]) -> list[Node]:
     ]
 
 
-def part(job: int, count: int, wish: dict[str, str], gpus: int = 8, on: list[str] | None = None) -> list[Pod]:
-    """The pods of one Job of a JobSet."""
+def part(
+    job: int, count: int, wish: dict[str, str], gpus: int = 8, on: list[str] | None = None, **more: Any
+) -> list[Pod]:
+    """The pods of one Job of a JobSet; more: other fields of their specs."""
     made = []
     for index in range(count):
         labels = {
@@ -44,6 +47,7 @@ def part(job: int, count: int, wish: dict[str, str], gpus: int = 8, on: list[str
         spec: dict[str, Any] = {
             "containers": [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}],
             "tolerations": [TOLERATION],
+            **more,
         }
         if on is not None and index < len(on):
             spec |= {"nodeName": on[index], "schedulingGates": []}
@@ -98,6 +102,30 @@ def test_none_of_it_goes_where_one_part_has_no_room() -> None:
     orders = made.one()
     assert not orders.plans
     assert "one subblock" in orders.verdicts[0].reason
+
+
+ALIKE = ({REQUIRED: "block"}, {REQUIRED: "block"})
+UNLIKE = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
+
+
+@pytest.mark.parametrize(("wishes", "expected"), [(ALIKE, True), (UNLIKE, False)], ids=["alike", "unlike"])
+def test_a_gang_in_parts_preempts_nobody(wishes: tuple[dict[str, str], ...], expected: bool) -> None:
+    lesser = gpu_pod("lesser", gpus=8, node="b0s0h0", priority=1)
+    pods = [each for job, wish in enumerate(wishes) for each in part(job, 1, wish, priority=10)]
+    plans = placing(grid([2]), lesser, *pods, says=OwnerSays(2)).one().plans
+    assert [plan.preempts for plan in plans] == [True] * expected
+
+
+@pytest.mark.parametrize(("wishes", "expected"), [(ALIKE, True), (UNLIKE, False)], ids=["alike", "unlike"])
+def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expected: bool) -> None:
+    other = gpu_pod("other", gpus=8, node="b0s0h0")
+    pods = [each for job, wish in enumerate(wishes) for each in part(job, 1, wish)]
+    cluster = Nodes(0, other, *pods)
+    cluster.nodes = {each.metadata.name: each for each in grid([2])}
+    made = Placing(cluster, Settings(reserve_seconds=0, preempt=False))
+    made.says = lambda _: OwnerSays(2)
+    made.one()
+    assert bool(made.placer.reservations._taken()) == expected
 
 
 def test_a_part_may_have_slices_and_resources_of_its_own() -> None:

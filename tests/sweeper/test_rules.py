@@ -1,5 +1,6 @@
 """Gangs whose pods have rules on other pods: topology spread, pod affinity, anti-affinity over any label."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ SETTINGS = Settings(settle_seconds=0)
 TRAIN = {"matchLabels": {"app": "train"}}
 
 
-def cluster(zones: str, *pods: Pod, gpus: int = 4) -> Nodes:
+def cluster(zones: Sequence[str], *pods: Pod, gpus: int = 4) -> Nodes:
     """Nodes n0, n1, ... in these zones."""
     made = Nodes(0, *pods)
     for number, zone in enumerate(zones):
@@ -117,6 +118,21 @@ def test_a_gang_for_which_its_rules_leave_no_way_says_which_they_are() -> None:
     (verdict,) = orders.verdicts
     assert "no way was found to keep their rules on other pods" in verdict.reason
     assert "pod anti-affinity over topology.kubernetes.io/zone" in verdict.reason
+
+
+@pytest.mark.parametrize(("count", "is_found"), [(64, True), (65, False)])
+def test_a_way_for_unlike_pods_is_looked_for_up_to_64_of_them(count: int, is_found: bool) -> None:
+    nodes = cluster("ab", *gang(count, **spread())[:-1], gang(count, **spread(2))[-1], gpus=80)
+    orders = Placing(nodes, SETTINGS).one()
+    assert (len(places(orders)) == count) == is_found
+    if not is_found:
+        assert "no way was found to keep their rules on other pods" in orders.verdicts[0].reason
+
+
+@pytest.mark.parametrize(("zones", "is_found"), [(64, True), (65, False)])
+def test_a_way_is_looked_for_over_up_to_64_domains_of_a_label(zones: int, is_found: bool) -> None:
+    nodes = cluster([f"z{number}" for number in range(zones)], *gang(130, **spread()), gpus=4)
+    assert (len(places(Placing(nodes, SETTINGS).one())) == 130) == is_found
 
 
 def test_two_rules_hold_together() -> None:

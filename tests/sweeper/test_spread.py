@@ -10,7 +10,7 @@ from labeler.contract import keys
 from tests.sweeper.at_work import Pods, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
-from webhook.kube.client import STRATEGIC_MERGE_PATCH
+from webhook.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Spread
 from webhook.sweeper.observe.topology_wishes import spread_of
@@ -104,6 +104,17 @@ def test_others_do_not_count(other: Pod) -> None:
     assert placed(blocks(2, 2, 2, pods=(*run, other, replica("new", "block:1")))) == {"new": "b2"}
 
 
+@pytest.mark.parametrize(("wish", "expected"), [(None, 5), ("block", 4)])
+def test_nodes_without_topology_labels_are_left_out_of_a_spread(wish: str | None, expected: int) -> None:
+    cluster = blocks(1, 1, pods=tuple(replica(f"w{number}", wish) for number in range(5)))
+    cluster.nodes["bare"] = Nodes(1, gpus=2).nodes["n0"]
+    metadata = msgspec.structs.replace(cluster.nodes["bare"].metadata, name="bare", uid="bare")
+    cluster.nodes["bare"] = msgspec.structs.replace(cluster.nodes["bare"], metadata=metadata)
+    found = places(Placing(cluster, SETTINGS).one())
+    assert len(found) == expected
+    assert ("bare" in found.values()) == (wish is None)
+
+
 def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_goes_when_one_has_left() -> None:
     run = (replica("a", "block:1", "n0"), replica("b", "block:1", "n2"))
     cluster = blocks(2, 2, pods=(*run, replica("new", "block:1")))
@@ -155,3 +166,31 @@ def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_we
     assert subblocks(2) == ["node-b0-s0", "node-b0-s1"]
     api.request("PATCH", f"{path}/web", body={"spec": {"replicas": 6}}, content_type=STRATEGIC_MERGE_PATCH)
     assert subblocks(6) == ["node-b0-s0"] * 3 + ["node-b0-s1"] * 3
+
+
+def test_no_running_replica_is_moved_for_an_even_spread(two_subblocks: Cluster, namespace: str) -> None:
+    body = template(2, annotations={WISH: "subblock"})
+    body["metadata"]["labels"] = {"app": "web"}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": body}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    api = two_subblocks.api()
+    closed = [f"/api/v1/nodes/node-b0-s1-h{host:02}" for host in range(3)]
+    for node in closed:
+        api.request("PATCH", node, body={"spec": {"unschedulable": True}}, content_type=MERGE_PATCH)
+    api.request("POST", path, body={"metadata": {"name": "web"}, "spec": spec})
+
+    def run(count: int) -> dict[str, str]:
+        def all_run(pods: Pods) -> bool:
+            return len(pods) == count and run_all(pods, "web", count)
+
+        pods = sweep(two_subblocks, namespace, Settings(), all_run, f"{count} replicas to run")
+        return {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
+
+    before = run(3)
+    assert {name.rpartition("-")[0] for name in before.values()} == {"node-b0-s0"}
+    for node in closed:
+        api.request("PATCH", node, body={"spec": {"unschedulable": None}}, content_type=MERGE_PATCH)
+    api.request("PATCH", f"{path}/web", body={"spec": {"replicas": 4}}, content_type=MERGE_PATCH)
+    after = run(4)
+    assert before.items() < after.items()
+    assert sorted(name.rpartition("-")[0] for name in after.values()) == ["node-b0-s0"] * 3 + ["node-b0-s1"]

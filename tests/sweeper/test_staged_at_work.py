@@ -11,7 +11,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import register_nodes
-from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
 from tests.sweeper.sets import IN_ORDER, begin_jobset, begin_lws, in_two_stages, lws_pod, replicated
 from webhook.sweeper.settings import Settings
 
@@ -84,6 +84,28 @@ def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_b
     found = sorted(pod["spec"]["nodeName"] for pod in named(pods, "train"))
     assert len({name.rpartition("-")[0] for name in found}) == 1, "one subblock holds the whole group"
     assert found[0].startswith("node-b1")
+
+
+def test_a_group_whose_workers_do_not_wait_for_their_leader_is_placed_at_once(
+    fragmented: Cluster, namespace: str, defined: list[str]
+) -> None:
+    worker = {"size": 3, "workerTemplate": template(8)}
+    spec = {"startupPolicy": "LeaderCreated", "leaderWorkerTemplate": worker}
+    begin_lws(fragmented, namespace, defined, spec)
+    create_pod(fragmented.api(), namespace, "train-0", lws_pod(0, 3))
+    created: list[str] = []
+
+    def all_run(pods: Pods) -> bool:
+        if not created:
+            assert is_gated(named(pods, "train-0")[0]), "the leader does not run before its workers are there"
+            created.append("workers")
+            for index in (1, 2):
+                create_pod(fragmented.api(), namespace, f"train-0-{index}", lws_pod(index, 3))
+        return run_all(pods, "train", 3)
+
+    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole group to run", 25)
+    found = {pod["spec"]["nodeName"].rpartition("-")[0] for pod in named(pods, "train")}
+    assert len(found) == 1, "one subblock holds the whole group"
 
 
 def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Cluster, namespace: str) -> None:

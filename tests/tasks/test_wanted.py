@@ -96,6 +96,12 @@ def test_image_command_arguments_and_environment_are_taken_over() -> None:
     assert {"name": "A", "value": "1"} in container["env"]
 
 
+def test_without_an_image_the_operators_default_one_runs_its_default_command() -> None:
+    given = rules(default_image="reg/shell", default_command=("wait", "here"))
+    (container,) = job_wanted(task({}), given)["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == ("reg/shell", ["wait", "here"])
+
+
 def test_an_image_alone_runs_its_own_entry_point() -> None:
     (container,) = pod_of(task({"image": "i"}))["containers"]
     assert "command" not in container
