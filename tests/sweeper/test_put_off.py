@@ -1,6 +1,7 @@
 """Releases that an API server has no time for are tried again soon, though nothing else happens."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -192,6 +193,26 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
         clock.now += due[-1]
     applier.close()
     assert due == [1, 2, 4, 8, 16, 30]
+
+
+def test_a_plan_that_is_put_off_puts_off_none_of_another_gang_of_that_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the groups of a LeaderWorkerSet have."""
+    tried: list[str] = []
+
+    def write(_: Applier, order: Any, __: View) -> str:
+        tried.append(order.gang.key.id)
+        raise BUSY
+
+    monkeypatch.setattr(Applier, "_write_if_it_holds", write)
+    applier = applier_of([None], clock=Clock())
+    for id_ in ("group-0", "group-1"):
+        key = replace(key_of(PODS[0]), id=id_)
+        order: Any = SimpleNamespace(gang=SimpleNamespace(key=key))
+        applier.apply(Orders(plans=(order,)), View(PODS, [], {}, {}))
+    applier.close()
+    assert tried == ["group-0", "group-1"]
 
 
 def test_a_pod_whose_release_was_put_off_waits_for_no_eviction() -> None:

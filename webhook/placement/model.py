@@ -189,6 +189,11 @@ class Gang:
     excluded_nodes: frozenset[str] = frozenset()
     spread: Spread | None = None
 
+    @property
+    def identity(self) -> str:
+        """Tells it from others that people call the same, as the groups of one set: no two share a member."""
+        return f"{self.name}/{self.members[0].name}" if self.members else self.name
+
 
 class Mode(StrEnum):
     """How a gang is laid out once the fewest domains are kept (see alike.most_headroom for how far headroom

@@ -234,7 +234,7 @@ class Snapshot:
         classes = {member.name: member.pod_class for member in gang.members}
         added: dict[str, list[Usage]] = {}
         for placed in assignment.placed:
-            use = usage_of_member(placed, classes[placed.member], gang.name)
+            use = usage_of_member(placed, classes[placed.member], gang.identity)
             added.setdefault(placed.node, []).append(use)
         return self.with_usages({name: self.nodes[name].usages + tuple(more) for name, more in added.items()})
 
@@ -243,7 +243,7 @@ class Snapshot:
         names = {placed.member for placed in assignment.placed}
         return self.without(
             {placed.node for placed in assignment.placed},
-            lambda use: use.gang == gang.name and use.name in names,
+            lambda use: use.gang == gang.identity and use.name in names,
         )
 
     def without(self, node_names: Iterable[str], gone: Any) -> "Snapshot":

@@ -234,7 +234,7 @@ class FairTurns:
         oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
         waited = self._now() - (since_1970(oldest) or 0.0) if oldest else 0.0
         no_room = causes.get(gang.key) in _NO_ROOM
-        name = str(gang.key)
+        name = f"{gang.key}/{gang.key.id}"
         return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), no_room, waited)
 
     def _wanted(self, pod: Pod) -> str:

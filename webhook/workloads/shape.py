@@ -189,7 +189,8 @@ def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
     metadata = PodMetadata(
         name=name,
         namespace=first.metadata.namespace,
-        uid=f"later/{name}",
+        # Groups of one set have pods of the same names until their controller has named these.
+        uid=f"later/{first.metadata.uid}/{name}",
         labels={**part.template.metadata.labels, **number},
         annotations=part.template.metadata.annotations,
     )

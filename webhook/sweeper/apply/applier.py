@@ -100,7 +100,7 @@ class Applier:
         gang = order.gang
         try:
             self._pass.beat()
-            if waits := self._put_off.seconds_left(str(gang.key)):
+            if waits := self._put_off.seconds_left(gang.key.placement_key):
                 return Done(again_seconds=waits)  # what was said of the last try holds
             if not self._pass.may_act():
                 return Done()
@@ -110,7 +110,7 @@ class Applier:
                 self._pass.cache.changed.set()
                 reason = f"planned anew, since the cluster changed: {fault}"
                 return Done(verdicts=(Verdict(gang, reason, Cause.CHANGED),))
-            self._put_off.over(str(gang.key))
+            self._put_off.over(gang.key.placement_key)
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
@@ -121,8 +121,8 @@ class Applier:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             told = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
             if error.is_for_now:
-                return Done(verdicts=told, again_seconds=self._put_off.again(str(gang.key)))
-            self._put_off.over(str(gang.key))
+                return Done(verdicts=told, again_seconds=self._put_off.again(gang.key.placement_key))
+            self._put_off.over(gang.key.placement_key)
             # What is refused for good would take room in each pass, and be refused in each.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
             return Done(verdicts=told, refused=refused, failed=True)

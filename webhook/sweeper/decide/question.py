@@ -49,7 +49,7 @@ class GangQuestion:
         Ranks decide about slices alone.
         """
         # Of rules on other pods nobody says that room only shrinks for them.
-        own = self.gang.name if self.rules is not None else ""
+        own = frozenset(member.name for member in self.gang.members) if self.rules is not None else None
         return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims, own
 
 
