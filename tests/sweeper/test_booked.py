@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.stages import groups_of
 from webhook.kube.objects import Condition, Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -110,6 +111,21 @@ def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: b
     if avoids:
         scene.placing.avoided.add(other, "n0", "n1")
     assert verdict(scene.come(2), "p").cause is cause
+
+
+def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None:
+    """They have one name; nodes without labels have no subblock, so none of them goes yet."""
+    groups = groups_of(2, 3, wishes={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
+    scene = Scene(*(pod for group in groups for pod in group.pods), old("p"), books=False)
+    for each in scene.placing.gangs():
+        if each.key.kind == "LeaderWorkerSet":
+            scene.placing.bookings.append(Booking(each.key.placement_key, each.key.id, ASKED, 3, True))
+    orders = scene.come(5)
+    assert len(scene.held()) == 5
+    assert places(orders) == {}
+    assert "new nodes are held for gangs that have asked for them: 5 for ns/LeaderWorkerSet/serve until" in (
+        verdict(orders, "p").reason
+    )
 
 
 def test_without_a_request_the_older_one_takes_the_first_node() -> None:

@@ -146,7 +146,7 @@ def test_who_is_kept_out_by_another_namespace_is_told_so_without_names() -> None
 
 def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name() -> None:
     until = datetime(2026, 1, 1, tzinfo=UTC)
-    held = {f"ns/Job/{name}": Held(frozenset(name), 0, 1, until) for name in "abcd"}
+    held = [Held(frozenset(name), 0, 1, until, f"ns/Job/{name}") for name in "abcd"]
     assert told(held, "n") == (
         "nodes are held for gangs that have waited longer: "
         + ", ".join(["1 for a gang of another namespace until 00:00 UTC"] * 3)

@@ -107,8 +107,10 @@ class BookedNodes:
         """What is held beyond the share, by the Placements of the gangs for which it was made."""
         return {key: each.held.nodes for key, each in self._booked.items() if each.is_made}
 
-    def beside_plans(self, view: View) -> frozenset[str]:
+    def beside_plans(self, view: View, but: str = "") -> frozenset[str]:
         """Those that count to the share of kept nodes, beside which others' plans keep theirs.
+
+        but: a Placement whose gang's do not count.
 
         Not those that a gang's own plan keeps for its later pods, where they count from now on, nor those
         that were made for a gang: else what was made for one would push out what another's plan keeps.
@@ -118,7 +120,7 @@ class BookedNodes:
             *(
                 each.held.nodes.difference(plans[key].spec.kept if key in plans else ())
                 for key, each in self._booked.items()
-                if not each.is_made
+                if not each.is_made and key != but
             )
         )
 
@@ -171,7 +173,7 @@ class BookedNodes:
                 left -= 0 if room is None else len(nodes)
                 closed.update(nodes)
                 ends = began[1] + timedelta(seconds=self._settings.reserve_hold_seconds)
-                held = Held(frozenset(nodes), began[0], until, ends, is_new=True)
+                held = Held(frozenset(nodes), began[0], until, ends, str(gang.key), is_new=True)
                 self._booked[booking.placement] = _Booked(booking.request, gang, held, room is None)
 
     def _suited(
@@ -202,12 +204,12 @@ class BookedNodes:
         return found
 
     def before(self, gang: PodGang, waiting: Iterable[Pod]) -> dict[str, Held]:
-        """What other gangs of at least its priority have booked, where its waiting pods may not go."""
+        """By Placement, what other gangs of at least its priority have booked from its waiting pods."""
         if not self._booked:
             return {}
         ends = self._clock() + longest_run(waiting)
         return {
-            str(each.gang.key): each.held
+            key: each.held
             for key, each in self._booked.items()
             if key != gang.key.placement_key
             and each.gang.priority >= gang.priority

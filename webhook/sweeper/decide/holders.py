@@ -10,7 +10,7 @@ from webhook.sweeper.decide.booked import BookedNodes, Booking
 from webhook.sweeper.decide.kept import KeptNodes
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.replacing import Replacing
-from webhook.sweeper.decide.reservations import Held, Reservations
+from webhook.sweeper.decide.reservations import Held, Reservations, most_nodes
 from webhook.sweeper.decide.rest import Rest
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -33,9 +33,12 @@ class Holders:
         self.kept = KeptNodes(settings, clock, rest=rest)
         self.booked = BookedNodes(settings, clock, rest=rest, bookings=bookings, avoided=avoided)
         self.replacing = Replacing()
+        self._settings = settings
+        self._promised: frozenset[str] = frozenset()
 
     def saw(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None) -> None:
         """Take in what a pass sees: all gangs of which some pod waits."""
+        self._promised = frozenset()
         self.replacing.saw(view)
         held = self.reservations.nodes
         self.kept.saw(view, held | self.booked.beside_plans(view), self.booked.made)
@@ -47,6 +50,28 @@ class Holders:
         made = self.kept.made.union(*self.booked.made.values())
         self.reservations.keep_only(living, self.kept.nodes | self.booked.nodes, made)
 
+    def why_not_kept(self, gang: PodGang, nodes: frozenset[str], view: View) -> str:
+        """Why a plan's nodes for later pods cannot be kept now, "" if they can.
+
+        More nodes than may be held at all are kept as far as may be, once nobody else holds any.
+        """
+        most = most_nodes(view, self._settings)
+        key = gang.key.placement_key
+        wanted = nodes - self.booked.made.get(key, frozenset())
+        others = self.reservations.beside(gang.key) | self.kept.beside(gang.key) | self._promised
+        others |= self.booked.beside_plans(view, but=key)
+        if not most or len(wanted | others) <= most or not others:
+            return ""
+        return (
+            f"{len(wanted)} nodes are to be kept for the {len(gang.later)} pods that are made once its first "
+            f"ones run, and others hold {len(others)} of the {most} that may be held at once (reserve_share)"
+        )
+
+    def promise(self, nodes: Iterable[str]) -> None:
+        """A plan of this pass keeps these from now on."""
+        self._promised |= frozenset(nodes)
+        self.reservations.keep_beside(self._promised)
+
     @property
     def held(self) -> dict[str, Held]:
         """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
@@ -56,14 +81,15 @@ class Holders:
     def before(
         self, gang: PodGang, waiting: Iterable[Pod], view: View, rank: Mapping[GangKey, int]
     ) -> dict[str, Held]:
-        """Name of each holder -> what it holds. rank: each gang's place in the order of urgency.
+        """By Placement, what each holder holds. rank: each gang's place in the order of urgency.
 
         A gang whose pods fill up what it had goes there whoever holds it since.
         """
         waiting = list(waiting)
         if self.replacing.fills_up(gang, waiting, view):
             return {}
-        reserved = {str(key): held for key, held in self.reservations.before(rank, gang, waiting).items()}
+        found = self.reservations.before(rank, gang, waiting)
+        reserved = {key.placement_key: held for key, held in found.items()}
         return together(reserved, self.kept.before(gang, waiting), self.booked.before(gang, waiting))
 
 

@@ -9,7 +9,7 @@ afterwards, and what was held, likewise: so nobody has it for ever by making suc
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.reservations import Held, longest_run, most_nodes
 from webhook.sweeper.decide.rest import Rest
-from webhook.sweeper.observe.gangs import PodGang, urgency
+from webhook.sweeper.observe.gangs import GangKey, PodGang, urgency
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View, identity
 from webhook.sweeper.settings import Settings
@@ -26,13 +26,12 @@ from webhook.sweeper.settings import Settings
 
 @dataclass(frozen=True)
 class _Keeper:
-    """A plan that keeps nodes. gang: as people call it; priority: its urgency, as that of gangs that wait.
+    """A plan that keeps nodes. priority: its gang's urgency, as that of gangs that wait.
 
     made: nodes that an autoscaler has made for the gang, which are beyond the share.
     """
 
     plan: str
-    gang: str
     priority: int
     held: Held
     made: frozenset[str] = frozenset()
@@ -98,8 +97,7 @@ class KeptNodes:
             kept = self._held(placement, max(0, left), known, own)
             if there and kept.nodes and now < kept.until:
                 left -= len(kept.nodes - own)
-                gang = f"{placement.metadata.namespace}/{placement.spec.gang}"
-                self._keepers[key] = _Keeper(plan, gang, urgency(there), kept, own)
+                self._keepers[key] = _Keeper(plan, urgency(there), kept, own)
         self._let_rest(before, view)
 
     def _stage(self, placement: Placement, pods: Mapping[PodId, Pod]) -> "_Stage":
@@ -132,7 +130,8 @@ class KeptNodes:
         resting = self._rest.nodes(but=plan)
         nodes = [name for name in placement.spec.kept if name not in resting]
         others = [name for name in nodes if name not in own]
-        return Held(frozenset(others[:most]) | own.intersection(nodes), stage.first, until, ends)
+        whose = f"{placement.metadata.namespace}/{placement.spec.gang}"
+        return Held(frozenset(others[:most]) | own.intersection(nodes), stage.first, until, ends, whose)
 
     def _let_rest(self, before: Mapping[str, _Keeper], view: View) -> None:
         """What was kept and is neither kept nor planned for anybody now rests for as long as it was kept.
@@ -161,15 +160,30 @@ class KeptNodes:
         return {key: each.held for key, each in self._keepers.items()}
 
     def before(self, gang: PodGang, waiting: Iterable[Pod]) -> dict[str, Held]:
-        """What plans of other gangs of at least its priority keep where its waiting pods may not go."""
+        """By Placement, what plans of other gangs of at least its priority keep from its waiting pods.
+
+        Where its own plan keeps a node as well, both were planned there, each with room beside the other.
+        """
         if not self._keepers:
             return {}
+        own = self._keepers.get(gang.key.placement_key)
+        both = own.held.nodes if own is not None else frozenset[str]()
         ends = self._clock() + longest_run(waiting)
         return {
-            each.gang: each.held
+            key: replace(each.held, nodes=each.held.nodes - both)
             for key, each in self._keepers.items()
-            if key != gang.key.placement_key and each.priority >= gang.priority and ends > each.held.until
+            if each is not own and each.priority >= gang.priority and ends > each.held.until
         }
+
+    def beside(self, gang: GangKey) -> frozenset[str]:
+        """What counts to the share of what plans of other gangs keep."""
+        others = (each for key, each in self._keepers.items() if key != gang.placement_key)
+        return frozenset().union(*(each.held.nodes - each.made for each in others))
+
+    def resting_for(self, gang: GangKey, view: View) -> frozenset[str]:
+        """Nodes that a plan of this gang cannot keep at the moment, as they were held in vain."""
+        placement = view.placements.get(gang.placement_key)
+        return self._rest.nodes(but=placement.metadata.uid if placement is not None else "")
 
 
 def _there(placement: Placement, pods: Mapping[PodId, Pod]) -> list[Pod]:

@@ -33,6 +33,7 @@ from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.decide.rounds import Ground, Round, Said, joined
 from webhook.sweeper.decide.shunned import NONE
 from webhook.sweeper.decide.spares import spares
+from webhook.sweeper.decide.stages import on_nodes_to_keep, why_not_yet
 from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.decide.urgency import (
     lowest_priority,
@@ -202,6 +203,7 @@ class Placer:
         else:
             if placed is not None:
                 now.goes_on_from(placed)
+                self._holders.promise(placed.kept)
 
     def _find(
         self, gang: PodGang, waiting: Sequence[Pod], companions: Sequence[Pod], now: Round
@@ -221,7 +223,7 @@ class Placer:
         view = now.view
         asked = _question(gang, waiting, avoid, now)
         shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
-        kept_out = joined(told(holding, gang.key.namespace), shunned.told)
+        kept_out = joined(told(holding.values(), gang.key.namespace), shunned.told)
         alike = now.no_fit.get(shape)
         if alike is not None and (sentence := alike.told_of(gang.key)):
             now.waits(gang, joined(sentence, kept_out), alike.cause)
@@ -236,6 +238,9 @@ class Placer:
         if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
             asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
         if not isinstance(answer, NoFit):
+            answer = on_nodes_to_keep(gang, asked, answer, now, self._holders, self._settings.options)
+            if self._waits_to_begin(gang, asked, answer, now):
+                return None
             self.reservations.drop(gang.key)
             memory.no_fit = None
             memory.victims = ()
@@ -244,6 +249,8 @@ class Placer:
             None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
         )
         if found is not None:
+            if self._waits_to_begin(gang, asked, found.assignment, now):
+                return None
             if memory.victims != found.names:  # told once, also while the plan cannot be written
                 memory.victims = found.names
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
@@ -252,7 +259,8 @@ class Placer:
             now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
         is_known = not asked.parts and (asked.rules is None or answer.proven)
         is_booked = gang.key.placement_key in self._holders.booked.held
-        if not has_enough(gang, waiting) and is_known and not is_booked:  # else who knows what would help
+        may_hold = is_known and not is_booked and not now.none_begins
+        if may_hold and not has_enough(gang, waiting):  # else who knows what would help
             self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
         cut = "" if not now.budget.exhausted else CUT
         sentence = joined(
@@ -271,6 +279,12 @@ class Placer:
         now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
         memory.no_fit = failure
         return None
+
+    def _waits_to_begin(self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round) -> bool:
+        """Whether nodes for its later pods cannot be kept yet, which has been noted."""
+        if not_yet := why_not_yet(gang, asked, answer, now, self._holders):
+            now.waits(gang, not_yet, Cause.HELD)
+        return bool(not_yet)
 
     def _try(
         self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round

@@ -54,7 +54,8 @@ class Replacing:
         had = self._had.get(gang.key.placement_key)
         if plan is None or had is None or not gang.released:
             return False
-        size = max(plan.spec.size, len(plan.spec.pods))
+        # Of a gang that comes in stages the later ones are no successors: it never had them.
+        size = len(plan.spec.pods) if gang.staged else max(plan.spec.size, len(plan.spec.pods))
         if len(gang.pods) > size:
             return False
         asked: Mapping[Amounts, int] = had.asked

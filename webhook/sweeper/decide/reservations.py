@@ -33,13 +33,15 @@ logger = logging.getLogger(__name__)
 class Held:
     """The nodes that a gang holds; since when and until when at most, by the clock and by the time of day.
 
-    is_new: whether they have come since it asked an autoscaler for nodes.
+    whose: what people call the gang ("namespace/kind/name"), as several may be called: its Placement alone
+    tells it from others. is_new: whether they have come since it asked an autoscaler for nodes.
     """
 
     nodes: frozenset[str]
     since: float
     until: float
     ends: datetime
+    whose: str = ""
     is_new: bool = False
 
     def beside(self, other: "Held") -> "Held":
@@ -49,6 +51,7 @@ class Held:
             min(self.since, other.since),
             max(self.until, other.until),
             max(self.ends, other.ends),
+            self.whose or other.whose,
             self.is_new and other.is_new,
         )
 
@@ -86,6 +89,14 @@ class Reservations:
     def nodes(self) -> frozenset[str]:
         """All that are held."""
         return frozenset().union(*(each.nodes for each in self._held.values()))
+
+    def beside(self, key: GangKey) -> frozenset[str]:
+        """What other gangs hold."""
+        return frozenset().union(*(held.nodes for each, held in self._held.items() if each != key))
+
+    def keep_beside(self, nodes: Set[str]) -> None:
+        """These are kept from now on, and held by nobody: a plan of this pass needs them for later pods."""
+        self._kept |= nodes
 
     def held_for_others(self, key: GangKey) -> bool:
         """Whether other gangs hold nodes, or plans keep some."""
@@ -136,7 +147,7 @@ class Reservations:
         """What was held in vain rests for as long as it was held."""
         held = self._held.pop(key)
         logger.info("lets_go gang=%s nodes=%d", key, len(held.nodes))
-        self._rest.begin(held.nodes, held.since, f"gang {key}")
+        self._rest.begin(held.nodes, held.since, key.placement_key)
 
     def hold(
         self,
@@ -152,7 +163,7 @@ class Reservations:
             if all(name in snapshot.nodes for name in held.nodes):
                 return
             self._let_go(gang.key)
-        if self._age_seconds(gang) < self._settings.reserve_seconds:
+        if not self.has_waited_long(gang):
             return
         taken = self._taken()
         if self._left(view) <= 0:
@@ -184,10 +195,10 @@ class Reservations:
         now, seconds = self._clock(), self._settings.reserve_hold_seconds
         since, until = now, now + seconds
         if before is not None:
-            self._rest.begin(before.nodes - chosen, before.since, f"gang {key}")
+            self._rest.begin(before.nodes - chosen, before.since, key.placement_key)
             since = before.since
             until = max(before.until, min(now + self._settings.bind_seconds, since + 2 * seconds))
-        held = Held(chosen, since, until, self._now() + timedelta(seconds=until - now))
+        held = Held(chosen, since, until, self._now() + timedelta(seconds=until - now), str(key))
         self._held[key] = held
         logger.info("reserves gang=%s nodes=%d", key, len(held.nodes))
 
@@ -197,6 +208,10 @@ class Reservations:
     def _left(self, view: View) -> int:
         """How many more nodes may be held."""
         return most_nodes(view, self._settings) - len(self._taken() - self._made)
+
+    def has_waited_long(self, gang: PodGang) -> bool:
+        """Whether it is old enough to hold nodes."""
+        return self._age_seconds(gang) >= self._settings.reserve_seconds
 
     def _age_seconds(self, gang: PodGang) -> float:
         try:
@@ -212,11 +227,11 @@ def most_nodes(view: View, settings: Settings) -> int:
     return max(1, int(view.usable_count * share)) if share > 0 else 0
 
 
-def told(holders: Mapping[str, Held], namespace: str) -> str:
+def told(holders: Iterable[Held], namespace: str) -> str:
     """A sentence for a namespace whose gang is kept out, "" if nobody holds anything.
 
-    holders: by "namespace/kind/name", of which those of other namespaces are not named: who may read that
-    namespace's Placements finds there which of its gangs holds which nodes.
+    Holders of other namespaces are not named: who may read that namespace's Placements finds there which of
+    its gangs holds which nodes. Of several with one name, as groups of one set, it is told together.
     """
     said = []
     for is_new, what in (
@@ -224,8 +239,8 @@ def told(holders: Mapping[str, Held], namespace: str) -> str:
         (True, "new nodes are held for gangs that have asked for them"),
     ):
         shown = [
-            f"{len(held.nodes)} for {_name(key, namespace)} until {held.ends:%H:%M} UTC"
-            for key, held in holders.items()
+            f"{len(held.nodes)} for {name} until {held.ends:%H:%M} UTC"
+            for name, held in _by_name(holders, namespace)
             if held.is_new is is_new
         ]
         more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
@@ -234,8 +249,16 @@ def told(holders: Mapping[str, Held], namespace: str) -> str:
     return "; ".join(said)
 
 
-def _name(holder: str, namespace: str) -> str:
-    return holder if holder.startswith(f"{namespace}/") else "a gang of another namespace"
+def _by_name(holders: Iterable[Held], namespace: str) -> list[tuple[str, Held]]:
+    own: dict[tuple[str, bool], Held] = {}
+    others: list[tuple[str, Held]] = []
+    for held in holders:
+        if not held.whose.startswith(f"{namespace}/"):
+            others.append(("a gang of another namespace", held))
+            continue
+        name = held.whose, held.is_new
+        own[name] = held.beside(own[name]) if name in own else held
+    return [*((name, held) for (name, _), held in own.items()), *others]
 
 
 def longest_run(waiting: Iterable[Pod]) -> float:

@@ -95,6 +95,7 @@ class Round:
     claims: those that one pod alone may use, with the pod that has it by a plan of this pass.
     refused: gangs that kube-scheduler may place, with what there is room for but for earlier refusals.
     unlabelled: new nodes that wait for their topology labels. unasked: gangs of which nothing is known anew.
+    none_begins: why no gang of several stages begins any more, "" while they may; see stages.
     """
 
     ground: Ground
@@ -113,6 +114,7 @@ class Round:
     verdicts: list[Verdict] = field(default_factory=list)
     unlabelled: frozenset[str] = frozenset()
     unasked: set[GangKey] = field(default_factory=set)
+    none_begins: str = ""
 
     @property
     def told_of_unlabelled(self) -> str:

@@ -1,0 +1,127 @@
+"""Gangs in stages run as a whole or wait as a whole, however many of them there are at once."""
+
+from dataclasses import replace
+
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import gpu_pod
+from tests.sweeper.stages import Stages, groups_of, ordered_sets
+from webhook.sweeper.settings import Settings
+
+IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
+SETTINGS = Settings(settle_seconds=0, reserve_seconds=1e12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
+    scene = Stages(
+        groups_of(10, 4, wishes=IN_ONE_SUBBLOCK), [8] * 5, settings=replace(SETTINGS, reserve_share=1.0)
+    )
+    scene.play(seed)
+    assert scene.sizes() == [4] * 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_more_groups_than_fit_those_that_do_not_wait_as_a_whole(seed: int) -> None:
+    scene = Stages(
+        groups_of(13, 4, wishes=IN_ONE_SUBBLOCK), [8] * 5, settings=replace(SETTINGS, reserve_share=1.0)
+    )
+    scene.play(seed)
+    assert scene.sizes() == [4] * 10 + [0] * 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("wishes", [IN_ONE_SUBBLOCK, {}], ids=["required", "no level"])
+def test_groups_that_need_more_than_the_share_that_may_be_held_all_run(
+    seed: int, wishes: dict[str, str]
+) -> None:
+    scene = Stages(groups_of(16, 4, wishes=wishes), [16] * 4, settings=SETTINGS)
+    scene.play(seed)
+    assert scene.sizes() == [4] * 16
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exclusive_groups_that_exactly_fit_all_run(seed: int) -> None:
+    over = keys.GCE_TOPOLOGY[1]
+    scene = Stages(groups_of(6, 4, over=over), [4] * 6, settings=SETTINGS)
+    scene.play(seed)
+    assert scene.sizes() == [4] * 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ordered_statefulsets_that_exactly_fit_all_run(seed: int) -> None:
+    scene = Stages(ordered_sets(6, 4, wishes=IN_ONE_SUBBLOCK), [8] * 3, settings=SETTINGS)
+    scene.play(seed)
+    assert scene.sizes() == [4] * 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_that_share_nodes_all_run(seed: int) -> None:
+    scene = Stages(groups_of(8, 3, gpus=4, wishes=IN_ONE_SUBBLOCK), [6, 6], gpus=8, settings=SETTINGS)
+    scene.play(seed)
+    assert scene.sizes() == [3] * 8
+
+
+def test_a_pod_that_comes_between_the_stages_takes_no_node_of_theirs() -> None:
+    scene = Stages(
+        groups_of(4, 4, wishes=IN_ONE_SUBBLOCK), [8, 8], settings=replace(SETTINGS, reserve_share=1.0)
+    )
+    scene.go_on()
+    scene.sweep()
+    scene.cluster.pods += [gpu_pod(f"other-{number}") for number in range(12)]
+    scene.play()
+    assert scene.sizes() == [4] * 4
+
+
+def test_a_gang_whose_nodes_cannot_be_kept_says_why_it_waits() -> None:
+    scene = Stages(groups_of(3, 4), [16], settings=SETTINGS)
+    scene.go_on()
+    orders = scene.sweep()
+    assert len(orders.plans) == 2
+    assert [each.reason for each in orders.verdicts] == [
+        "3 nodes are to be kept for the 3 pods that are made once its first ones run, and others hold 6 "
+        "of the 8 that may be held at once (reserve_share)"
+    ]
+
+
+def test_a_gang_that_alone_needs_more_than_may_be_held_begins_where_nobody_else_holds_any() -> None:
+    scene = Stages([*groups_of(1, 6, name="large"), *groups_of(1, 2, name="small")], [8], settings=SETTINGS)
+    scene.go_on()
+    assert len(scene.sweep().plans) == 1
+    scene.play()
+    assert scene.sizes() == [6, 2]
+
+
+def test_a_gang_that_has_waited_long_is_not_kept_waiting_by_those_behind_it() -> None:
+    """It needs all that may be held; others that need less come without end."""
+    settings = Settings(settle_seconds=0, reserve_seconds=0)
+    large, small = groups_of(1, 5, name="a-large"), groups_of(4, 2, name="small")
+    scene = Stages([*small[:1], *large, *small[1:]], [8], settings=settings)
+    scene.go_on(lambda group: group is small[0])
+    scene.sweep()
+    scene.go_on(lambda group: group is not small[0])
+    first = scene.sweep()
+    assert not first.plans, "what the large one needs is not used up by those behind it"
+    scene.go_on(lambda group: group is small[0])
+    scene.sweep()
+    scene.sweep()
+    assert scene.placed(large[0]) == 1
+
+
+def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> None:
+    """They replace nobody: there were none of them."""
+    scene = Stages(groups_of(2, 4), [8], settings=replace(SETTINGS, reserve_share=1.0))
+    scene.go_on()
+    scene.sweep()
+    first, second = scene.groups
+    kept = {key: set(each.spec.kept) for key, each in scene.cluster.placements.items()}
+    scene.go_on(lambda group: group is second)
+    scene.cluster.nodes = {
+        name: node
+        for name, node in scene.cluster.nodes.items()
+        if name not in kept[scene.placing.view().gang_of(second.pods[0]).placement_key]
+    }
+    scene.sweep()
+    assert scene.placed(second) == 1
+    assert scene.placed(first) == 1
