@@ -1,0 +1,140 @@
+"""A pytest plugin: a test of a cluster that fails is run once more, by itself, after all others.
+
+Controllers and schedulers of a loaded machine are late now and then. If such a test passes when it is run
+alone, in a process and with a control plane of its own, it is named as flaky, and the run passes. More than
+MOST_RETRIED of them are no bad luck: the run fails, and none is run again. Tests without a cluster never are.
+
+`hack/test` loads it for whole runs. Where tests were chosen, the first failure is what one wants to see.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+MOST_RETRIED: Final = 3
+MARKERS: Final = ("cluster", "node")
+_RETRIED: Final = ("retried", True)
+"""The property of a report that its test is one of a cluster: xdist's workers hand it on."""
+
+
+@dataclass
+class Retries:
+    """What became of the tests that were run again, and sentences for the last lines of the run."""
+
+    flaky: list[pytest.TestReport] = field(default_factory=list)
+    """First failures of tests that passed then."""
+    failed_again: dict[str, str] = field(default_factory=dict)
+    """What pytest printed about the others, by their node ids."""
+    sentences: list[str] = field(default_factory=list)
+
+
+_RETRIES: Final = pytest.StashKey[Retries]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Note in the report whether the test needs a cluster: its keywords also hold the names of folders."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if any(item.get_closest_marker(name) for name in MARKERS):
+        report.user_properties.append(_RETRIED)
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Run failed tests of a cluster again. By now xdist's workers and their control planes have ended."""
+    config = session.config
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    stopped = session.shouldfail or session.shouldstop or session.exitstatus != pytest.ExitCode.TESTS_FAILED
+    if reporter is None or stopped or hasattr(config, "workerinput"):
+        return
+    failures = _first_failures(reporter)
+    if not failures:
+        return
+    retries = config.stash[_RETRIES] = Retries()
+    if len(failures) > MOST_RETRIED:
+        retries.sentences.append(
+            f"{len(failures)} tests of a cluster failed. None was run again: "
+            f"more than {MOST_RETRIED} such failures are not taken for bad luck."
+        )
+        return
+    reporter.line("")
+    for failure in failures:
+        reporter.write_line(f"Running {failure.nodeid} once more, by itself ...")
+        output = _output_of_failure(failure.nodeid, config.rootpath)
+        if output is None:
+            retries.flaky.append(failure)
+            retries.sentences.append(
+                f"FLAKY {failure.nodeid}: passed when it was run again, but failed first: {_message(failure)}"
+            )
+        else:
+            retries.failed_again[failure.nodeid] = output
+    _count_as_passed(reporter, retries.flaky)
+    if "failed" not in reporter.stats and "error" not in reporter.stats:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Iterator[None]:
+    """Print what failed of flaky tests, how others failed again, and at the very end a line for each."""
+    yield
+    retries = config.stash.get(_RETRIES, Retries())
+    for report in retries.flaky:
+        terminalreporter.section(f"failed first: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+        for title, text in report.sections:
+            terminalreporter.line(f"{title}:\n{text}")
+    for nodeid, output in retries.failed_again.items():
+        terminalreporter.section(f"failed again: {nodeid}")
+        terminalreporter.line(output)
+    for sentence in retries.sentences:
+        terminalreporter.line(sentence, yellow=True)
+
+
+def _first_failures(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:
+    """The first failed report of each test of a cluster."""
+    found: dict[str, pytest.TestReport] = {}
+    for report in (*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())):
+        if _RETRIED in map(tuple, getattr(report, "user_properties", ())):  # xdist makes lists of tuples
+            found.setdefault(report.nodeid, report)
+    return list(found.values())
+
+
+def _output_of_failure(nodeid: str, root: Path) -> str | None:
+    """Run one test in a process of its own. None if it passes, else what pytest printed."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", nodeid]
+    result = subprocess.run(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    closing = result.stdout.rstrip().rpartition("\n")[2]
+    passed = result.returncode == 0 and re.search(r"\b1 passed\b", closing)  # and was not skipped
+    return None if passed else result.stdout
+
+
+def _message(report: pytest.TestReport) -> str:
+    """The first line of what a failed test says."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else report.longreprtext
+    return str(text).strip().partition("\n")[0]
+
+
+def _count_as_passed(reporter: pytest.TerminalReporter, flaky: list[pytest.TestReport]) -> None:
+    """In pytest's closing line: they are passed, and named beside that; nothing of them is failed."""
+    if not flaky:
+        return
+    nodeids = {report.nodeid for report in flaky}
+    for key in ("failed", "error", "passed"):
+        kept = [report for report in reporter.stats.pop(key, ()) if report.nodeid not in nodeids]
+        if key == "passed":
+            kept += flaky
+        if kept:
+            reporter.stats[key] = kept
+    reporter.stats["flaky"] = flaky
