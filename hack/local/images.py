@@ -4,12 +4,15 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from hack.images import build
+from hack.images.debian import BaseError
+from hack.images.lock import BuildError
 from hack.images.targets import TARGETS
 from hack.local.build import cache_folder, say
 from hack.local.cluster import Cluster, ClusterError
@@ -78,3 +81,20 @@ def _prune(top: Path) -> None:
             except BlockingIOError:
                 continue
             shutil.rmtree(folder)
+
+
+def main() -> int:
+    """Build the images ahead of the tests that load them, without the limit of time that a test has.
+
+    Says why if they cannot be built. That fails nothing here: those tests fail by it, or are skipped.
+    """
+    try:
+        with archives():
+            pass
+    except (BaseError, BuildError) as error:
+        say(f"No images: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ from hack.images import build as build_module
 from hack.images.build import build
 from hack.images.debian import BaseError
 from hack.images.scan import scan
-from hack.images.targets import LABELER
+from hack.images.targets import LABELER, TARGETS
 from hack.local import images
 
 
@@ -57,3 +57,21 @@ def test_images_that_another_checkout_loads_are_not_removed(
         assert not (tmp_path / "images" / "s0").exists()
     with of("last"):
         assert not loading[0].exists()
+
+
+def test_images_are_built_ahead_of_the_tests_and_where_they_cannot_be_it_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(images, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(build_module, "unpack_wheel", lambda folder: folder)
+
+    def refuse(*_: object) -> None:
+        raise BaseError("apt knows no python3-minimal: run apt-get update first")
+
+    monkeypatch.setattr(build_module, "build", refuse)
+    assert images.main() == 0
+    assert "No images: apt knows no python3-minimal: run apt-get update first" in capsys.readouterr().err
+    monkeypatch.setattr(build_module, "build", lambda target, archive, *_: archive.touch())
+    assert images.main() == 0
+    assert {path.stem for path in tmp_path.rglob("*.tar")} == set(TARGETS)
+    assert "No images" not in capsys.readouterr().err
