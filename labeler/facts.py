@@ -17,7 +17,10 @@ class Gpu:
     card: the number in its name cardN; NO_CARD for a GPU whose driver makes no drm device.
     memory_bytes: local memory of the whole card, 0 where the card has none or does not tell.
     pci_path: names of its PCI ancestors from the root ("pci0000:00") down. skipped: why it must not be used,
-    "" for a card in use (an SR-IOV physical function is there, yet only its virtual functions serve).
+    "" for a card in use (an SR-IOV physical function is there, yet only its virtual functions serve); broken:
+    whether that is a fault of the card. former_model: its name by the rules of the release before.
+    compute_partition, memory_partition: modes of AMD's GPUs as amdgpu spells them, "" where it tells none.
+    split_by_mig: it is split into MIG instances.
     """
 
     card: int
@@ -31,15 +34,27 @@ class Gpu:
     integrated: bool = False
     pci_path: tuple[str, ...] = ()
     skipped: str = ""
+    broken: bool = False
+    address: str = ""
+    former_model: str = ""
+    compute_partition: str = ""
+    memory_partition: str = ""
+    split_by_mig: bool = False
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A node's place (coarsest level first), its GPUs, and annotations that tell who it is in its cloud."""
+    """A node's place (coarsest level first), its GPUs, and annotations that tell who it is in its cloud.
+
+    broken: a sentence for each GPU that is there and cannot be used, also for one that cannot be described.
+    accelerators: how many there are of each kind that is not counted as a GPU.
+    """
 
     topology: tuple[str, ...] | None = None
     gpus: tuple[Gpu, ...] | None = None
     identity: Mapping[str, str] | None = field(default=None, hash=False)
+    broken: tuple[str, ...] | None = None
+    accelerators: Mapping[str, int] | None = field(default=None, hash=False)
 
 
 class SourceError(Exception):

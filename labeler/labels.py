@@ -19,6 +19,7 @@ from labeler.facts import Facts, Gpu, SourceError
 INTEL: Final = "intel"
 MILLICORES_PER_CARD: Final = 1000
 _MEMORY_UNTOLD: Final = 2**63 - 1  # as large or larger: a driver's overflow, not an amount
+_MIXED: Final = "mixed"
 _LARGEST_NUMA_NODE: Final = 32767
 _LONGEST_NAME: Final = 63  # of the part of a key behind the "/"
 
@@ -51,9 +52,12 @@ def wanted(
     original = {key: value for key, value in raw.items() if legal[key] != value}
     gpus = [gpu for gpu in facts.gpus or () if not gpu.skipped]
     labels = legal | intel_labels(facts.gpus or (), pci_group_level) | model_labels(gpus)
+    labels |= state_labels(gpus, facts)
     if falldio:
         labels |= falldio_label(gpus)
     annotations = dict(facts.identity or {})
+    if facts.broken:
+        annotations[keys.BROKEN_GPUS_ANNOTATION] = "; ".join(facts.broken)
     if original:
         annotations[keys.ORIGINAL_VALUES_ANNOTATION] = json.dumps(original, sort_keys=True)
     return Wanted(labels, annotations, unknown)
@@ -102,25 +106,53 @@ def pci_groups(gpus: Iterable[Gpu], level: int) -> list[list[int]]:
 
 
 def model_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """The gpu.topogate.io labels of the GPUs in use; none for none."""
+    """The gpu.topogate.io labels of the GPUs in use, their number and models; none for none.
+
+    An integrated GPU counts beside discrete ones only where they are of its vendor, whose device plugin hands
+    out both: beside another vendor's it is the processor's screen.
+    """
     if not gpus:
         return {}
-    labels = {keys.GPU_COUNT_LABEL: str(len(gpus))}
+    telling = _discrete(gpus)
+    handed_out = {gpu.vendor for gpu in telling}
+    labels = {keys.GPU_COUNT_LABEL: str(sum(gpu.vendor in handed_out for gpu in gpus))}
     for vendor, count in Counter(gpu.vendor for gpu in gpus).items():
         labels[keys.GPU_VENDOR_COUNT_PREFIX + vendor] = str(count)
-    for model in {gpu.model for gpu in gpus if gpu.model}:
+    for model in {name for gpu in gpus for name in (gpu.model, gpu.former_model) if name}:
         labels[_has_model_key(model)] = "true"
-    telling = [gpu for gpu in gpus if not gpu.integrated] or gpus
     models = {gpu.model for gpu in telling}
     if len(models) == 1 and (model := models.pop()):
         labels[keys.GPU_MODEL_LABEL] = readable_value(model)
     return labels
 
 
+def state_labels(gpus: Sequence[Gpu], facts: Facts) -> dict[str, str]:
+    """The gpu.topogate.io labels that say how GPUs are split and which are broken, and other accelerators."""
+    labels = {}
+    for key, modes in (
+        (keys.GPU_COMPUTE_PARTITION_LABEL, {gpu.compute_partition for gpu in gpus if gpu.compute_partition}),
+        (keys.GPU_MEMORY_PARTITION_LABEL, {gpu.memory_partition for gpu in gpus if gpu.memory_partition}),
+    ):
+        if modes:
+            labels[key] = readable_value(modes.pop()) if len(modes) == 1 else _MIXED
+    if split := sum(gpu.split_by_mig for gpu in gpus):
+        labels[keys.GPU_MIG_LABEL] = str(split)
+    if facts.broken:
+        labels[keys.GPU_BROKEN_LABEL] = str(len(facts.broken))
+    for name, count in (facts.accelerators or {}).items():
+        labels[keys.GPU_ACCELERATOR_PREFIX + name] = str(count)
+    return labels
+
+
+def _discrete(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """The GPUs that say what a node is: the discrete ones, or all where there are none."""
+    return [gpu for gpu in gpus if not gpu.integrated] or gpus
+
+
 def falldio_label(gpus: Sequence[Gpu]) -> dict[str, str]:
     """The model as GPUTask's manifests have always named it ("GeForce RTX 4090" -> "rtx4090"); none where a
     node has several models."""
-    models = {gpu.model for gpu in [gpu for gpu in gpus if not gpu.integrated] or gpus}
+    models = {gpu.model for gpu in _discrete(gpus)}
     if len(models) != 1 or not (model := models.pop()):
         return {}
     compact = "".join(char for char in model.casefold().removeprefix("geforce") if char.isalnum())

@@ -1,14 +1,73 @@
 """What a card's PCI device in sysfs tells: the labeler and the allocator must read it alike.
 
 A card that one of them leaves out and the other counts would be planned and then refused, again and again.
+Sources: Documentation/ABI/testing/sysfs-driver-* of Linux, and the drivers i915, xe and amdgpu themselves.
 """
 
 import re
 from pathlib import Path
 from typing import Final
 
-INTEGRATED: Final = re.compile(r"[0-9a-f]{4,}:00:[0-9a-f]{2}\.[0-9]")
-"""The address of an Intel GPU that is part of the processor: on bus 0."""
+from labeler.models import AMD, INTEL, NVIDIA, is_discrete
+
+DRIVERS: Final = {INTEL: ("i915", "xe"), AMD: ("amdgpu",), NVIDIA: ("nvidia",)}
+"""Of each vendor id the drivers under which a card can compute. nouveau, radeon and vfio-pci are not."""
+
+SCREEN_DRIVERS: Final = frozenset(
+    {
+        "ast", "bochs-drm", "cirrus", "cirrus-qemu", "gma500", "hibmc-drm", "hyperv_drm", "mgag200", "qxl",
+        "sm750fb", "vboxvideo", "virtio-pci", "vmwgfx",
+    }
+)  # fmt: skip
+"""Drivers for the screens of hypervisors and management controllers: no GPUs, though some can render."""
+
+_CARD: Final = re.compile(r"card[0-9]+")
+_TILE: Final = re.compile(r"tile[0-9]+")
+_GT: Final = re.compile(r"gt[0-9]+")
+_PROCESSORS_OWN_BUS: Final = re.compile(r"[0-9a-f]{4,}:00:[0-9a-f]{2}\.[0-9]")
+_INTELS_OWN_GPU: Final = re.compile(r"[0-9a-f]{4,}:00:02\.0")
+_OTHER_DISPLAY: Final = "0x0380"
+_ACCELERATOR: Final = "0x12"
+
+
+def is_integrated(device: Path) -> bool:
+    """Whether a GPU is part of the processor, by its PCI device.
+
+    A card with memory of its own is discrete, and so is one whose id says so: in a guest it may sit on any
+    bus. Only of a GPU that no driver and no list knows does the bus decide.
+    """
+    vendor, model = read(device / "vendor"), read(device / "device")
+    if vendor not in (INTEL, AMD) or is_discrete(vendor, model):
+        return False
+    kind = read(device / "class")
+    if vendor == AMD:
+        return read(device / "mem_info_vram_vendor") in ("", "unknown") and not kind.startswith(_ACCELERATOR)
+    if vram_bytes(device) or any(number(card / "lmem_total_bytes") for card in _cards(device)):
+        return False
+    address = device.resolve().name
+    if not _PROCESSORS_OWN_BUS.fullmatch(address):
+        return False
+    return bool(_INTELS_OWN_GPU.fullmatch(address)) or not kind.startswith(_OTHER_DISPLAY)
+
+
+def count_tiles(card: Path, device: Path) -> int:
+    """Tiles of an Intel card by its drm and PCI device, at least 1.
+
+    i915 shows a GT a tile, and for integrated GPUs from Meteor Lake on one more, which is for media alone; xe
+    shows tiles.
+    """
+    if is_integrated(device):
+        return 1
+    return max(1, count(card / "gt", _GT) + count(device, _TILE))
+
+
+def vram_bytes(device: Path) -> int:
+    """Local memory of all tiles as the driver xe tells it, 0 where it does not."""
+    return sum(
+        number(tile / "physical_vram_size_bytes") or 0
+        for tile in entries(device)
+        if _TILE.fullmatch(tile.name)
+    )
 
 
 def bus_problem(device: Path) -> str:
@@ -25,3 +84,37 @@ def bus_problem(device: Path) -> str:
     except OSError as error:
         return f"its configuration cannot be read: {error.strerror}"
     return "it does not answer on its bus" if head == b"\xff" * 4 else ""
+
+
+def read(path: Path) -> str:
+    """A file of one short line, in lower case; "" where there is none or it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip().lower()
+    except OSError:
+        return ""
+
+
+def number(path: Path) -> int | None:
+    """A file with one number of any base; None where it is missing, unreadable or below zero."""
+    try:
+        found = int(read(path), 0)
+    except ValueError:
+        return None
+    return found if found >= 0 else None
+
+
+def count(folder: Path, pattern: re.Pattern[str]) -> int:
+    """How many entries of a folder have such a name; 0 without the folder."""
+    return sum(1 for entry in entries(folder) if pattern.fullmatch(entry.name))
+
+
+def entries(folder: Path) -> list[Path]:
+    """What a folder holds; nothing where it cannot be read."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _cards(device: Path) -> list[Path]:
+    return [entry for entry in entries(device / "drm") if _CARD.fullmatch(entry.name)]

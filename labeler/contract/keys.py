@@ -163,6 +163,15 @@ GPU_HAS_MODEL_PREFIX: Final = GPU_PREFIX + "has."
 """Followed by a model; "true" on every node with at least one such GPU, also where models are mixed."""
 GPU_VENDOR_COUNT_PREFIX: Final = GPU_PREFIX + "vendor."
 """Followed by a vendor's name ("intel", "nvidia", "amd"); the number of its GPUs."""
+GPU_BROKEN_LABEL: Final = GPU_PREFIX + "broken"
+"""How many GPUs are there and cannot be used; absent where none is known to be broken."""
+GPU_COMPUTE_PARTITION_LABEL: Final = GPU_PREFIX + "compute-partition"
+GPU_MEMORY_PARTITION_LABEL: Final = GPU_PREFIX + "memory-partition"
+"""The modes of a node's AMD GPUs as amdgpu spells them ("SPX", "NPS1"); "mixed" where they differ."""
+GPU_MIG_LABEL: Final = GPU_PREFIX + "mig"
+"""How many NVIDIA GPUs are split into MIG instances, which NVIDIA's own plugin hands out."""
+GPU_ACCELERATOR_PREFIX: Final = GPU_PREFIX + "accelerator."
+"""Followed by a kind ("gaudi3"); the number of such accelerators, which are not counted as GPUs."""
 
 # --- the labeler's own notes on its Node -----------------------------------------------------------
 
@@ -171,6 +180,8 @@ OWNED_LABELS_ANNOTATION: Final = LABELER_PREFIX + "owned-labels"
 """Keys of the labels that the labeler wrote, comma-separated: what it may remove later."""
 ORIGINAL_VALUES_ANNOTATION: Final = LABELER_PREFIX + "original-values"
 """JSON object: label key -> the value as found, where it was no legal label value."""
+BROKEN_GPUS_ANNOTATION: Final = LABELER_PREFIX + "broken-gpus"
+"""Which GPUs are there and cannot be used, and why; a sentence for each, joined by "; "."""
 
 # --- what the allocator tells of its Node -------------------------------------------------------------
 

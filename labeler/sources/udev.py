@@ -1,16 +1,20 @@
 """GPUs from the kernel's drm and PCI devices, through udev; hot-plug from its events.
 
-What counts and how it is read follows the labeler of the Intel GPU device plugin (0.24 to 0.32) where a label
-of its depends on it: card numbers from ``cardN``, tiles from ``gt/gt*`` (i915) or ``device/tile*`` (xe),
-memory from ``lmem_total_bytes`` for each tile. Unlike there, one unreadable card never hides the others.
-NVIDIA's driver makes drm devices only with a module that compute nodes often do without: its GPUs are also
-found as PCI devices that the driver holds.
+A GPU is a card whose drm device hangs on its PCI device, under a driver that computes: of the known vendors
+i915, xe, amdgpu and nvidia, of others any that renders and is no screen of a hypervisor or a management
+controller, and whatever the operator names. What a label of the Intel GPU device plugin's labeler (0.24 to
+0.32) depends on is read as there: card numbers from ``cardN``, tiles from ``gt/gt*`` (i915) or
+``device/tile*`` (xe), memory from ``lmem_total_bytes`` for each tile. Unlike there, one unreadable card never
+hides the others, and xe's memory is known. NVIDIA's driver makes drm devices only with a module that compute
+nodes often do without: its GPUs are also found as PCI devices that the driver holds.
 """
 
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -18,20 +22,35 @@ from typing import Any, Final
 import pyudev
 
 from labeler.facts import NO_CARD, Facts, Gpu, SourceError
-from labeler.models import VENDORS, model_name, vendor_name
-from labeler.pci import INTEGRATED, bus_problem
+from labeler.models import AMD, INTEL, NVIDIA, former_name, model_name, vendor_name
+from labeler.nvidia import has_mig_instances, information
+from labeler.pci import (
+    DRIVERS,
+    SCREEN_DRIVERS,
+    bus_problem,
+    count,
+    count_tiles,
+    is_integrated,
+    read,
+    vram_bytes,
+)
 from labeler.sources import Context, OptionError, Options, check_options
 
 log: Final = logging.getLogger(__name__)
 
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
-_TILE: Final = re.compile(r"tile[0-9]+")
-_GT: Final = re.compile(r"gt[0-9]+")
 _RENDER: Final = re.compile(r"renderD[0-9]+")
+_DRIVER: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_]*")
 _POLL_SECONDS: Final = 0.5
 _SETTLE_SECONDS: Final = 1.0
-_DISPLAY_CLASS: Final = b"0x03"
-_OPTIONS: Final = ("events", "memory-override-bytes", "memory-reserved-bytes", "ignore-integrated")
+_CLASSES: Final = ("0x03", "0x12")
+"""PCI classes of displays and of processing accelerators."""
+_HABANA: Final = "0x1da3"
+_ACCELERATORS: Final = {"0x1000": "gaudi", "0x1010": "gaudi", "0x1020": "gaudi2", "0x1060": "gaudi3"}
+"""Habana's devices by id: seen, but neither counted as GPUs nor handed out here."""
+_OPTIONS: Final = (
+    "events", "memory-override-bytes", "memory-reserved-bytes", "ignore-integrated", "drivers", "proc",
+)  # fmt: skip
 
 
 class _Unusable(Exception):
@@ -39,7 +58,7 @@ class _Unusable(Exception):
 
 
 def create(options: Options, context: Context) -> "UdevSource":
-    """Source with the options of UdevSource, spelled with dashes."""
+    """Source with the options of UdevSource, spelled with dashes, and ``proc``, for tests."""
     check_options("udev", options, _OPTIONS)
     events = options.get("events", "kernel")
     if events not in ("kernel", "udev"):
@@ -52,6 +71,8 @@ def create(options: Options, context: Context) -> "UdevSource":
         _bytes(options, "memory-override-bytes"),
         _bytes(options, "memory-reserved-bytes"),
         ignore,
+        _drivers(options.get("drivers", [])),
+        Path(str(options.get("proc", "/proc"))),
     )
 
 
@@ -62,12 +83,20 @@ def _bytes(options: Options, name: str) -> int:
     return value
 
 
+def _drivers(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [None]
+    if not all(isinstance(name, str) and _DRIVER.fullmatch(name) for name in names):
+        raise OptionError(f"source udev: drivers must be a list of kernel drivers' names, is {value!r}")
+    return tuple(names)
+
+
 class UdevSource:
     """The GPUs of this machine.
 
     events: "kernel" hears the kernel itself, which reaches a pod in a network namespace of its own; "udev"
-    hears udevd, which does not. memory_override: bytes of a card whose driver does not tell its memory;
-    memory_reserved: bytes of each card that are left out. ignore_integrated: leave out integrated GPUs.
+    hears udevd, which does not. memory_override: bytes of a discrete card whose driver does not tell its
+    memory; memory_reserved: bytes of each card that are left out. ignore_integrated: leave out integrated
+    GPUs. drivers: further kernel drivers whose devices are GPUs. proc: where /proc is.
     """
 
     def __init__(
@@ -76,35 +105,46 @@ class UdevSource:
         memory_override: int = 0,
         memory_reserved: int = 0,
         ignore_integrated: bool = False,
+        drivers: tuple[str, ...] = (),
+        proc: Path = Path("/proc"),
     ) -> None:
         self._events = events
         self._memory_override = memory_override
         self._memory_reserved = memory_reserved
         self._ignore_integrated = ignore_integrated
+        self._drivers = drivers
+        self._proc = proc
         self._complaints: set[str] = set()
 
     def discover(self) -> Facts:
         """All GPUs, those that must not be used marked as skipped. Raises SourceError if udev fails whole."""
         try:
-            devices = _candidates(pyudev.Context())
+            context = pyudev.Context()
+            devices = self._candidates(context)
+            accelerators = _accelerators(context)
         except (OSError, ImportError) as error:
             raise SourceError(f"the machine's devices cannot be listed: {error}") from error
         complaints: set[str] = set()
-        gpus = []
+        gpus, broken = [], []
         for device in devices:
             try:
-                gpu = self._gpu(device) if device.subsystem == "drm" else _without_card(device)
+                gpu = self._gpu(device)
             except (_Unusable, OSError, ValueError, pyudev.DeviceNotFoundError) as error:
                 complaints.add(f"{device.sys_name} is left out: {error}")
+                broken.append(f"{device.sys_name}: {error}")
                 continue
-            if gpu is not None:
-                gpus.append(gpu)
-                if gpu.skipped:
-                    complaints.add(f"{device.sys_name} is left out: {gpu.skipped}")
+            if gpu is None:
+                continue
+            gpus.append(gpu)
+            if gpu.skipped:
+                complaints.add(f"{device.sys_name} is left out: {gpu.skipped}")
+            if gpu.broken:
+                card = "" if gpu.card == NO_CARD else f" ({device.sys_name})"
+                broken.append(f"{gpu.address}{card}: {gpu.skipped}")
         for complaint in sorted(complaints - self._complaints):
             log.warning("%s", complaint)
         self._complaints = complaints
-        return Facts(gpus=tuple(gpus))
+        return Facts(gpus=tuple(gpus), broken=tuple(broken), accelerators=accelerators)
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """Report every such event, and once more when they have settled: udev's own data comes after them."""
@@ -137,82 +177,114 @@ class UdevSource:
                 stop.wait(_POLL_SECONDS)
                 yield True
 
+    def _candidates(self, context: Any) -> list[Any]:
+        """Cards in the order of a directory listing, no connectors or render nodes, then GPUs without one."""
+        drm = sorted(context.list_devices(subsystem="drm"), key=lambda device: str(device.sys_name))
+        cards = [device for device in drm if _CARD.fullmatch(device.sys_name)]
+        with_card = {card.sys_path.rpartition("/drm/")[0] for card in cards}
+        pci = sorted(context.list_devices(subsystem="pci"), key=lambda device: str(device.sys_path))
+        return cards + [
+            device
+            for device in pci
+            if device.driver in ("nvidia", *self._drivers)
+            and device.sys_path not in with_card
+            and read(Path(device.sys_path) / "class").startswith(_CLASSES)
+        ]
+
     def _gpu(self, device: Any) -> Gpu | None:
-        """One card; None for what is no GPU (a management controller's screen) or not wanted."""
-        pci = device.find_parent("pci")
-        if pci is None:
-            return None
+        """A GPU by its card, or by its PCI device where it has none; None for what is no GPU, or unwanted."""
+        pci = device.parent if device.subsystem == "drm" else device
+        if pci is None or pci.subsystem != "pci":
+            return None  # a screen that the firmware left, or a part of a GPU
         vendor_id = _hex_id(pci, "vendor")
-        if vendor_id not in VENDORS and not _has(Path(pci.sys_path) / "drm", _RENDER):
+        if not self._computes(vendor_id, pci.driver or "", Path(pci.sys_path)):
             return None
-        device_id = _hex_id(pci, "device")
-        integrated = vendor_name(vendor_id) == "intel" and bool(INTEGRATED.fullmatch(pci.sys_name))
+        integrated = is_integrated(Path(pci.sys_path))
         if integrated and self._ignore_integrated:
             return None
-        tiles = max(1, _count(Path(device.sys_path) / "gt", _GT) + _count(Path(pci.sys_path), _TILE))
+        if vendor_id == NVIDIA:
+            reported = information(self._proc, pci.sys_name)
+            return self._describe(device, pci, reported.get("Model", ""), reported)
+        gpu = self._describe(device, pci, _text(pci, "product_name"), {})
+        if vendor_id != AMD:
+            return replace(gpu, integrated=integrated)
+        return replace(
+            gpu,
+            integrated=integrated,
+            compute_partition=_text(pci, "current_compute_partition"),
+            memory_partition=_text(pci, "current_memory_partition"),
+        )
+
+    def _describe(self, device: Any, pci: Any, driver_name: str, reported: Mapping[str, str]) -> Gpu:
+        """What is told of every vendor's GPU. reported: what NVIDIA's driver says of it."""
+        vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
+        from_database = pci.properties.get("ID_MODEL_FROM_DATABASE")
+        shared, problem = _virtual_functions(pci), _problem(device, pci, reported)
+        is_card = device.subsystem == "drm"
+        tiles = count_tiles(Path(device.sys_path), Path(pci.sys_path)) if vendor_id == INTEL else 1
         return Gpu(
-            card=int(device.sys_name.removeprefix("card")),
+            card=int(device.sys_name.removeprefix("card")) if is_card else NO_CARD,
             vendor=vendor_name(vendor_id),
-            model=model_name(vendor_id, device_id, pci.properties.get("ID_MODEL_FROM_DATABASE")),
+            model=model_name(vendor_id, device_id, driver_name, from_database),
             driver=pci.driver or "",
             device_id=device_id,
             numa_node=_number(pci, "numa_node", base=10),
             tiles=tiles,
-            memory_bytes=self._memory(device, pci, tiles),
-            integrated=integrated,
+            memory_bytes=self._memory(device, pci, tiles) if is_card else 0,
             pci_path=_pci_path(device.sys_path),
-            skipped=_why_skipped(device, pci),
+            skipped=shared or problem,
+            broken=bool(problem) and not shared,
+            address=pci.sys_name,
+            former_model=former_name(vendor_id, device_id, from_database),
+            split_by_mig=has_mig_instances(self._proc, reported),
         )
 
+    def _computes(self, vendor_id: str, driver: str, folder: Path) -> bool:
+        """Whether a device of this vendor is a GPU under this driver, and not just a screen."""
+        if driver in self._drivers:
+            return True
+        if vendor_id in DRIVERS:
+            return driver in DRIVERS[vendor_id]
+        return driver not in SCREEN_DRIVERS and count(folder / "drm", _RENDER) > 0
+
     def _memory(self, device: Any, pci: Any, tiles: int) -> int:
-        """Bytes of the whole card: i915 tells those of a tile, amdgpu those of the card, others nothing."""
+        """Bytes of the whole card: i915 tells those of a tile, xe of each, amdgpu those of the card."""
         of_tile = _number(device, "lmem_total_bytes")
-        total = of_tile * tiles if of_tile is not None else _number(pci, "mem_info_vram_total")
-        if total is None:
-            return self._memory_override
+        total = of_tile * tiles if of_tile is not None else vram_bytes(Path(pci.sys_path))
+        total = total or _number(pci, "mem_info_vram_total") or 0
+        if not total:
+            return 0 if is_integrated(Path(pci.sys_path)) else self._memory_override
         return max(0, total - self._memory_reserved)
 
 
-def _candidates(context: Any) -> list[Any]:
-    """Cards in the order of a directory listing (no connectors, no render nodes), then GPUs without one."""
-    drm = sorted(context.list_devices(subsystem="drm"), key=lambda device: str(device.sys_name))
-    cards = [device for device in drm if _CARD.fullmatch(device.sys_name)]
-    with_card = {card.sys_path.rpartition("/drm/")[0] for card in cards}
-    pci = sorted(context.list_devices(subsystem="pci"), key=lambda device: str(device.sys_path))
-    return cards + [
-        device
-        for device in pci
-        if device.driver == "nvidia"
-        and device.sys_path not in with_card
-        and (device.attributes.get("class") or b"").startswith(_DISPLAY_CLASS)
-    ]
+def _accelerators(context: Any) -> dict[str, int]:
+    """How many of each accelerator there are that topogate only tells of."""
+    found: Counter[str] = Counter()
+    for device in context.list_devices(subsystem="pci"):
+        folder = Path(device.sys_path)
+        if read(folder / "vendor") == _HABANA and (name := _ACCELERATORS.get(read(folder / "device"))):
+            found[name] += 1
+    return dict(found)
 
 
-def _without_card(pci: Any) -> Gpu:
-    """A GPU that is known by its PCI device alone."""
-    vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
-    return Gpu(
-        card=NO_CARD,
-        vendor=vendor_name(vendor_id),
-        model=model_name(vendor_id, device_id, pci.properties.get("ID_MODEL_FROM_DATABASE")),
-        driver=pci.driver or "",
-        device_id=device_id,
-        numa_node=_number(pci, "numa_node", base=10),
-        pci_path=_pci_path(pci.sys_path),
-        skipped=_virtual_functions(pci),
-    )
-
-
-def _why_skipped(device: Any, pci: Any) -> str:
-    if device.device_node is None:
+def _problem(device: Any, pci: Any, reported: Mapping[str, str]) -> str:
+    """Why a GPU cannot be used, "" if nothing is known against it. reported: by NVIDIA's driver."""
+    if device.subsystem == "drm" and device.device_node is None:
         return "it has no device node, so no container could open it"
-    return _virtual_functions(pci) or bus_problem(Path(pci.sys_path))
+    if reported.get("GPU Excluded", "No") == "Yes":
+        return "its driver was told to exclude it"
+    return bus_problem(Path(pci.sys_path))
 
 
 def _virtual_functions(pci: Any) -> str:
-    functions = pci.attributes.get("sriov_numvfs")
-    text = functions.decode(errors="replace").strip() if functions is not None else "0"
+    text = read(Path(pci.sys_path) / "sriov_numvfs") or "0"
     return "" if text == "0" else f"it is an SR-IOV physical function with {text} virtual functions in use"
+
+
+def _text(device: Any, name: str) -> str:
+    """An attribute as a text of one line; "" where it is missing."""
+    value = device.attributes.get(name)
+    return value.decode(errors="replace").strip() if value is not None else ""
 
 
 def _hex_id(device: Any, name: str) -> str:
@@ -233,17 +305,6 @@ def _number(device: Any, name: str, base: int = 0) -> int | None:
     except ValueError:
         return None
     return number if number >= 0 else None
-
-
-def _count(folder: Path, pattern: re.Pattern[str]) -> int:
-    try:
-        return sum(1 for entry in folder.iterdir() if pattern.fullmatch(entry.name))
-    except OSError:
-        return 0
-
-
-def _has(folder: Path, pattern: re.Pattern[str]) -> bool:
-    return _count(folder, pattern) > 0
 
 
 def _pci_path(sys_path: str) -> tuple[str, ...]:

@@ -69,6 +69,22 @@ def test_a_gpu_of_the_processor_can_be_left_out_as_the_labeler_can(intel: Intel,
     assert [card.number for card in without.cards()] == [1]
 
 
+def test_the_media_part_of_a_gpu_of_the_processor_is_no_tile_here_as_in_the_labels(
+    intel: Intel, tmp_path: Path
+) -> None:
+    plug(tmp_path, MachineCard(0, tiles=2, bus=0))
+    assert [(card.number, card.tiles) for card in intel.cards()] == [(0, 1), (1, 2)]
+
+
+def test_a_discrete_card_on_the_processors_bus_stays_when_others_are_left_out(
+    intel: Intel, tmp_path: Path
+) -> None:
+    plug(tmp_path, MachineCard(0, tiles=1, bus=0))
+    (tmp_path / "sys/devices/pci0000:00/0000:00:00.0/device").write_text("0x56c0\n")
+    without = Intel(Places(tmp_path / "sys", tmp_path / "dev", ignore_integrated=True))
+    assert [card.number for card in without.cards()] == [0, 1]
+
+
 def test_an_unreadable_card_hides_no_other(intel: Intel, tmp_path: Path) -> None:
     plug(tmp_path, MachineCard(2, tiles=1, bus=2))
     (pci(tmp_path) / "vendor").unlink()

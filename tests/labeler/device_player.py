@@ -2,8 +2,8 @@
 
 Reads one JSON command a line from standard input, answers one JSON line each on standard output:
 ``add`` (umockdev's device text), ``remove`` (a path), ``event`` (path, action), ``look`` -> labels,
-``discover`` -> the GPUs; ``watch`` starts the labeler's loop, after which every publication is a line
-``{"published": labels}``.
+``notes`` -> annotations, ``discover`` -> the GPUs; ``watch`` starts the labeler's loop, after which every
+publication is a line ``{"published": labels}``.
 """
 
 import ctypes
@@ -78,6 +78,9 @@ def main(options: dict[str, Any]) -> None:
                 testbed.event(command["path"], command["action"])
             case "look":
                 tell(dict(agent.discover().labels))
+                continue
+            case "notes":
+                tell(dict(agent.discover().annotations))
                 continue
             case "discover":
                 tell([asdict(gpu) for gpu in source.discover().gpus or ()])

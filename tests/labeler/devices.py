@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ class Card:
     """One card of a machine.
 
     address: its PCI ancestors; None in attributes leaves a file out. binary: files of the PCI device, in hex.
+    below: a device between the PCI device and the drm one, as "virtio0". "" for driver: none is bound.
     """
 
     number: int
@@ -33,13 +35,14 @@ class Card:
     address: str = ""
     i915_tiles: int = 0
     xe_tiles: int = 0
-    pci: dict[str, str | None] = field(default_factory=dict)
-    drm: dict[str, str] = field(default_factory=dict)
+    pci: Mapping[str, str | None] = field(default_factory=dict)
+    drm: Mapping[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     binary: dict[str, str] = field(default_factory=dict)
     device_node: bool = True
     render_node: bool = False
     drm_card: bool = True
+    below: str = ""
 
     @property
     def pci_path(self) -> str:
@@ -49,7 +52,11 @@ class Card:
     @property
     def path(self) -> str:
         """Its drm device below /sys."""
-        return f"{self.pci_path}/drm/card{self.number}"
+        return f"{self._parent}/drm/card{self.number}"
+
+    @property
+    def _parent(self) -> str:
+        return f"{self.pci_path}/{self.below}" if self.below else self.pci_path
 
     @property
     def text(self) -> str:
@@ -62,17 +69,19 @@ class Card:
         }
         for tile in range(self.xe_tiles):
             attributes |= {f"tile{tile}/gt{2 * tile}/id": "0", f"tile{tile}/gt{2 * tile + 1}/id": "1"}
-        drm = self.drm | {f"gt/gt{tile}/id": str(tile) for tile in range(self.i915_tiles)}
+        drm = dict(self.drm) | {f"gt/gt{tile}/id": str(tile) for tile in range(self.i915_tiles)}
         lines = [
             f"P: {self.pci_path}",
             "E: SUBSYSTEM=pci",
-            f"L: driver=../../../bus/pci/drivers/{self.driver}",
+            *([f"L: driver=../../../bus/pci/drivers/{self.driver}"] if self.driver else []),
         ]
         lines += [f"E: {key}={value}" for key, value in self.properties.items()]
         lines += [f"A: {key}={value}\\n" for key, value in attributes.items() if value is not None]
         lines += [f"H: {key}={value}" for key, value in self.binary.items()]
         if not self.drm_card:
             return "\n".join(lines) + "\n"
+        if self.below:
+            lines += ["", f"P: {self._parent}", "E: SUBSYSTEM=platform"]
         lines += ["", *self._drm_device(f"card{self.number}", drm)]
         if self.render_node:
             lines += ["", *self._drm_device(f"renderD{128 + self.number}", {})]
@@ -80,7 +89,7 @@ class Card:
         return "\n".join(lines) + "\n"
 
     def _drm_device(self, name: str, attributes: dict[str, str]) -> list[str]:
-        lines = [f"P: {self.pci_path}/drm/{name}", "E: SUBSYSTEM=drm"]
+        lines = [f"P: {self._parent}/drm/{name}", "E: SUBSYSTEM=drm"]
         if self.device_node or not name.startswith("card"):
             lines[1:1] = [f"N: dri/{name}"]
             lines.append(f"E: DEVNAME=/dev/dri/{name}")
@@ -156,6 +165,10 @@ class Machine:
             for node in sorted(numa_nodes)
         }
         return labels
+
+    def annotations(self) -> dict[str, str]:
+        """The annotations that the labeler would write now."""
+        return dict(self._ask(do="notes"))
 
     def gpus(self) -> list[dict[str, Any]]:
         """The GPUs as the source describes them."""

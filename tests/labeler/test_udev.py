@@ -169,10 +169,18 @@ def test_an_unknown_vendor_that_can_render_is_counted_by_its_ids() -> None:
         }
 
 
-def test_the_hardware_database_names_a_model_before_the_shipped_table() -> None:
+def test_a_database_renames_no_product_of_the_table_and_its_name_stays_beside_for_a_release() -> None:
     named = Card(0, properties={"ID_MODEL_FROM_DATABASE": "DG2 [Arc A770 16GB]"})
     with Machine(named) as machine:
-        assert ours(machine.labels())["model"] == "Arc-A770-16GB"
+        labels = ours(machine.labels())
+    assert labels["model"] == "Arc-A770"
+    assert labels.items() >= {"has.Arc-A770": "true", "has.Arc-A770-16GB": "true"}.items()
+
+
+def test_the_hardware_database_names_what_the_table_does_not_list() -> None:
+    new = Card(0, device="0xfff0", properties={"ID_MODEL_FROM_DATABASE": "New [Arc Z900 Rev. B]"})
+    with Machine(new) as machine:
+        assert ours(machine.labels())["model"] == "Arc-Z900"
 
 
 def test_a_physical_function_is_left_out_while_it_has_virtual_ones() -> None:

@@ -17,15 +17,13 @@ from labeler.allocator.masks import environment
 from labeler.allocator.values import Edits, LocalCard, LocalContainer
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
-from labeler.pci import INTEGRATED, bus_problem
+from labeler.pci import bus_problem, count_tiles, is_integrated
 
 log: Final = logging.getLogger(__name__)
 
 _VENDOR: Final = "0x8086"
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
 _NODE: Final = re.compile(r"(card|renderD)(0|[1-9][0-9]*)")
-_TILE: Final = re.compile(r"tile[0-9]+")
-_GT: Final = re.compile(r"gt[0-9]+")
 _RESOURCES: Final = {"i915": keys.I915, "xe": keys.XE}
 
 
@@ -105,7 +103,7 @@ class Intel:
         functions = device / "sriov_numvfs"
         if resource is None or (functions.exists() and _read(functions) != "0"):
             return None
-        if self._places.ignore_integrated and INTEGRATED.fullmatch(device.resolve().name):
+        if self._places.ignore_integrated and is_integrated(device):
             return None
         names = sorted(each.name for each in (device / "drm").iterdir() if _NODE.fullmatch(each.name))
         address = device.resolve().name
@@ -119,7 +117,7 @@ class Intel:
             nodes=tuple(f"/dev/dri/{name}" for name in names),
             links=tuple(link for link in by_path if self._seen(link).is_symlink()),
             pci_address=address,
-            tiles=max(1, _count(entry / "gt", _GT) + _count(device, _TILE)),
+            tiles=count_tiles(entry, device),
             problem=self._problem(device, names),
         )
 
@@ -140,10 +138,3 @@ class Intel:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="ascii", errors="replace").strip().lower()
-
-
-def _count(folder: Path, pattern: re.Pattern[str]) -> int:
-    try:
-        return sum(1 for entry in folder.iterdir() if pattern.fullmatch(entry.name))
-    except OSError:
-        return 0

@@ -1,0 +1,31 @@
+"""What NVIDIA's driver tells of a GPU in /proc, where it makes no device in sysfs.
+
+``driver/nvidia/gpus/ADDRESS/information`` has lines "Model: NVIDIA H100 80GB HBM3", "GPU Excluded: No";
+``driver/nvidia/capabilities/gpuMINOR/mig`` has a folder for each MIG instance. Both are the kernel's own and
+visible in every container. https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from labeler.pci import count
+
+_LINE: Final = re.compile(r"^([A-Za-z ]+):[ \t]*(\S.*?)\s*$", re.MULTILINE)
+_INSTANCE: Final = re.compile(r"gi[0-9]+")
+
+
+def information(proc: Path, address: str) -> Mapping[str, str]:
+    """What the driver says of the GPU at a PCI address; {} where it says nothing."""
+    path = proc / "driver" / "nvidia" / "gpus" / address / "information"
+    try:
+        return dict(_LINE.findall(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return {}
+
+
+def has_mig_instances(proc: Path, information: Mapping[str, str]) -> bool:
+    """Whether a GPU is split into MIG instances, which NVIDIA's own plugin hands out."""
+    folder = proc / "driver" / "nvidia" / "capabilities" / f"gpu{information.get('Device Minor', '')}" / "mig"
+    return count(folder, _INSTANCE) > 0

@@ -1,0 +1,234 @@
+"""What counts as a GPU, what is told of it, and which is broken, from trees that umockdev plays to udev."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labeler.contract.keys import GPU_PREFIX, INTEL_PREFIX
+from tests.labeler.devices import WRAPPER, Card, Machine
+
+pytestmark = [
+    pytest.mark.umockdev,
+    pytest.mark.skipif(WRAPPER is None, reason="umockdev is not installed (Debian: umockdev libumockdev0)"),
+]
+
+NVIDIA, AMD, INTEL = "0x10de", "0x1002", "0x8086"
+VGA: dict[str, str | None] = {"class": "0x030000"}
+DISPLAY: dict[str, str | None] = {"class": "0x038000"}
+ACCELERATOR: dict[str, str | None] = {"class": "0x120000"}
+LOST = {"config": "FF" * 64}
+
+H100 = Card(0, NVIDIA, "0x2330", "nvidia", drm_card=False)
+RTX_4090 = Card(1, NVIDIA, "0x2684", "nvidia", pci=VGA, render_node=True)
+MI300X = Card(2, AMD, "0x74a1", "amdgpu", pci=ACCELERATOR, render_node=True)
+RAPHAEL = Card(
+    3, AMD, "0x164e", "amdgpu", "pci0000:00/0000:00:08.1/0000:0c:00.0",
+    pci=VGA | {"mem_info_vram_total": str(512 << 20)},
+)  # fmt: skip
+METEOR_LAKE = Card(
+    4, INTEL, "0x7d55", "i915", "pci0000:00/0000:00:02.0", i915_tiles=2, pci=VGA, render_node=True
+)
+FLEX = Card(5, INTEL, "0x56c0", "i915", "pci0000:00/0000:00:05.0", pci=DISPLAY)
+B580 = Card(6, INTEL, "0xe20b", "xe", xe_tiles=1, pci=VGA | {"tile0/physical_vram_size_bytes": str(12 << 30)})
+
+
+def labels(*cards: Card, **options: Any) -> dict[str, str]:
+    """The GPU labels of a machine with these cards, without their prefixes."""
+    with Machine(*cards, **options) as machine:
+        found = machine.labels()
+    return {key.removeprefix(GPU_PREFIX).removeprefix(INTEL_PREFIX): value for key, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    "no_gpu",
+    [
+        Card(0, "0x15ad", "0x0405", "vmwgfx", render_node=True),
+        Card(0, "0x1af4", "0x1050", "virtio-pci", below="virtio0", render_node=True),
+        Card(0, "0x1b36", "0x0100", "qxl"),
+        Card(0, "0x1234", "0x1111", "bochs-drm"),
+        Card(0, "0x1414", "0x5353", "hyperv_drm", render_node=True),
+        Card(0, "0x1a03", "0x2000", "ast"),
+        Card(0, "0x102b", "0x0536", "mgag200"),
+        Card(0, "0x19e5", "0x1711", "hibmc-drm"),
+        Card(0, AMD, "0x515e", "radeon", render_node=True),
+        Card(0, NVIDIA, "0x20b5", "nouveau", render_node=True),
+        Card(0, INTEL, "0xa780", "", below="simple-framebuffer.0"),
+        Card(0, NVIDIA, "0x2330", "nvidia", below="simple-framebuffer.0", pci={"class": "0x040300"}),
+        Card(0, NVIDIA, "0x2330", "vfio-pci", drm_card=False),
+        Card(0, AMD, "0x74a1", "vfio-pci", drm_card=False),
+        Card(0, INTEL, "0x0bd5", "", drm_card=False),
+    ],
+    ids=[
+        "VMware", "virtio", "QXL", "QEMU", "Hyper-V", "ASPEED", "Matrox", "Huawei", "a BMC on radeon",
+        "nouveau", "the firmware's screen of a GPU without driver", "the firmware's screen of a sound card",
+        "NVIDIA given to a guest", "AMD given to a guest", "Intel without driver",
+    ],
+)  # fmt: skip
+def test_what_cannot_compute_is_no_gpu(no_gpu: Card) -> None:
+    assert labels(no_gpu) == {}
+
+
+@pytest.mark.parametrize("gpu", [H100, RTX_4090, MI300X, FLEX, B580], ids=lambda card: card.device)
+def test_what_its_vendors_driver_holds_is_a_gpu(gpu: Card) -> None:
+    assert labels(gpu)["count"] == "1"
+
+
+def test_the_screen_that_the_firmware_left_beside_a_gpu_hides_nothing() -> None:
+    screen = Card(9, NVIDIA, "0x2330", "nvidia", H100.pci_path.removeprefix("/devices/"), below="simple.0")
+    assert labels(screen)["count"] == "1"
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [
+        Card(0, NVIDIA, "0x20b5", "nouveau", render_node=True),
+        Card(0, "0x15ad", "0x0405", "vmwgfx", render_node=True),
+        Card(0, NVIDIA, "0x2330", "mine", drm_card=False),
+    ],
+    ids=["of a known vendor", "of a hypervisor", "without a card"],
+)
+def test_an_operator_adds_drivers_whose_devices_are_gpus(gpu: Card) -> None:
+    assert labels(gpu, drivers=["nouveau", "vmwgfx", "mine"])["count"] == "1"
+
+
+# --- integrated GPUs ------------------------------------------------------------------------------
+
+
+def test_an_integrated_gpu_beside_another_vendors_cards_neither_counts_nor_hides_their_model() -> None:
+    found = labels(RAPHAEL, RTX_4090, replace(RTX_4090, number=7))
+    assert (found["count"], found["model"]) == ("2", "GeForce-RTX-4090")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "integrated"),
+    [
+        (RAPHAEL, True),
+        (METEOR_LAKE, True),
+        (replace(METEOR_LAKE, pci=DISPLAY), True),
+        (replace(RAPHAEL, pci=DISPLAY), True),
+        (FLEX, False),
+        (replace(FLEX, device="0xfff0"), False),
+        (replace(FLEX, device="0xfff0", pci=VGA, drm={"lmem_total_bytes": "17179869184"}), False),
+        (replace(B580, device="0xfff0", address="pci0000:00/0000:00:03.0"), False),
+        (replace(RAPHAEL, device="0xfff0", pci=ACCELERATOR), False),
+        (replace(RAPHAEL, device="0xfff0", pci=VGA | {"mem_info_vram_vendor": "hynix"}), False),
+        (replace(RAPHAEL, device="0xfff0", pci=VGA | {"mem_info_vram_vendor": "unknown"}), True),
+        (replace(MI300X, address="pci0000:00/0000:00:06.0"), False),
+        (replace(RTX_4090, address="pci0000:00/0000:00:07.0"), False),
+    ],
+    ids=[
+        "AMD behind a bridge", "Intel", "Intel that is not the first screen",
+        "AMD that is not the first screen",
+        "a known card in a guest", "a new card in a guest by its class", "by its memory on i915",
+        "by its memory on xe", "an AMD accelerator by its class", "an AMD card by its memory's maker",
+        "AMD without memory of its own", "MI300X in a guest", "RTX 4090 in a guest",
+    ],
+)  # fmt: skip
+def test_integrated_is_told_by_memory_id_and_class_and_not_by_the_bus(gpu: Card, integrated: bool) -> None:
+    with Machine(gpu) as machine:
+        assert [each["integrated"] for each in machine.gpus()] == [integrated]
+    assert (labels(gpu, ignore_integrated=True) == {}) is integrated
+
+
+# --- tiles and memory ------------------------------------------------------------------------------
+
+
+def test_the_media_part_of_an_integrated_gpu_is_no_tile() -> None:
+    assert labels(METEOR_LAKE)["tiles"] == "1"
+
+
+def test_the_memory_of_every_tile_counts_on_xe() -> None:
+    assert labels(B580)["memory.max"] == str(12 << 30)
+    two: dict[str, str | None] = {f"tile{tile}/physical_vram_size_bytes": str(64 << 30) for tile in range(2)}
+    assert labels(Card(0, INTEL, "0x0bd5", "xe", xe_tiles=2, pci=two))["memory.max"] == str(128 << 30)
+
+
+def test_the_configured_memory_is_for_discrete_cards_alone() -> None:
+    silent = Card(0, INTEL, "0x56a0", "xe", xe_tiles=1)
+    assert labels(METEOR_LAKE, memory_override_bytes=1000)["memory.max"] == "0"
+    assert labels(METEOR_LAKE, silent, memory_override_bytes=1000)["memory.max"] == "1000"
+
+
+# --- broken GPUs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpu", "named"),
+    [
+        (replace(H100, binary=LOST), "0000:03:00.0: it does not answer on its bus"),
+        (replace(RTX_4090, binary=LOST), "0000:04:00.0 (card1): it does not answer on its bus"),
+        (replace(MI300X, binary=LOST), "0000:05:00.0 (card2): it does not answer on its bus"),
+        (replace(B580, binary=LOST), "0000:09:00.0 (card6): it does not answer on its bus"),
+        (replace(MI300X, device_node=False), "it has no device node"),
+        (replace(B580, device="rubbish"), "card6: "),
+    ],
+    ids=["NVIDIA", "NVIDIA with a card", "AMD", "Intel", "without a device node", "unreadable"],
+)
+def test_a_broken_gpu_is_not_counted_and_is_named_with_its_fault(gpu: Card, named: str) -> None:
+    with Machine(gpu, replace(H100, number=20)) as machine:
+        found, notes = machine.labels(), machine.annotations()
+    assert found["gpu.topogate.io/count"] == "1"
+    assert found["gpu.topogate.io/broken"] == "1"
+    assert named in notes["labeler.topogate.io/broken-gpus"]
+
+
+def test_a_gpu_whose_virtual_functions_serve_is_left_out_and_not_broken() -> None:
+    assert "broken" not in labels(replace(FLEX, pci={"sriov_numvfs": "2"}), H100)
+
+
+def write_information(proc: Path, address: str, minor: int, **fields: str) -> None:
+    """What NVIDIA's driver says of a GPU in /proc."""
+    folder = proc / "driver/nvidia/gpus" / address
+    folder.mkdir(parents=True)
+    lines = {"Model": "NVIDIA H100 80GB HBM3", "Device Minor": str(minor)} | {
+        key.replace("_", " "): value for key, value in fields.items()
+    }
+    (folder / "information").write_text("".join(f"{key}: \t\t {value}\n" for key, value in lines.items()))
+
+
+def test_a_gpu_that_its_driver_was_told_to_exclude_is_not_counted(tmp_path: Path) -> None:
+    write_information(tmp_path, "0000:03:00.0", 0, GPU_Excluded="Yes")
+    write_information(tmp_path, "0000:04:00.0", 1, GPU_Excluded="No")
+    found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
+    assert (found["count"], found["broken"]) == ("1", "1")
+
+
+# --- what is there, and not ours ---------------------------------------------------------------------
+
+
+def test_gpus_that_are_split_by_mig_are_told_of(tmp_path: Path) -> None:
+    for minor in range(2):
+        write_information(tmp_path, f"0000:0{3 + minor}:00.0", minor)
+    (tmp_path / "driver/nvidia/capabilities/gpu1/mig/gi3/ci0").mkdir(parents=True)
+    (tmp_path / "driver/nvidia/capabilities/gpu0/mig").mkdir(parents=True)
+    found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
+    assert (found["count"], found["mig"]) == ("2", "1")
+
+
+@pytest.mark.parametrize(
+    ("modes", "told"),
+    [(["CPX"] * 2, "CPX"), (["SPX", "CPX"], "mixed"), ([None, None], None)],
+    ids=["alike", "not alike", "not told"],
+)
+def test_the_partition_modes_of_amds_gpus_are_labels(modes: list[str | None], told: str | None) -> None:
+    cards = [
+        replace(MI300X, number=number, pci=ACCELERATOR | {"current_compute_partition": mode})
+        for number, mode in enumerate(modes)
+    ]
+    assert labels(*cards).get("compute-partition") == told
+
+
+def test_amds_memory_partition_is_a_label_and_its_parts_are_no_further_gpus() -> None:
+    whole = replace(MI300X, pci=ACCELERATOR | {"current_memory_partition": "NPS4"})
+    part = Card(9, AMD, "0x74a1", "amdgpu", "platform/amdgpu_xcp_0", below="part", pci={"class": None})
+    found = labels(whole, part)
+    assert (found["memory-partition"], found["count"]) == ("NPS4", "1")
+
+
+def test_gaudi_is_told_of_and_not_counted() -> None:
+    cards = [
+        Card(number, "0x1da3", "0x1060", "habanalabs", pci=ACCELERATOR, drm_card=False) for number in range(8)
+    ]
+    assert labels(*cards) == {"accelerator.gaudi3": "8"}
