@@ -7,6 +7,7 @@ from typing import NamedTuple
 from webhook.placement.budget import Budget
 from webhook.placement.cards import choose as cards
 from webhook.placement.cards.choose import Room
+from webhook.placement.cards.packing import LONGEST
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import Block, NodeState
@@ -32,15 +33,22 @@ class Rooms(NamedTuple):
     undecided: frozenset[int] = frozenset()
 
 
-def room(pod_class: PodClass, state: NodeState, most: int = UNBOUNDED, budget: Budget | None = None) -> Room:
+def room(
+    pod_class: PodClass,
+    state: NodeState,
+    most: int = UNBOUNDED,
+    budget: Budget | None = None,
+    longest: int = LONGEST,
+) -> Room:
     """How many pods of the class the node takes beside its own, whatever its rules say.
 
-    budget: takes the steps of what cards decide; once it is exhausted nothing more is decided.
+    budget: takes the steps of what cards decide; once it is exhausted nothing more is decided. longest: see
+    cards.choose.room.
     """
     free = state.free
     count = _fitting([(free.get(resource, 0), amount) for resource, amount in pod_class.requests], most)
     if pod_class.cards and count and pod_class.wants_cards:
-        return cards.room(state.cards, pod_class, count, budget)
+        return cards.room(state.cards, pod_class, count, budget, longest)
     return Room(count, True)
 
 
@@ -94,7 +102,34 @@ def columns_of(block: Block) -> Columns:
     return columns
 
 
-def rooms(pod_class: PodClass, nodes: Sequence[NodeState] | Columns, budget: Budget | None = None) -> Rooms:
+def card_steps(classes: Iterable[PodClass], blocks: Iterable[Block], steps: int) -> int:
+    """Steps for what cards decide on one node: where all nodes differ in their cards, a share for each.
+
+    steps: for all nodes. Without a share of its own the first nodes would take all of them.
+    """
+    hard = sum(map(cards.is_hard, classes))
+    if not hard:
+        return LONGEST
+    unlike: set[object] = set()
+    for block in blocks:
+        unlike |= _kinds_of_cards(block)
+    return min(LONGEST, steps // max(1, hard * len(unlike)))
+
+
+def _kinds_of_cards(block: Block) -> frozenset[object]:
+    kinds: frozenset[object] = block.worked_out(
+        "cards",
+        lambda: frozenset(tuple(map(cards.signature, each.cards)) for each in block.states if each.cards),
+    )
+    return kinds
+
+
+def rooms(
+    pod_class: PodClass,
+    nodes: Sequence[NodeState] | Columns,
+    budget: Budget | None = None,
+    longest: int = LONGEST,
+) -> Rooms:
     """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
 
     Works it out once for all nodes with the same free amounts, or resource by resource where these are many:
@@ -115,7 +150,9 @@ def rooms(pod_class: PodClass, nodes: Sequence[NodeState] | Columns, budget: Bud
         for count, state in zip(counts, states, strict=True):
             alike = (count, tuple(map(cards.signature, state.cards))) if count else 0
             if alike not in known:
-                known[alike] = cards.room(state.cards, pod_class, count, budget) if count else Room(0, True)
+                known[alike] = (
+                    cards.room(state.cards, pod_class, count, budget, longest) if count else Room(0, True)
+                )
             found.append(known[alike])
         undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
         return Rooms([each.pods for each in found], undecided)

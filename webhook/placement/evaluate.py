@@ -65,7 +65,9 @@ def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[Path, int]:
 def _reference_room(question: Question, state: NodeState) -> int:
     """Room that leftover is measured in: wherever the class may run, even where it is confined elsewhere."""
     pod_class = question.classes[question.reference]
-    return 0 if capacity.reason_against_node(pod_class, state) else capacity.room(pod_class, state).pods
+    if capacity.reason_against_node(pod_class, state):
+        return 0
+    return capacity.room(pod_class, state, longest=question.card_steps).pods
 
 
 def class_room(question: Question, number: int, state: NodeState, budget: Budget | None = None) -> int:
@@ -75,4 +77,4 @@ def class_room(question: Question, number: int, state: NodeState, budget: Budget
     pod_class = question.classes[number]
     if capacity.reason_against_node(pod_class, state):
         return 0
-    return capacity.room(pod_class, state, budget=budget).pods
+    return capacity.room(pod_class, state, budget=budget, longest=question.card_steps).pods

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
 
-from webhook.placement import mixed, only_way
+from webhook.placement import heterogeneous, mixed, only_way
 from webhook.placement.alike import knapsack, most_headroom
 from webhook.placement.alike.rooms import census
 from webhook.placement.budget import Budget, OutOfSteps
@@ -52,6 +52,12 @@ RESERVE: Final = 8
 
 RULE: Final = 8
 """Steps for each node that it has at least."""
+
+SOON: Final = 256
+"""The part of the steps for first-fit beside an exact search, or eight for each node."""
+
+TIES: Final = 16
+"""Pods of unlike classes up to which a place that bounds prove is searched for one with more headroom."""
 
 
 def place(
@@ -168,7 +174,7 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
 
 def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
     """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
-    solves them, else unlike, and by a simple rule where neither decides.
+    solves them, else first-fit by joint bounds, kept unless another search finds something better.
     """
     reserve = budget.left // RESERVE
     if (only := only_way.solve(question, root, budget)) is not None:
@@ -176,21 +182,27 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
             return mixed.solve(question, root, budget.part(budget.left * 15 // 16))
-        ruled = _by_rule(question, root, reserve, budget)
-        if ruled.counts is not None and budget.left < RULE * census(root)[-1][0]:
-            return ruled
-        found = unlike.solve(question, root, budget)
-        if ruled.counts is None:
-            return found
-        if found.counts is None:
-            return ruled
-        if found.proven:
-            return found
-        return min(ruled, found, key=lambda each: _cost(question, snapshot, root, each))
-    found = unlike.solve(question, root, budget)
-    if found.counts is not None or found.proven:
-        return found
+    first = budget.part(max(budget.left // SOON, min(reserve, RULE * len(snapshot.nodes))))
+    found = [heterogeneous.first_fit(question, root, len(snapshot.nodes), first)]
+    if mixed.serves(question):
+        found.append(_by_rule(question, root, reserve, budget))
+    if not (found[0].proven and sum(question.counts) > TIES) and (
+        found[0].counts is None or budget.left >= RULE * census(root)[-1][0]
+    ):
+        found.append(unlike.solve(question, root, budget))
+    best = _better(question, snapshot, root, found)
+    if best.counts is not None or best.proven or mixed.serves(question):
+        return best
     return _by_rule(question, root, max(reserve, budget.left), budget)
+
+
+def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequence[Solution]) -> Solution:
+    """The best place, the one of those that cost the same that comes last; proven if one of these is."""
+    placed = [each for each in reversed(found) if each.counts is not None]
+    if not placed:
+        return Solution(None, any(each.proven for each in found))
+    best = min(placed, key=lambda each: _cost(question, snapshot, root, each))
+    return replace(best, proven=any(each.proven for each in found))
 
 
 def _identical(question: Question, root: Vertex, budget: Budget) -> Solution:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
+from webhook.placement.capacity import card_steps
+from webhook.placement.cards.packing import LONGEST
 from webhook.placement.costs import MOST_UNLIKED, Costs
 from webhook.placement.model import Gang, Member, Mode, Options, PodClass
 from webhook.placement.named import Named, by_block, named_nodes
@@ -47,6 +49,8 @@ class Question:
     """For each class the nodes that its rules name."""
     named_in: Mapping[Path, Mapping[int, Sequence[str]]] = field(default_factory=dict)
     """The same for each block: of the classes that name nodes of it, these."""
+    card_steps: int = LONGEST
+    """Steps for what cards decide on one node; see capacity.card_steps."""
     ranking: Ranking | None = None
     """What the pods of the most frequent class would rather have; None where all nodes are alike to them."""
 
@@ -148,6 +152,7 @@ def ask(
         machine=topology.machine if options.mode is Mode.KEEP_WHOLE and gang.spread is None else None,
         named=named,
         named_in=by_block(named, snapshot),
+        card_steps=card_steps(classes, snapshot.blocks.values(), options.bound // 2),
         ranking=ranking(keys[0][0], snapshot) if keys else None,
     )
     return question, [groups[key] for key in keys]

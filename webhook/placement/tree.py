@@ -93,7 +93,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
     )
     if not plain:
         return _Builder(question, block, costs, score, budget).tree()
-    key = ("tree", question.classes, score.key, question.machine)
+    key = ("tree", question.classes, score.key, question.machine, question.card_steps)
     known: tuple[_BlockTree, int] | None = block.cache.get(key)
     if known is not None and known[1] <= budget.left:
         budget.take(known[1])
@@ -134,7 +134,8 @@ class _Builder:
         """Whether any class has room on a node."""
         self.reference = self.rooms[question.reference]
         if question.confined:
-            self.reference = capacity.rooms(question.classes[question.reference], self.columns, budget).counts
+            reference = question.classes[question.reference]
+            self.reference = capacity.rooms(reference, self.columns, budget, question.card_steps).counts
 
     def _asked(self) -> Iterator[int]:
         """The classes whose rules do not name nodes, or name some of the block."""
@@ -151,7 +152,9 @@ class _Builder:
         if question.named and question.named[number] is not None:
             rooms, undecided = self._named_rooms(number)
         else:
-            rooms, undecided = capacity.rooms(question.classes[number], self.columns, self.budget)
+            rooms, undecided = capacity.rooms(
+                question.classes[number], self.columns, self.budget, question.card_steps
+            )
         if rooms is self.nothing:
             return rooms
         if question.excluded or question.inside is not None or domain is not None:
@@ -173,7 +176,8 @@ class _Builder:
             return capacity.Rooms(self.nothing)
         at = [self.numbers[name] for name in names]
         of_pods = self.question.classes[number]
-        found, undecided = capacity.rooms(of_pods, [self.states[n] for n in at], self.budget)
+        states = [self.states[n] for n in at]
+        found, undecided = capacity.rooms(of_pods, states, self.budget, self.question.card_steps)
         rooms = list(self.nothing)
         for position, room in zip(at, found, strict=True):
             rooms[position] = room

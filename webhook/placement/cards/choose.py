@@ -34,6 +34,9 @@ from webhook.placement.eligibility import Rules
 from webhook.placement.model import CardWish, PodClass, Slots
 from webhook.placement.names import natural
 
+TRY: Final = 66
+"""Steps of a budget that a try of the search stands for, with the looks at cards before it."""
+
 
 class Chosen(NamedTuple):
     """Cards for each pod, or None; exact: whether None means that there are none."""
@@ -134,8 +137,17 @@ def fits(
     return found if found or exact else None
 
 
-def room(states: Sequence[CardState], pod: PodClass, most: int, budget: Budget | None = None) -> Room:
-    """How many such pods find cards on the node together, at most `most`."""
+def room(
+    states: Sequence[CardState],
+    pod: PodClass,
+    most: int,
+    budget: Budget | None = None,
+    longest: int = packing.LONGEST,
+) -> Room:
+    """How many such pods find cards on the node together, at most `most`.
+
+    longest: steps after which no more pods are tried, so that no node takes the steps of others.
+    """
     if not is_hard(pod):
         wish = next((wish for wish in pod.cards if wish.count), CardWish())
         return Room(_room_of_one(states, pod, wish, most), True)
@@ -143,41 +155,54 @@ def room(states: Sequence[CardState], pod: PodClass, most: int, budget: Budget |
         return Room(0, False)
     if is_searched(pod):
         count, exact, steps = _searched_room(
-            _Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most
+            _Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most, longest
         )
     else:
         packed = _Packed.of(states, list(demands_of(0, pod)))
-        count, exact, steps = packing.most(packed.bins, packed.kinds, most)
+        count, exact, steps = packing.most(packed.bins, packed.kinds, most, longest)
     if budget is not None:
         budget.take(steps)
     return Room(count, exact)
 
 
 @lru_cache(maxsize=4096)
-def _searched_room(hand: _Hand, pod: PodClass, most: int) -> tuple[int, bool, int]:
+def _searched_room(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
     """See packing.most. Rules quickly tell what fits, bounds what does not; else the search decides."""
-    demands = list(demands_of(0, pod))
-    packed = _Packed.of(hand.states, demands)
-    limit, exact, steps = packing.most(packed.bins, packed.kinds, most)
-    limit = limit if exact else most
-    limit -= bisect_left(
-        range(limit), True, key=lambda n: not are_too_many(hand.states, demands * (limit - n))
-    )
-    count, too_many, tried = 0, limit + 1, limit
-    while count + 1 < too_many:
+    is_ample = longest >= packing.LONGEST
+    limit, steps = _searched_limit(hand, pod, most, longest) if is_ample else (most, 0)
+    count, too_many, tried = 0, limit + 1, limit if is_ample else 1
+    while count + 1 < too_many and (is_ample or steps <= longest):
         chosen, _, more = _choose(hand, (pod,) * tried, 0, most_steps=0)
         steps += more
         count, too_many = (count, tried) if chosen is None else (tried, too_many)
-        tried = (count + too_many) // 2
+        tried = (count + too_many) // 2 if is_ample else min(2 * count or 1, (count + too_many) // 2)
+    if not is_ample:
+        limit, more = _searched_limit(hand, pod, most, longest - steps)
+        steps += more
     while count < limit:
-        chosen, exact, more = _choose(hand, (pod,) * (count + 1), 0)
+        tries = STEPS if is_ample else min(STEPS, (longest - steps) // TRY)
+        if steps > longest or tries <= 0:
+            return count, False, steps
+        chosen, exact, more = _choose(hand, (pod,) * (count + 1), 0, tries)
         steps += more
         if chosen is None:
             return count, exact, steps
         count += 1
-        if steps > packing.LONGEST:
-            return count, count == limit, steps
     return count, True, steps
+
+
+def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, int]:
+    """More of such pods are not on the node whatever the search finds, and the steps to know it."""
+    if longest <= 0:
+        return most, 0
+    demands = list(demands_of(0, pod))
+    packed = _Packed.of(hand.states, demands)
+    limit, exact, steps = packing.most(packed.bins, packed.kinds, most, longest)
+    limit = limit if exact else most
+    limit -= bisect_left(
+        range(limit), True, key=lambda n: not are_too_many(hand.states, demands * (limit - n))
+    )
+    return limit, steps
 
 
 def is_hard(pod: PodClass) -> bool:

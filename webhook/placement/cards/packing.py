@@ -29,6 +29,9 @@ EACH: Final = 8
 LONGEST: Final = 60_000
 """Steps of a budget after which no more pods are tried on one node."""
 
+FEWEST: Final = 64
+"""Looks for one question however few steps there are."""
+
 LARGEST: Final = 150
 """Cards and kinds together up to which a question is looked into, as the search descends once for each."""
 
@@ -77,20 +80,22 @@ def pack(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int) 
 
 
 @lru_cache(maxsize=4096)
-def most(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int) -> tuple[int, bool, int]:
+def most(
+    bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int, longest: int = LONGEST
+) -> tuple[int, bool, int]:
     """How many times all these demands fit, at most `limit`, whether that is exact, and the steps it takes.
 
-    Every smaller number of times was found to fit as well. Ends as not exact after LONGEST steps.
+    Every smaller number of times was found to fit as well. Ends as not exact after so many steps.
     """
     count = steps = 0
     while count < limit:
         more = tuple(DemandKind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
-        answer = pack(bins, more, STEPS)
+        answer = pack(bins, more, min(STEPS, max(FEWEST, longest // EACH)))
         steps += EACH * answer.steps
         if answer.takes is None:
             return count, answer.exact, steps
         count += 1
-        if steps > LONGEST:
+        if steps > longest:
             return count, count == limit, steps
     return count, True, steps
 

@@ -1,0 +1,162 @@
+"""A gang's tree as arrays: nodes in topology order, each domain a run of them, amounts in columns."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import NodeState
+from webhook.placement.vertex import Leaves, Vertex
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+Ranges = tuple[tuple[int, int], ...]
+"""Runs of node numbers, each the first and the one after the last."""
+
+Taken = dict[int, Counts]
+"""Node number -> pods of each class on it."""
+
+
+@dataclass(slots=True, eq=False)
+class DomainRange:
+    """A domain with room for the gang, or a node (vertex.state is set), as a run of node numbers.
+
+    Nodes of vertex.leaves are no domains of their own here.
+    """
+
+    vertex: Vertex
+    parent: "DomainRange | None"
+    first: int
+    end: int = 0
+    parts: list["DomainRange"] = field(default_factory=list)
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a single node."""
+        return self.vertex.state is not None
+
+    @property
+    def own(self) -> int:
+        """The cost of using it, that of what is in it left out; 0 for a node, see GangArrays.node_cost."""
+        return 0 if self.is_node else self.vertex.own
+
+    def inside(self) -> Iterator["DomainRange"]:
+        """It and all domains in it, in topology order."""
+        yield self
+        for part in self.parts:
+            yield from part.inside()
+
+
+def numbers_of(ranges: Ranges) -> Ints:
+    """The node numbers of some runs."""
+    return np.concatenate([np.arange(first, end) for first, end in ranges])
+
+
+class GangArrays:
+    """counts: pods of each class. requests: class x resource. totals: what it asks for of each resource.
+    rooms: class x node, room for each class alone, at most what the gang has. free: node x resource, at most
+    the totals. starts: at each level the node numbers where domains begin; paid: whether anchors use these.
+    """
+
+    def __init__(self, question: Question, root: Vertex) -> None:
+        self.question = question
+        self.costs = question.costs()
+        self.classes = len(question.counts)
+        self.counts: Ints = np.array(question.counts, dtype=np.int64)
+        self.resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
+        self.requests: Ints = np.array(
+            [
+                [dict(pod.requests).get(resource, 0) for resource in self.resources]
+                for pod in question.classes
+            ],
+            dtype=np.int64,
+        ).reshape(self.classes, len(self.resources))
+        self.totals: Ints = self.counts @ self.requests
+        self.carded = [pod.wants_cards for pod in question.classes]
+        self.states: list[NodeState] = []
+        self.holders: list[DomainRange] = []
+        """The domains just around nodes, and nodes that stand alone, in topology order."""
+        self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]
+        self._paid: list[list[bool]] = [[] for _ in range(self.costs.depth)]
+        rooms: list[Array] = []
+        self.root = self._domain(root, None, rooms)
+        self.rooms: Array = (
+            np.minimum(np.concatenate(rooms, axis=1), self.counts[:, None]).astype(np.int32)
+            if rooms
+            else np.zeros((self.classes, 0), dtype=np.int32)
+        )
+        free = [[state.free.get(resource, 0) for state in self.states] for resource in self.resources]
+        columns = np.array(free, dtype=np.int64).reshape(len(free), len(self.states))
+        self.free: Ints = np.ascontiguousarray(np.clip(np.minimum(columns, self.totals[:, None]), 0, None).T)
+        self.starts = [np.array(starts, dtype=np.int64) for starts in self._starts]
+        self.paid = [np.array(paid, dtype=np.bool_) for paid in self._paid]
+        self.firsts = np.array([holder.first for holder in self.holders], dtype=np.int64)
+
+    def _domain(self, vertex: Vertex, parent: DomainRange | None, rooms: list[Array]) -> DomainRange:
+        domain = DomainRange(vertex, parent, len(self.states))
+        for level in range(max(vertex.top, 0), vertex.bottom + 1):
+            self._starts[level].append(domain.first)
+            self._paid[level].append(vertex.key[: level + 2] in self.question.anchored)
+        if vertex.state is not None:
+            self.states.append(vertex.state)
+            self.holders.append(domain)
+            rooms.append(np.array([vertex.rooms], dtype=np.int64).T)
+        elif vertex.leaves is not None:
+            self._leaves(vertex.leaves, rooms)
+            self.holders.append(domain)
+        domain.parts = [self._domain(part, domain, rooms) for part in vertex.parts]
+        domain.end = len(self.states)
+        return domain
+
+    def _leaves(self, leaves: Leaves, rooms: list[Array]) -> None:
+        first, count = len(self.states), len(leaves.states)
+        for level in range(leaves.top, self.costs.depth):
+            self._starts[level] += range(first, first + count)
+            self._paid[level] += [False] * count  # no anchor is in a domain of leaves
+        self.states += leaves.states
+        columns = {id(column): np.array(column, dtype=np.int64) for column in leaves.every}
+        rooms.append(np.array([columns[id(column)] for column in leaves.every]))
+
+    # --- costs ---------------------------------------------------------------------------------------
+
+    def holder(self, node: int) -> DomainRange:
+        """The domain just around a node, or the node itself where it stands alone."""
+        return self.holders[int(np.searchsorted(self.firsts, node, side="right")) - 1]
+
+    def node_cost(self, node: int, holder: DomainRange | None = None) -> int:
+        """The cost of using a node, that of the domains around it left out."""
+        holder = holder or self.holder(node)
+        leaves = holder.vertex.leaves
+        return holder.vertex.own if leaves is None else leaves.own(node - holder.first)
+
+    def base(self, domain: DomainRange | None) -> int:
+        """The cost of using a domain and those around it."""
+        total = 0
+        while domain is not None:
+            total += domain.own
+            domain = domain.parent
+        return total
+
+    def cost(self, nodes: Iterable[int]) -> int:
+        """The cost of using these nodes."""
+        total = 0
+        seen: set[int] = set()
+        for node in nodes:
+            domain: DomainRange | None = self.holder(node)
+            total += self.node_cost(node, domain)
+            while domain is not None and id(domain) not in seen:
+                seen.add(id(domain))
+                total += domain.own
+                domain = domain.parent
+        return total
+
+    def is_paid(self, domain: DomainRange) -> bool:
+        """Whether anchors pay for a domain, or a node, and for all levels that it stands for."""
+        return bool(self.question.anchored) and domain.vertex.key in self.question.anchored
+
+    def named(self, taken: Taken) -> dict[str, Counts]:
+        """The same by the nodes' names, in topology order."""
+        return {self.states[node].name: tuple(taken[node]) for node in sorted(taken)}

@@ -1,0 +1,162 @@
+"""What a set of domains holds at most, over all classes and resources together: surrogate constraints.
+
+A measure says what each node can contribute to some sum, and how much of it the gang needs: for each class
+its pods, for each resource what all pods of the gang ask for, and later sums that a linear program teaches
+(see pattern_program). Domains whose contributions fall short in any measure cannot hold the gang, and of the
+domains of a level at least as many are used as the largest contributions need to come to the sum.
+
+Source: Glover, Surrogate constraints, Operations Research 16 (1968).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Ranges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """of_nodes: what each contributes at most; sums: of the nodes before each number; need: of the gang."""
+
+    of_nodes: Ints
+    need: int
+    sums: Ints
+    of_domains: tuple[Ints, ...]
+    """The same of the domains of each level."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """Where the gang may be: a domain, or some of its parts.
+
+    is_shared: by two or more of its parts. uses_all: whatever is worth looking for uses each of the parts.
+    """
+
+    domain: DomainRange
+    parts: tuple[DomainRange, ...]
+    ranges: Ranges
+    is_shared: bool = True
+    uses_all: bool = False
+
+    @staticmethod
+    def whole(domain: DomainRange) -> "Candidate":
+        """A domain whose parts share the gang."""
+        return Candidate(domain, tuple(domain.parts), ((domain.first, domain.end),))
+
+    @staticmethod
+    def of_parts(domain: DomainRange, parts: Sequence[DomainRange], *, uses_all: bool) -> "Candidate":
+        """Some parts of a domain."""
+        ordered = sorted(parts, key=lambda part: part.first)
+        ranges: list[tuple[int, int]] = []
+        for part in ordered:
+            if ranges and ranges[-1][1] == part.first:
+                ranges[-1] = (ranges[-1][0], part.end)
+            else:
+                ranges.append((part.first, part.end))
+        return Candidate(domain, tuple(ordered), tuple(ranges), is_shared=False, uses_all=uses_all)
+
+
+class JointBounds:
+    """The measures of one gang, and the bounds that follow."""
+
+    def __init__(self, arrays: GangArrays) -> None:
+        self.arrays = arrays
+        self.measures: list[Measure] = []
+        for number, count in enumerate(arrays.counts.tolist()):
+            self._add(arrays.rooms[number].astype(np.int64), count)
+        if arrays.classes > 1:
+            for number, total in enumerate(arrays.totals.tolist()):
+                if total:
+                    held = arrays.requests[:, number] @ arrays.rooms
+                    self._add(np.minimum(arrays.free[:, number], held), total)
+        self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
+
+    def _add(self, of_nodes: Ints, need: int) -> None:
+        sums = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_nodes)))
+        of_domains = tuple(
+            np.add.reduceat(of_nodes, starts) if len(starts) else of_nodes[:0]
+            for starts in self.arrays.starts
+        )
+        self.measures.append(Measure(of_nodes, need, sums, of_domains))
+
+    def add(self, of_nodes: Ints, need: int) -> None:
+        """One more measure. need: of the whole gang."""
+        self._add(of_nodes, need)
+        self.needs = np.append(self.needs, need)
+
+    def contributions(self, parts: Sequence[DomainRange]) -> Ints:
+        """What each of some domains contributes to each measure."""
+        firsts = np.array([part.first for part in parts], dtype=np.int64)
+        ends = np.array([part.end for part in parts], dtype=np.int64)
+        return np.stack([measure.sums[ends] - measure.sums[firsts] for measure in self.measures], axis=1)
+
+    def may_hold(self, ranges: Ranges) -> bool:
+        """Whether no sum rules out that these nodes hold the gang."""
+        return all(
+            sum(int(measure.sums[end] - measure.sums[first]) for first, end in ranges) >= measure.need
+            for measure in self.measures
+        )
+
+    def nodes_that_may_hold(self, first: int, end: int) -> Array:
+        """Of a run of nodes those that may hold the gang alone; without cards those that do."""
+        fits = np.ones(end - first, dtype=np.bool_)
+        for measure in self.measures:
+            fits &= measure.of_nodes[first:end] >= measure.need
+        return np.flatnonzero(fits) + first
+
+    def fewest(self, level: int, ranges: Ranges) -> int | None:
+        """At least so many domains of a level, without those of anchors, are used; None: too little room."""
+        starts = self.arrays.starts[level]
+        at = numbers_between(starts, ranges)
+        paid = self.arrays.paid[level][at]
+        has_paid = bool(paid.any())
+        fewest = 0
+        for measure in self.measures:
+            held = measure.of_domains[level][at]
+            left = measure.need
+            if has_paid:
+                left -= int(held[paid].sum())
+                held = held[~paid]
+            if left <= 0:
+                continue
+            most = np.cumsum(np.sort(held)[::-1])
+            count = int(np.searchsorted(most, left)) + 1
+            if count > len(most):
+                return None
+            fewest = max(fewest, count)
+        return fewest
+
+    def least_cost(self, candidate: Candidate) -> int | None:
+        """At most the cost of holding the gang there, that of using the domain itself left out.
+
+        None where it cannot hold the gang.
+        """
+        arrays, costs = self.arrays, self.arrays.costs
+        total = 0
+        if candidate.uses_all:
+            total = sum(
+                part.own or (arrays.node_cost(part.first, part) if part.is_node else 0)
+                for part in candidate.parts
+            )
+            below = range(max(part.vertex.bottom for part in candidate.parts) + 1, costs.depth)
+        else:
+            below = range(candidate.domain.vertex.bottom + 1, costs.depth)
+        for level in below:
+            count = self.fewest(level, candidate.ranges)
+            if count is None:
+                return None
+            if not arrays.question.anchored:
+                if candidate.is_shared and level == below.start:
+                    count = max(count, 2)
+                total += arrays.question.counts[0] << costs.leftover[level]
+            total += count << costs.domains[level]
+        return total
+
+
+def numbers_between(starts: Ints, ranges: Ranges) -> Ints:
+    """The numbers of the domains that begin in some runs of nodes."""
+    return np.concatenate([
+        np.arange(*np.searchsorted(starts, (first, end))) for first, end in ranges
+    ])  # fmt: skip
