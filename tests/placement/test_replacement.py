@@ -205,3 +205,42 @@ def nearness(gang: Gang, snapshot: Snapshot, ranked: Ranked) -> int:
         if all(domain(state, level) == domain(neighbour(rank), level) for state, rank in ranked)
     ]
     return max(shared, default=-1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "anchors", "new", "where"),
+    [
+        pytest.param(
+            {"a": 8, "b": 5}, {"b": range(4)}, range(4, 13), {"b": [4], "a": range(5, 13)},
+            id="the free node beside the placed ones takes the next rank",
+        ),
+        pytest.param(
+            {"a": 5, "b": 8}, {"a": range(9, 13)}, range(9), {"a": [8], "b": range(8)},
+            id="or the last one before them",
+        ),
+        pytest.param(
+            {"a": 4, "b": 4}, {"a": range(2), "b": range(2, 4)}, range(4, 8), {"b": [4, 5], "a": [6, 7]},
+            id="the nearest ranks first",
+        ),
+        pytest.param(
+            {"a": 3, "b": 3}, {}, range(6), {"a": range(3), "b": range(3, 6)}, id="without any, by name",
+        ),
+    ],
+)  # fmt: skip
+def test_ranks_of_a_gang_that_grows_go_on_where_its_placed_ranks_end(
+    rows: dict[str, int],
+    anchors: dict[str, Sequence[int]],
+    new: range,
+    where: dict[str, Sequence[int]],
+) -> None:
+    nodes = [
+        node(f"{row}{n}", ("block", row, f"{row}{n}"), 1) for row, count in rows.items() for n in range(count)
+    ]
+    there = [
+        Anchor(f"{row}{number}", rank) for row, ranks in anchors.items() for number, rank in enumerate(ranks)
+    ]
+    members = tuple(Member(f"p-{rank}", rank, pod_class()) for rank in new)
+    snapshot = Snapshot.build(nodes, [(each.node, POD) for each in there])
+    found = placed(Gang("g", members, anchors=tuple(there)), snapshot)
+    rows_of = {rank: found.nodes[f"p-{rank}"][0] for rank in new}
+    assert rows_of == {rank: row for row, ranks in where.items() for rank in ranks}

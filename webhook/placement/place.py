@@ -5,7 +5,7 @@ they can without one more domain or more leftover; so ranks stay along the topol
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
@@ -31,7 +31,7 @@ from webhook.placement.model import (
 )
 from webhook.placement.names import natural
 from webhook.placement.question import Impossible, Question, ask
-from webhook.placement.snapshot import Snapshot, families_of, key_of
+from webhook.placement.snapshot import Path, Snapshot, families_of, key_of
 from webhook.placement.solution import Solution
 from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, build
@@ -97,7 +97,7 @@ def place(
         return no_fit(gang, question, snapshot, tree, solved.proven, budget)
     objective = _objective(question, snapshot, tree.root, solved)
     try:
-        placed = _assign(question, members, snapshot, solved, budget)
+        placed = _assign(gang, question, members, snapshot, solved, budget)
     except _CardsUndecided as what:
         return undecided(gang, snapshot, str(what))
     spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
@@ -149,7 +149,7 @@ def _near_neighbours(
         objective = evaluate(question, snapshot, taken, question.costs())
         if _up_to_leftover(objective) == _up_to_leftover(best.objective):
             with contextlib.suppress(_CardsUndecided):
-                placed = _assign(confined, members, snapshot, solved, budget)
+                placed = _assign(gang, confined, members, snapshot, solved, budget)
                 return Assignment(placed, objective, best.proven, best.spread)
     return None
 
@@ -235,21 +235,23 @@ def _cost(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution
 
 
 def _assign(
+    gang: Gang,
     question: Question,
     members: Sequence[Sequence[Member]],
     snapshot: Snapshot,
     solved: Solution,
     budget: Budget,
 ) -> tuple[Placed, ...]:
-    """Members onto nodes: each class in rank order along the topology.
+    """Members onto nodes: each class in rank order along the topology, going on from placed ones.
 
     budget: of the steps for the best cards; what it takes to find any is as much again at most. Raises
     _CardsUndecided.
     """
     counts = solved.counts or {}
     order = list(counts)
-    if solved.cost is None:
-        order.sort(key=lambda name: _along(question, snapshot, name))
+    beside = _beside_ranks(gang, question, snapshot)
+    if solved.cost is None or beside:  # else they are in topology order already
+        order.sort(key=lambda name: _along(question, snapshot, name, beside))
     on_node: dict[str, list[Member]] = {name: [] for name in order}
     waiting = [iter(group) for group in members]
     for name in order:
@@ -268,9 +270,35 @@ def _assign(
     return tuple(placed[member.name] for group in members for member in group)
 
 
-def _along(question: Question, snapshot: Snapshot, name: str) -> tuple[object, ...]:
+def _along(
+    question: Question, snapshot: Snapshot, name: str, beside: Mapping[Path, tuple[int, int]]
+) -> tuple[object, ...]:
     key = key_of(snapshot.nodes[name], question.levels)
-    return tuple(natural(part) for part in key)
+    return tuple((beside.get(key[: end + 1], _BESIDE_NONE), natural(part)) for end, part in enumerate(key))
+
+
+_BESIDE_NONE: Final = (1, 0)
+
+
+def _beside_ranks(gang: Gang, question: Question, snapshot: Snapshot) -> dict[Path, tuple[int, int]]:
+    """Domain -> where it stands among its like, for those that have placed pods with ranks; see _BESIDE_NONE.
+
+    First come those whose ranks precede the first member's, the nearest of them first, so that runs of ranks
+    go on where they are; last, likewise, those whose ranks follow.
+    """
+    ranks = [member.rank for member in gang.members if member.rank is not None]
+    there: dict[Path, list[int]] = {}
+    for anchor in gang.anchors if ranks else ():
+        if anchor.rank is not None and (state := snapshot.nodes.get(anchor.node)) is not None:
+            key = key_of(state, question.levels)
+            for end in range(len(key)):
+                there.setdefault(key[: end + 1], []).append(anchor.rank)
+    first = min(ranks, default=0)
+    found = {}
+    for domain, placed in there.items():
+        before = [first - rank for rank in placed if rank < first]
+        found[domain] = (0, min(before)) if before else (2, -min(placed))
+    return found
 
 
 class _CardsUndecided(Exception):
