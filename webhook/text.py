@@ -41,4 +41,10 @@ def sentence_list(items: Sequence[str], conjunction: str = "and") -> str:
     return f"{', '.join(shown[:-1])} {conjunction} {shown[-1]}"
 
 
+def joined(*parts: str) -> str:
+    """One sentence of the parts that are not empty; a full stop stays at its end alone."""
+    said = [part for part in parts if part]
+    return "; ".join([*(part.removesuffix(".") for part in said[:-1]), *said[-1:]])
+
+
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}

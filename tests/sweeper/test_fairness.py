@@ -144,6 +144,13 @@ def test_who_is_kept_out_by_another_namespace_is_told_so_without_names() -> None
     assert "waited longer: 8 for ns/Gang/big until " in said["t"], "though it asks the same"
 
 
+def test_a_gang_that_is_kept_out_is_told_so_in_one_sentence_that_names_the_cause() -> None:
+    case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("t")), Settings(reserve_share=1.0))
+    (told_small,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "t"]
+    assert ".;" not in told_small
+    assert "Of 8 nodes, excluded: held for others or avoided: 8; nodes are held for gangs" in told_small
+
+
 def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name() -> None:
     until = datetime(2026, 1, 1, tzinfo=UTC)
     held = [Held(frozenset(name), 0, 1, until, f"ns/Job/{name}") for name in "abcd"]

@@ -16,9 +16,9 @@ from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.elastic import fewer, needed
 from webhook.sweeper.decide.exclusive import Ask, asks, closed_to_companions
 from webhook.sweeper.decide.question import GangQuestion, question
-from webhook.sweeper.decide.rounds import joined
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
+from webhook.text import joined
 
 Change = Callable[[Gang], Gang]
 """What is to be different about the question, and about that of each part."""

@@ -26,7 +26,7 @@ from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settled import Settled
 from webhook.sweeper.statuses import StatusWriter
-from webhook.text import printable
+from webhook.text import joined, printable
 
 REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""
@@ -75,7 +75,7 @@ class Reporter:
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
-        reason = shortened(printable("; ".join([reason, *gang.problems])), REASON_BYTES)
+        reason = shortened(printable(joined(reason, *gang.problems)), REASON_BYTES)
         if self._reasons.get(gang.key) != reason:
             logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
             # While nodes come one by one, the sentence changes with each: that they come has been told.
@@ -94,10 +94,10 @@ class Reporter:
     def placed(self, gang: PodGang, note: str) -> None:
         """A gang has its plan."""
         self._causes.pop(gang.key, None)
-        self._reasons[gang.key] = shortened(printable("; ".join(gang.problems)), REASON_BYTES)
+        self._reasons[gang.key] = shortened(printable(joined(*gang.problems)), REASON_BYTES)
         self._settling.discard(gang.key)
         self._announcer.say(
-            gang.gated[0], "GangPlaced", printable("; ".join([note, *gang.problems])), warning=False
+            gang.gated[0], "GangPlaced", printable(joined(note, *gang.problems)), warning=False
         )
 
     @property
@@ -264,7 +264,7 @@ class Reporter:
         """The reason, and what else is told."""
         hindered = (*self._delays.notes_of(key), self._awaited.get(key, ""))
         parts = (self._reasons.get(key, ""), *hindered, self.notes.get(key, ""))
-        return shortened(printable("; ".join(filter(None, parts))), REASON_BYTES)
+        return shortened(printable(joined(*parts)), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:
         """What is held for the gang of a Placement, as fields of its status."""

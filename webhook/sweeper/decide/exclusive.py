@@ -17,10 +17,10 @@ from webhook.placement import PlacementError, Topology
 from webhook.sweeper.decide.domains import Others, label_of
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.replicas import beside_replicas
-from webhook.sweeper.decide.rounds import joined
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim, claims_of, is_of_a_set
 from webhook.sweeper.observe.view import View
+from webhook.text import joined
 from webhook.workloads import marks
 
 _TRIED: Final = 64

@@ -30,7 +30,7 @@ from webhook.sweeper.decide.orders import Cause, NewPlan, Orders, Pair
 from webhook.sweeper.decide.preferring import ask_preferring
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.reservations import Held, told
-from webhook.sweeper.decide.rounds import Ground, Round, Said, joined
+from webhook.sweeper.decide.rounds import Ground, Round, Said
 from webhook.sweeper.decide.shunned import NONE
 from webhook.sweeper.decide.spares import spares
 from webhook.sweeper.decide.stages import on_nodes_to_keep, why_not_yet
@@ -46,6 +46,7 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.text import joined
 
 CUT: Final = "what else could make room for it was not decided within the bound of steps"
 

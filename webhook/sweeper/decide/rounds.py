@@ -165,8 +165,3 @@ class Round:
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """The gang has no place, and why."""
         self.verdicts.append(Verdict(gang, reason, cause))
-
-
-def joined(*parts: str) -> str:
-    """A sentence of those that are not empty."""
-    return "; ".join(filter(None, parts))
