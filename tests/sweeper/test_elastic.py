@@ -230,7 +230,7 @@ def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: i
         (3, 4, ("Bound", True)),
         (5, 4, ("Releasing", False)),
         (0, 4, ("Releasing", False)),
-        (3, 3, ("Releasing", False)),
+        (3, 3, ("Bound", False)),
     ],
     ids=["above", "below", "all are needed", "one is under way"],
 )

@@ -250,6 +250,19 @@ def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_non
     assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
 
 
+def test_a_gang_between_its_stages_tells_what_is_to_come() -> None:
+    leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
+    spec = PlacementSpec(gang="x", size=4, pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1", "n2"])
+    copy: Any = Copy()
+    copy.placements["ns/set"] = Placement(metadata=Metadata(namespace="ns", name="set"), spec=spec)
+    api = Answers()
+    Reporter(Pass(api, copy, Settings())).report(View([], [leader], {}, copy.placements), [])
+    (status,) = [body["status"] for body in api.bodies if "status" in body]
+    assert (status["pods"], status["released"], status["bound"]) == (4, 1, 1)
+    assert (status["state"], status.get("complete", False)) == ("Releasing", False)
+    assert status["reason"] == "3 of its 4 pods are made once the first ones run, and are planned with them"
+
+
 def test_a_plan_tells_nothing_of_pods_of_another_namespace_and_does_not_stay_for_them() -> None:
     spoken_of = decode(pod_json("p", nodeName="n1", schedulingGates=[]))
     entry = PlannedPod("p", spoken_of.metadata.uid, "n1")

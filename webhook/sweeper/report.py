@@ -234,10 +234,13 @@ class Reporter:
         """How far a gang is, but for what is held for it."""
         released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
         bound = sum(bool(pod.spec.node_name) for pod in released)
-        count = max(len(members), len(gang.pods) if gang else 0)
-        least = placement.spec.minimum
-        runs = bool(least) and bound == len(members) and bound + others >= least
-        if bound == count or runs:
+        there = max(len(members), len(gang.pods) if gang else 0)
+        # Between its stages a gang has fewer pods than its plan keeps nodes for.
+        count = max(there, placement.spec.size) if placement.spec.kept else there
+        least = (gang.minimum if gang else None) or placement.spec.minimum
+        has_enough = bool(least) and bound + others >= least
+        runs = has_enough and bound == len(members)
+        if bound == count or has_enough:
             state = placements.BOUND
         elif len(released) == count:
             state = placements.RELEASED
@@ -257,7 +260,7 @@ class Reporter:
             plan.spread(where, view.labels_of(where), self._settings.topology),
             placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
             placement.spec.attempt,
-            self._noted(gang.key) if gang else _lacking(placement, count),
+            self._noted(gang.key) if gang else _lacking(placement, there),
         )
 
     def _noted(self, key: GangKey) -> str:
@@ -275,8 +278,16 @@ class Reporter:
 
 
 def _lacking(placement: Placement, count: int) -> str:
-    """What is said of a gang that went on with fewer pods than were told, once none of them waits."""
+    """What is said of a gang of which none waits, and that has fewer pods than were told.
+
+    Its others are yet to be made, or it goes on without them.
+    """
     spec = placement.spec
+    if spec.kept and count < spec.size:
+        return (
+            f"{spec.size - count} of its {spec.size} pods are made once the first ones run, and are planned "
+            "with them"
+        )
     goes_on = spec.minimum and count < spec.size
     return f"{count} of {spec.size} pods are there, and go on without the others" if goes_on else ""
 
