@@ -11,7 +11,8 @@ from labeler.contract import annotations, keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube import annotated, sharing
 from webhook.kube.annotated import is_too_long, most_characters
-from webhook.kube.objects import Node, NodeMetadata, Pod
+from webhook.kube.containers import ActualResources
+from webhook.kube.objects import Node, NodeMetadata, Pod, PodStatus
 from webhook.placement import PlacementError
 from webhook.scheduling import convert
 from webhook.sweeper.apply import patches
@@ -199,3 +200,40 @@ def test_of_conditions_those_are_kept_that_are_read() -> None:
     assert [each.type for each in decode(raw).status.conditions] == ["PodScheduled"]
     node = msgspec.convert({"metadata": {"name": "n"}, "status": {"conditions": conditions}}, Node)
     assert [each.type for each in node.status.conditions] == ["Ready"]
+
+
+def reporting(requests: dict[str, str], **status: Any) -> Pod:
+    """A running pod with a container that requests so much, and what its kubelet says of that."""
+    container = {"name": "c", "resources": {"requests": requests}}
+    own = {"name": "c", "state": {"running": {}}, **status}
+    body = pod_json(containers=[container], resources={"requests": requests})
+    of_pod = {key: own[key] for key in ("resources", "allocatedResources") if key in own}
+    return decode({**body, "status": {"phase": "Running", "containerStatuses": [own], **of_pod}})
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}},
+        {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}},
+    ],
+    ids=["nothing", "what it has", "what it has and what is set aside"],
+)
+def test_of_a_container_that_has_what_it_requests_nothing_is_kept(status: dict[str, Any]) -> None:
+    assert reporting({"cpu": "1"}, **status).status == PodStatus(phase="Running")
+
+
+def test_of_a_container_that_is_resized_its_requests_are_kept() -> None:
+    has = {"requests": {"cpu": "1"}, "limits": {"cpu": "9"}}
+    pod = reporting({"cpu": "2"}, resources=has, allocatedResources={"cpu": "2"})
+    (status,) = pod.status.container_statuses
+    assert status.resources == pod.status.resources == ActualResources(requests={"cpu": "1"})
+    assert status.allocated_resources == pod.status.allocated_resources == {"cpu": "2"}
+
+
+def test_of_a_container_that_is_only_troubled_no_resources_are_kept() -> None:
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    pod = reporting({"cpu": "1"}, state=waits, resources={"requests": {"cpu": "1"}})
+    (status,) = pod.status.container_statuses
+    assert (status.is_troubled, status.resources) == (True, None)

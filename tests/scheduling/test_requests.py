@@ -1,12 +1,18 @@
 """Quantities and pod requests, counted as the API server and kube-scheduler count them."""
 
+from typing import Any
+
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from labeler.contract.quantities import QuantityError, in_units, parse
 from webhook.kube import containers, objects
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 from webhook.scheduling.requests import ContainerAmounts, pod_requests
+
+GPU = "nvidia.com/gpu"
 
 QUANTITIES = [
     ("500m", 500),
@@ -110,6 +116,58 @@ def test_requests_count_as_in_kube_scheduler(
     cpu: int,
 ) -> None:
     assert pod_requests(containers, init, overhead, pod_level) == {"cpu": cpu, "pods": 1}
+
+
+def resizing(kind: str, requests: str, actual: str, allocated: str = "", reason: str = "") -> objects.Pod:
+    """A pod with a GPU whose container (or sidecar, or the pod as a whole) is resized so."""
+    status: dict[str, Any] = {"resources": {"requests": {"cpu": actual}}}
+    if allocated:
+        status["allocatedResources"] = {"cpu": allocated}
+    resources = {"requests": {"cpu": requests}}
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    plain = {"name": "gpu", "resources": {"requests": {GPU: "1"}}}
+    bodies: dict[str, Any] = {
+        "containers": {
+            "spec": {"containers": [plain, {"name": "c", "resources": resources}]},
+            "status": {"containerStatuses": [{"name": "c", **status}]},
+        },
+        "sidecars": {
+            "spec": {
+                "containers": [plain],
+                "initContainers": [{"name": "c", "resources": resources, "restartPolicy": "Always"}],
+            },
+            "status": {"initContainerStatuses": [{"name": "c", **status}]},
+        },
+        "pod": {"spec": {"containers": [plain], "resources": resources}, "status": status},
+    }
+    body = bodies[kind]
+    metadata = {"name": "p", "namespace": "n", "uid": "u"}
+    body = {"metadata": metadata, **body, "status": {**body["status"], "conditions": conditions}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=objects.Pod)
+
+
+@pytest.mark.parametrize("kind", ["containers", "sidecars", "pod"])
+@pytest.mark.parametrize(
+    ("state", "cpu"),
+    [
+        pytest.param(("1", "90", "90"), 90_000, id="it shrinks and has not yet"),
+        pytest.param(("1", "1", "90"), 90_000, id="more is set aside than it has"),
+        pytest.param(("90", "1", "1"), 90_000, id="it grows and has not yet"),
+        pytest.param(("90", "1", "1", "Deferred"), 90_000, id="it grows once there is room"),
+        pytest.param(("90", "1", "2", "Infeasible"), 2_000, id="it never grows"),
+        pytest.param(("1", "4", "", ""), 4_000, id="the kubelet does not say what is set aside"),
+    ],
+)
+def test_of_a_pod_that_is_resized_the_most_counts(kind: str, state: tuple[str, ...], cpu: int) -> None:
+    usage = convert.usage_of(resizing(kind, *state))
+    assert usage.requests == {"cpu": cpu, GPU: 1, "pods": 1}
+
+
+def test_an_init_container_that_ends_is_not_resized() -> None:
+    pod = resizing("sidecars", "1", "90")
+    (init,) = pod.spec.init_containers
+    spec = replace(pod.spec, init_containers=[replace(init, restart_policy=None)])
+    assert convert.usage_of(replace(pod, spec=spec)).requests == {"cpu": 1000, GPU: 1, "pods": 1}
 
 
 def test_the_pod_s_own_requests_never_replace_gpus() -> None:

@@ -24,6 +24,16 @@ def node(**changes: Any) -> Node:
     return msgspec.convert(body | changes, Node)
 
 
+def resized(cpu: str, *, actual: str, pending: str = "", restarts: int = 0) -> Pod:
+    """A bound pod that requests so much and has so much; pending: why its resize waits."""
+    resources = {"requests": {"cpu": cpu}}
+    pod = pod_json(nodeName="n1", schedulingGates=[], containers=[{"name": "c", "resources": resources}])
+    has = {"name": "c", "resources": {"requests": {"cpu": actual}}, "restartCount": restarts}
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
+    status = {"phase": "Running", "containerStatuses": [has], "conditions": conditions}
+    return decode({**pod, "status": status})
+
+
 GATED = decode(pod_json())
 
 
@@ -34,6 +44,13 @@ GATED = decode(pod_json())
         pytest.param(None, bound(), id="a bound pod appears"),
         pytest.param(GATED, bound(), id="a pod is bound that nobody expected"),
         pytest.param(bound("n1"), bound("n2"), id="another pod of the same name is elsewhere"),
+        pytest.param(resized("1", actual="1"), resized("2", actual="1"), id="a pod is to have more"),
+        pytest.param(resized("1", actual="2"), resized("1", actual="1"), id="a pod has shrunk"),
+        pytest.param(
+            resized("2", actual="1"),
+            resized("2", actual="1", pending="Infeasible"),
+            id="the kubelet will not give a pod more",
+        ),
     ],
 )
 def test_room_changes_when(before: Pod | None, after: Pod | None) -> None:
@@ -54,6 +71,11 @@ def test_a_change_is_seen_but_takes_no_room_when(before: Pod | None, after: Pod 
     changes = Changes()
     assert changes.saw_pod(before, after)
     assert changes.usage_version == 0
+
+
+def test_what_a_pod_that_is_not_resized_says_of_its_containers_is_no_change() -> None:
+    changes = Changes()
+    assert not changes.saw_pod(resized("1", actual="1"), resized("1", actual="1", restarts=1))
 
 
 def test_our_own_release_changes_nothing_that_is_not_known() -> None:

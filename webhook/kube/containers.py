@@ -1,4 +1,4 @@
-"""Containers of pods as narrow structs, see objects: what they ask for, and how they fared."""
+"""Containers of pods as narrow structs, see objects: what they ask for, what they have, how they fared."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from webhook.kube.struct import Quantities, Struct
 
 
 class Resources(Struct, frozen=True):
-    """Requests and limits of a container or of a whole pod."""
+    """ActualResources and limits of a container or of a whole pod."""
 
     requests: Quantities = {}
     limits: Quantities = {}
@@ -62,11 +62,30 @@ class TroubleState(Struct, frozen=True):
     terminated: ContainerEnd | None = None
 
 
-class TroubledContainer(Struct, frozen=True):
-    """How a container is, and how it ended before."""
+class ActualResources(Struct, frozen=True):
+    """Of the resources of a status the requests alone."""
 
+    requests: Quantities = {}
+
+
+class PodContainerStatus(Struct, frozen=True):
+    """How a container is, how it ended before, and what it has of its node.
+
+    resources: what it has now, None where the kubelet does not say. allocated_resources: what the kubelet has
+    set aside for it. Both differ from the container's spec while it is resized.
+    """
+
+    name: str = ""
     state: TroubleState = TroubleState()
     last_state: TroubleState = TroubleState()
+    resources: ActualResources | None = None
+    allocated_resources: Quantities | None = None
+
+    def is_resized(self, requests: Quantities) -> bool:
+        """Whether what it has, or what is set aside for it, differs from what its spec requests."""
+        if self.resources is None:
+            return False
+        return self.resources.requests != requests or self.allocated_resources not in (None, requests)
 
     @property
     def is_troubled(self) -> bool:

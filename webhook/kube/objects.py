@@ -8,15 +8,16 @@ may have 256 KiB, only those that topogate reads, and only to a length that make
 are kept once (see sharing), so nothing that is decoded may be changed.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from webhook.kube import sharing
 from webhook.kube.affinity import Affinity, LabelSelector
 from webhook.kube.annotated import kept_annotations, kept_of_a_node
-from webhook.kube.containers import Container, Resources, TroubledContainer
+from webhook.kube.containers import ActualResources, Container, PodContainerStatus, Resources
 from webhook.kube.struct import Labels, Quantities, Struct
 
 
@@ -244,39 +245,85 @@ _SHARED_PARTS: Final = (
 
 
 class PodStatus(Struct, frozen=True):
-    """How far a pod is; of conditions only whether it has been scheduled, of containers those with trouble.
+    """How far a pod is; of conditions only whether it is scheduled, and that a resize is infeasible.
 
     reason: why the whole pod failed. start_time: when its node took it; both of failed pods alone.
+    resources, allocated_resources: what the pod as a whole has now, and what the kubelet has set aside for
+    it; kept where the pod's own requests (spec.resources) are other ones.
     """
 
     phase: str = ""
     conditions: list[Condition] = []
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[PodClaim, ...] = ()
-    container_statuses: tuple[TroubledContainer, ...] = ()
-    init_container_statuses: tuple[TroubledContainer, ...] = ()
+    container_statuses: tuple[PodContainerStatus, ...] = ()
+    init_container_statuses: tuple[PodContainerStatus, ...] = ()
     reason: str = ""
     start_time: str | None = None
+    resources: ActualResources | None = None
+    allocated_resources: Quantities | None = None
 
     def __post_init__(self) -> None:
-        """Forget the other conditions and containers; share the rest with other pods."""
-        for name in ("container_statuses", "init_container_statuses"):
-            if getattr(self, name):
-                force_setattr(self, name, tuple(each for each in getattr(self, name) if each.is_troubled))
+        """Forget the other conditions; share the rest with other pods."""
         if self.phase != "Failed":
             force_setattr(self, "start_time", None)
             force_setattr(self, "reason", "")
-        scheduled = [each for each in self.conditions if each.type == "PodScheduled"]
-        force_setattr(self, "conditions", sharing.part("conditions", scheduled))
+        conditions = [each for each in self.conditions if each.type == "PodScheduled" or _is_infeasible(each)]
+        force_setattr(self, "conditions", sharing.part("conditions", conditions))
         force_setattr(self, "phase", sharing.text(self.phase))
+
+    @property
+    def resize_is_infeasible(self) -> bool:
+        """Whether the kubelet has refused to resize the pod, so that what its spec requests takes nothing."""
+        return any(map(_is_infeasible, self.conditions))
+
+
+def _is_infeasible(condition: Condition) -> bool:
+    # As kube-scheduler reads it: whatever the condition's status.
+    return condition.type == "PodResizePending" and condition.reason == "Infeasible"
 
 
 class Pod(Struct, frozen=True):
-    """A pod."""
+    """A pod; of the statuses of its containers only those of containers with trouble, or that are resized."""
 
     metadata: PodMetadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        """Forget the other statuses."""
+        spec, status = self.spec, self.status
+        if status.container_statuses:
+            force_setattr(status, "container_statuses", _telling(status.container_statuses, spec.containers))
+        if status.init_container_statuses:
+            found = _telling(status.init_container_statuses, spec.init_containers)
+            force_setattr(status, "init_container_statuses", found)
+        if (status.resources is not None or status.allocated_resources) and not self._is_resized:
+            force_setattr(status, "resources", None)
+            force_setattr(status, "allocated_resources", None)
+
+    @property
+    def _is_resized(self) -> bool:
+        """Whether the pod as a whole has other amounts of what its own requests name."""
+        if self.status.resources is None:
+            return False
+        actual, allocated = self.status.resources.requests, self.status.allocated_resources or {}
+        wanted = self.spec.resources.requests.items()
+        return any(actual.get(name) != each or allocated.get(name, each) != each for name, each in wanted)
+
+
+def _telling(
+    statuses: Iterable[PodContainerStatus], containers: list[Container]
+) -> tuple[PodContainerStatus, ...]:
+    """The statuses of containers with trouble, and of those that are resized, which alone keep resources."""
+    requests = {each.name: each.resources.requests for each in containers}
+    found = []
+    for each in statuses:
+        if each.is_resized(requests.get(each.name, {})):
+            found.append(each)
+        elif each.is_troubled:
+            found.append(replace(each, resources=None, allocated_resources=None))
+    return tuple(found)
 
 
 class PriorityClass(Struct, frozen=True):

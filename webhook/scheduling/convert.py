@@ -14,12 +14,13 @@ from labeler.contract.annotations import booked_cards, booked_tiles, is_planned
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
-from webhook.kube.containers import Container
+from webhook.kube.containers import ActualResources, Container
+from webhook.kube.struct import Quantities
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
 from webhook.placement.model import CardWish, PodClass, Preferences, Usage, vector
 from webhook.scheduling import gpu_wishes
 from webhook.scheduling.gpu_wishes import ContainerKind
-from webhook.scheduling.requests import ContainerAmounts, pod_requests
+from webhook.scheduling.requests import ContainerAmounts, Has, pod_requests
 
 MOST_PREFERRED: Final = 32
 """Terms of preferred node affinity of a pod that are heeded."""
@@ -29,6 +30,7 @@ _CARD_WISHES: Final = "gas-"
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _NO_PREFERENCES: Final = Preferences()
+_NO_STATUS: Final = objects.PodStatus()
 
 
 # --- pods that want a place -----------------------------------------------------------------------
@@ -96,19 +98,45 @@ def _preferred(spec: objects.PodSpec) -> Preferences:
     return Preferences(tuple((each.weight, node_term(each.preference)) for each in wishes))
 
 
-def requests_of(spec: objects.PodSpec) -> dict[str, int]:
-    """What a pod asks for, whatever else is wrong with it. Raises QuantityError."""
+def requests_of(spec: objects.PodSpec, status: objects.PodStatus = _NO_STATUS) -> dict[str, int]:
+    """What a pod asks for, or takes where a status says so, whatever else is wrong. Raises QuantityError."""
+    pod_level = ContainerAmounts(
+        parse_all(spec.resources.requests), parse_all(spec.resources.limits), has=_pod_has(status)
+    )
+    has = _containers_have(status)
     return pod_requests(
-        [_amounts(container) for container in spec.containers],
-        [_amounts(container) for container in spec.init_containers],
+        [_amounts(container, has.get(container.name)) for container in spec.containers],
+        [_amounts(container, has.get(container.name)) for container in spec.init_containers],
         parse_all(spec.overhead),
-        ContainerAmounts(parse_all(spec.resources.requests), parse_all(spec.resources.limits)),
+        pod_level,
     )
 
 
-def _amounts(container: Container) -> ContainerAmounts:
+def _amounts(container: Container, has: Has | None = None) -> ContainerAmounts:
     resources = container.resources
-    return ContainerAmounts(parse_all(resources.requests), parse_all(resources.limits), _goes_on(container))
+    requests, limits = parse_all(resources.requests), parse_all(resources.limits)
+    return ContainerAmounts(requests, limits, _goes_on(container), has)
+
+
+def _containers_have(status: objects.PodStatus) -> dict[str, Has]:
+    """By name what containers have whose requests are not the whole truth, see objects.Pod."""
+    infeasible = status.resize_is_infeasible
+    return {
+        each.name: _has(each.resources, each.allocated_resources, infeasible)
+        for each in (*status.init_container_statuses, *status.container_statuses)
+        if each.resources is not None
+    }
+
+
+def _pod_has(status: objects.PodStatus) -> Has | None:
+    """The same of the pod as a whole."""
+    if status.resources is None:
+        return None
+    return _has(status.resources, status.allocated_resources, status.resize_is_infeasible)
+
+
+def _has(actual: ActualResources, allocated: Quantities | None, infeasible: bool) -> Has:
+    return Has(parse_all(actual.requests), parse_all(allocated or {}), infeasible)
 
 
 def _fault(pod: objects.Pod) -> str:
@@ -242,7 +270,9 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     name = f"{metadata.namespace}/{metadata.name}"
     unplanned = () if is_planned(texts) else _unplanned(pod.spec)
     priority = pod.spec.priority or 0
-    return Usage(requests_of(pod.spec), cards, tiles, name, gang, priority, metadata.uid, unplanned)
+    return Usage(
+        requests_of(pod.spec, pod.status), cards, tiles, name, gang, priority, metadata.uid, unplanned
+    )
 
 
 def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:

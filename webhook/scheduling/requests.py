@@ -3,7 +3,8 @@
 Source of the rule: k8s.io/component-helpers/resource `PodRequests`. Sidecars (init containers that restart
 always) run beside the containers, so they add to the sum; an ordinary init container runs alone, but beside
 the sidecars started before it, so the peak is what counts. Pod-level requests replace cpu, memory and huge
-pages; overhead comes on top.
+pages; overhead comes on top. Of a container or a pod that is resized in place, the most counts of what it
+requests, what it has and what the kubelet has set aside; where the resize is infeasible, of the latter two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,17 +17,46 @@ Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Has:
+    """What a container or a pod that is resized has on its node, in thousandths.
+
+    actual: what it has now. allocated: what the kubelet has set aside. infeasible: the kubelet refuses what
+    the spec requests.
+    """
+
+    actual: Amounts
+    allocated: Amounts = field(default_factory=dict)
+    infeasible: bool = False
+
+    def effective(self, requests: Amounts) -> Amounts:
+        """What counts where the spec requests so much."""
+        found = {} if self.infeasible else dict(requests)
+        _raise_to(found, self.actual)
+        _raise_to(found, self.allocated)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerAmounts:
-    """One container's requests and limits, in thousandths; sidecar: an init container that goes on."""
+    """A container's, or a pod's own, requests and limits, in thousandths.
+
+    sidecar: an init container that goes on. has: what it has on its node, None for what it requests.
+    """
 
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
     sidecar: bool = False
+    has: Has | None = None
+
+    @property
+    def requested(self) -> Amounts:
+        """Requests, and limits where no request is given, as the API server defaults them."""
+        return {**self.limits, **self.requests}
 
     @property
     def effective(self) -> Amounts:
-        """Requests, and limits where no request is given, as the API server defaults them."""
-        return {**self.limits, **self.requests}
+        """What counts: as requested, or, while it is resized, what it has."""
+        return self.requested if self.has is None else self.has.effective(self.requested)
 
 
 def pod_requests(
@@ -48,7 +78,7 @@ def pod_requests(
             _raise_to(peak, sidecars)
         else:
             alone = dict(sidecars)
-            _add(alone, container.effective)
+            _add(alone, container.requested)
             _raise_to(peak, alone)
     _raise_to(total, peak)
     if pod_level is not None:
@@ -65,9 +95,10 @@ def _apply_pod_level(total: dict[str, int], pod_level: ContainerAmounts) -> None
     for resource, amount in pod_level.limits.items():
         if supports_pod_level(resource) and resource not in total:
             total[resource] = amount
-    for resource, amount in pod_level.requests.items():
+    counts = pod_level.requests if pod_level.has is None else pod_level.has.effective(pod_level.requests)
+    for resource in pod_level.requests:
         if supports_pod_level(resource):
-            total[resource] = amount
+            total[resource] = counts.get(resource, 0)
 
 
 def supports_pod_level(resource: str) -> bool:

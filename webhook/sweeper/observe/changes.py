@@ -66,6 +66,8 @@ class Changes:
                 self.usage_version += 1
             elif there is not None and before is not None and before.metadata.labels != pod.metadata.labels:
                 self.usage_version += 1  # others may want to be near it now, or not any more
+            elif there is not None and _amounts(before) != _amounts(after):
+                self.usage_version += 1  # it is resized
             if after is None or after.spec.node_name:
                 self._expected.pop(pod.metadata.uid, None)
             if before is not None and before.metadata.uid != pod.metadata.uid:
@@ -96,12 +98,27 @@ def _claims(pod: objects.Pod | None) -> tuple[objects.PodClaim, ...]:
     return pod.status.resource_claim_statuses if pod is not None else ()
 
 
+def _amounts(pod: objects.Pod | None) -> object:
+    """All that decides how much of its node a pod takes."""
+    if pod is None:
+        return None
+    spec, status = pod.spec, pod.status
+    resized = [
+        (each.name, each.resources, each.allocated_resources)
+        for each in (*status.container_statuses, *status.init_container_statuses)
+        if each.resources is not None
+    ]
+    of_pod = status.resources, status.allocated_resources, status.resize_is_infeasible
+    return spec.containers, spec.init_containers, spec.resources, resized, of_pod
+
+
 def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
     return (
         before.spec == after.spec
         and before.status.phase == after.status.phase
         and before.status.resource_claim_statuses == after.status.resource_claim_statuses
         and before.status.container_statuses == after.status.container_statuses
+        and _amounts(before) == _amounts(after)
         and before.metadata.uid == after.metadata.uid
         and before.metadata.deletion_timestamp == after.metadata.deletion_timestamp
         and before.metadata.labels == after.metadata.labels

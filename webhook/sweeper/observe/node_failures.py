@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from webhook.kube.containers import ContainerEnd, TroubledContainer
+from webhook.kube.containers import ContainerEnd, PodContainerStatus
 from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
 from webhook.scheduling.gpus import Counting
@@ -82,7 +82,8 @@ def failure_of(
 
 def is_troubled(pod: Pod) -> bool:
     """Whether a container of it does not start, or has ended with a fault before."""
-    return bool(pod.status.container_statuses or pod.status.init_container_statuses)
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return any(each.is_troubled for each in statuses)
 
 
 def gpus_of(pod: Pod, counting: Counting) -> int:
@@ -140,7 +141,7 @@ def _end_of(pod: Pod, now: float) -> _End | None:
     return min(ends, key=lambda end: end.at, default=None)
 
 
-def _of(container: TroubledContainer, now: float) -> _End | None:
+def _of(container: PodContainerStatus, now: float) -> _End | None:
     """How one container failed, None if it did not."""
     waiting = container.state.waiting
     if waiting is not None and waiting.reason in NOT_STARTED:
