@@ -7,7 +7,7 @@ import pytest
 
 from tests.placement.brute import rooms
 from tests.placement.small import gang_of, node, placed, pod_class
-from webhook.placement import Gang, Mode, NoFit, Options, PodClass, Snapshot, Usage, place
+from webhook.placement import Gang, Member, Mode, NoFit, Options, PodClass, Snapshot, Usage, place
 from webhook.placement.snapshot import NodeState
 
 LEVELS = (None, "block", "subblock", "host")
@@ -109,6 +109,17 @@ def test_the_smallest_domain_with_the_most_headroom_is_filled_from_the_best_node
     penalties = [case.penalty(case.snapshot.nodes[name]) for name in used]
     assert any(used <= {state.name for state in domain} for domain in lowest)
     assert Fraction(sum(penalties), len(penalties)) == min(map(case.value, lowest))
+
+
+def test_gangs_of_unlike_pods_are_laid_out_as_by_best_fit() -> None:
+    nodes = [node("large", ("b", "r", "h0"), 8, memory=1000), node("small", ("b", "r", "h1"), 3, memory=300)]
+    snapshot = Snapshot.build(nodes, [])
+    asked = Gang("g", (Member("p", 0, pod_class(1)), Member("q", 1, pod_class(2))))
+    assert (
+        placed(asked, snapshot, HEADROOM).nodes
+        == placed(asked, snapshot).nodes
+        == {"p": "small", "q": "small"}
+    )
 
 
 def test_a_single_pod_goes_where_most_stays_free_and_best_fit_would_not() -> None:

@@ -249,6 +249,17 @@ def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> 
     assert {name.split("-")[0] for name in places(scene.come(2))} == {first}
 
 
+@pytest.mark.parametrize("first", ["g", "h"])
+def test_of_those_that_are_served_alike_nodes_are_first_of_whom_has_asked_first(first: str) -> None:
+    scene = Scene(*gang("g", 2), *gang("h", 2), books=False)
+    for name in ("g", "h"):
+        scene.book(name, 2, created=ASKED if name == first else "2026-01-01T00:00:11Z")
+    scene.all = {name: made_at(node, "2026-01-01T00:00:12Z") for name, node in scene.all.items()}
+    scene.come(1)
+    (holder,) = scene.placing.placer.held
+    assert f"-{first}-" in holder
+
+
 def test_a_gang_that_goes_leaves_its_nodes_to_the_others() -> None:
     scene = Scene()
     scene.come(1)

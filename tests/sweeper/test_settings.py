@@ -1,13 +1,19 @@
 """The sweeper's configuration file: what it may say, and that a mistake is told with its place."""
 
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from webhook.placement import Mode, Options
+from webhook.sweeper.decide.avoided import AVOID_SECONDS
+from webhook.sweeper.main import _parser, _settings
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
+from webhook.sweeper.observe.pods import ENDING_SECONDS
+from webhook.sweeper.repair.repair import STAYS_SECONDS
 from webhook.sweeper.settings import Settings, SettingsError, load
+from webhook.workloads.shape import MOST_PODS
 
 
 def read(tmp_path: Path, text: str) -> Settings:
@@ -18,6 +24,56 @@ def read(tmp_path: Path, text: str) -> Settings:
 
 def test_an_empty_file_leaves_every_default(tmp_path: Path) -> None:
     assert read(tmp_path, "# nothing yet\n") == Settings()
+
+
+DEFAULTS = {
+    "mode": ("options.mode", Mode.BEST_FIT),
+    "two minutes to be bound": ("bind_seconds", 120),
+    "an hour until nobody's pod is given up": ("abandon_seconds", 3600),
+    "five minutes until nodes are held": ("reserve_seconds", 300),
+    "held for half an hour": ("reserve_hold_seconds", 1800),
+    "half of the nodes": ("reserve_share", 0.5),
+    "half a minute until what is left of a gang goes": ("broken_seconds", 30),
+    "broken gangs are evicted": ("evict_broken", True),
+    "gangs preempt": ("preempt", True),
+    "pods are repaired": ("repair", True),
+    "fewer pods wait": ("go_on_with_fewer", False),
+    "managed fields are emptied": ("keep_managed_fields", False),
+    "one scheduler": ("schedulers", {"default-scheduler"}),
+    "GPU classes": ("gpu_device_classes", {"*gpu*"}),
+    "bad nodes": ("bad_nodes", BadNodes(Avoid.SOFT, 3, 600, 10, 3600, 86400, 0.1)),
+    "spare nodes": ("spare_nodes.per_block", 0),
+    "nobody is asked for nodes": ("scale_up.provisioning_class", ""),
+    "requests of a namespace": ("scale_up.requests", 10),
+    "pods of these": ("scale_up.pods", 1000),
+    "asked for after": ("scale_up.after_seconds", 5),
+    "asked for again after": ("scale_up.retry_seconds", 60),
+    "labels are waited for": ("scale_up.label_seconds", 120),
+}
+
+
+@pytest.mark.parametrize("what", DEFAULTS)
+def test_a_default_is_as_the_docs_say(what: str) -> None:
+    path, expected = DEFAULTS[what]
+    assert attrgetter(path)(Settings()) == expected
+
+
+def test_a_number_that_is_no_setting_is_as_the_docs_say() -> None:
+    assert AVOID_SECONDS == 600, "a pod of the same controller was refused within ten minutes"
+    assert ENDING_SECONDS == 600, "victims have taken ten minutes to end"
+    assert STAYS_SECONDS == 30, "what cannot be deleted keeps cards from nobody after half a minute"
+    assert MOST_PODS == 5000, "larger gangs are planned by the pods that are there"
+
+
+def test_flags_come_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sweeper.yaml"
+    file.write_text("settle_seconds: 2\npatience_seconds: 3\nmode: headroom\nscale_up: {requests: 4}\n")
+    options = _parser().parse_args(
+        [f"--config={file}", "--settle=7", "--mode=keep-whole", "--scale-up-requests=8"]
+    )
+    found = _settings(options)
+    assert (found.settle_seconds, found.patience_seconds) == (7, 3)
+    assert (found.options.mode, found.scale_up.requests) == (Mode.KEEP_WHOLE, 8)
 
 
 def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
