@@ -132,6 +132,13 @@ def test_renewing_begins_after_two_thirds_of_the_life(share: float, action: str)
     assert next_step(seen(), not_before + (not_after - not_before) * share, WAITS).action == action
 
 
+@pytest.mark.parametrize(("days", "action"), [(59, ""), (60, "prepare"), (90, "prepare")])
+def test_a_certificate_lives_for_90_days_and_is_renewed_after_60(days: int, action: str) -> None:
+    _, not_after = OLD.lifetime
+    assert not_after == NOW + timedelta(days=90)
+    assert next_step(seen(), NOW + timedelta(days=days), WAITS).action == action
+
+
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=14))
 def test_at_no_moment_is_a_certificate_served_that_a_published_bundle_does_not_vouch_for(

@@ -143,6 +143,35 @@ def test_who_may_make_jobs_may_make_change_and_delete_tasks(
     someone.delete(name)
 
 
+@pytest.mark.parametrize(("role", "may_write"), [("edit", True), ("view", False)])
+def test_who_may_edit_a_namespace_may_write_tasks_there(
+    installed: Cluster, team: str, tmp_path: Path, role: str, may_write: bool
+) -> None:
+    name, api = f"{role}-{next(_numbers)}", installed.api()
+    body = {"metadata": {"name": name}}
+    api.request("POST", f"/api/v1/namespaces/{team}/serviceaccounts", body=body)
+    bound = {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": team}],
+    }
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team}/rolebindings"
+    api.request("POST", path, body={**body, **bound})
+    someone = holder(installed, tmp_path, team, name)
+
+    def may_read() -> bool:
+        try:
+            return "items" in someone.api.json("GET", objects.path(team))
+        except ApiError:
+            return False
+
+    installed.wait_for("the rights to be aggregated", may_read)
+    if may_write:
+        someone.delete(someone.create())
+    else:
+        with pytest.raises(ApiError, match="cannot create resource"):
+            someone.create()
+
+
 def test_who_may_not_make_jobs_may_not_make_tasks(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team)
     with pytest.raises(ApiError, match=rf"you need the right to create jobs\.batch in namespace {team}"):
