@@ -147,6 +147,17 @@ def test_labels_follow_changed_facts(fleet: Fleet) -> None:
     fleet.wait_until_right("n4", entry(4))
 
 
+def test_a_node_keeps_its_labels_while_its_labeler_is_away(fleet: Fleet) -> None:
+    before = fleet.installed.node("n6")["metadata"]["labels"]
+    process = fleet.running.pop("n6")
+    process.terminate()
+    assert process.wait(90) == 0
+    fleet.say(ENTRIES | {"n6": entry(2)})
+    assert fleet.installed.node("n6")["metadata"]["labels"] == before
+    fleet.start("n6")
+    fleet.wait_until_right("n6", entry(2))
+
+
 def test_a_labeler_that_was_killed_labels_again_after_its_restart(fleet: Fleet) -> None:
     fleet.kill("n2")
     fleet.say(ENTRIES | {"n2": entry(8)})
