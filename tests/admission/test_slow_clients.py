@@ -25,10 +25,10 @@ from tests.admission.alone import (
     unreachable_kubeconfig,
     worker_pid,
 )
-from tests.admission.harness import MANIFESTS, Webhook, gpu_pod
+from tests.admission.harness import MANIFESTS, Webhook, gpu_pod, manifest
 from tests.admission.reviews import review
 from webhook.admission import certificates, serve
-from webhook.admission.app import LARGE_BODY_BYTES
+from webhook.admission.app import CLASSES_STALE_SECONDS, LARGE_BODY_BYTES
 from webhook.admission.worker import FIRST_BYTE_SECONDS, REQUEST_SECONDS, Connection, Worker
 from webhook.kube.client import Api
 
@@ -241,6 +241,13 @@ def test_many_bodies_of_the_worst_kind_at_once_stay_below_the_memory_limit(tmp_p
         assert statuses.count(200) > len(bodies) / 2, statuses
         assert set(statuses) <= {200, 503}
         assert peak_memory(webhook) < memory_limit()
+
+
+def test_the_shipped_times_and_sizes_are_those_of_the_docs() -> None:
+    assert (FIRST_BYTE_SECONDS, REQUEST_SECONDS) == (5, 5)
+    assert LARGE_BODY_BYTES == 256 * 1024
+    assert manifest("webhook-configuration.yaml")["webhooks"][0]["timeoutSeconds"] == 3
+    assert CLASSES_STALE_SECONDS == 300
 
 
 def test_the_shipped_server_has_the_time_outs_of_an_api_server_in_mind(tmp_path: Path) -> None:

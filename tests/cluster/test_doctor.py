@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -23,7 +23,7 @@ from webhook.cli.main import main
 from webhook.inquiry.doctor import examine
 from webhook.inquiry.enforcement import GUARDS, ISSUER_GUARDS
 from webhook.inquiry.findings import State
-from webhook.kube.client import JSON_PATCH, MERGE_PATCH
+from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
@@ -122,6 +122,41 @@ def test_a_guard_that_only_warns_is_named(installed: Installation, guard: str) -
     with patched(installed, path, "/spec/validationActions", ["Audit"], before):
         (finding,) = (each for each in examine(installed.api) if each.check == "guards")
     assert (finding.state, guard in finding.sentence) == (State.ILL, True)
+
+
+@pytest.mark.parametrize(
+    ("minor", "state"), [("31", State.ILL), ("32", State.WELL), ("36+", State.WELL)], ids=str
+)
+def test_kubernetes_before_1_32_is_too_old(minor: str, state: State) -> None:
+    class Server:
+        def json(self, method: str, path: str, **_: Any) -> dict[str, str]:
+            if path != "/version":
+                raise ApiError(403, "Forbidden", "of no interest here")
+            return {"major": "1", "minor": minor, "gitVersion": f"v1.{minor}.0"}
+
+    server: Any = Server()
+    (finding,) = (each for each in examine(server) if each.check == "version")
+    assert finding.state is state
+
+
+class Noted(Api):
+    """A client that notes what it sends."""
+
+    sent: ClassVar[list[str]] = []
+
+    def request(self, method: str, path: str, **options: Any) -> bytes:
+        self.sent.append(f"{method} {path} {options.get('query')}")
+        return super().request(method, path, **options)
+
+
+def test_the_doctor_changes_nothing(installed: Installation) -> None:
+    assert list(examine(Noted.connect(installed.cluster.kubeconfig, user_agent="test")))
+    acts = [each for each in Noted.sent if not each.startswith("GET ")]
+    tried = [each for each in acts if each.endswith("{'dryRun': 'All'}")]
+    asked = [each for each in acts if "/selfsubject" in each]
+    assert tried, acts
+    assert asked, "what you may do"
+    assert acts == [each for each in acts if each in (*tried, *asked)]
 
 
 def test_who_may_look_at_nothing_is_told_so_and_scripts_are(

@@ -11,10 +11,12 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
 from webhook.kube.objects import Pod
 from webhook.placement import Options
+from webhook.sweeper import failing, fair
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.figures import MOST_CLASSES, OTHER, Figures
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe import stock
 from webhook.sweeper.settings import Settings
 
 CREATED = 1767225600.0
@@ -217,6 +219,12 @@ def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
     assert passes.shown("topogate_gpus")['{model="",state="free"}'] == 1, "a second later it still holds"
     passes.one()
     assert passes.shown("topogate_gpus") == {}
+
+
+def test_32_classes_models_and_accounts_have_series_of_their_own() -> None:
+    assert {MOST_CLASSES, stock.MOST_MODELS, failing.MOST_MODELS, fair.MOST_ACCOUNTS, fair.MOST_MODELS} == {
+        32
+    }
 
 
 def test_the_operator_says_what_counts_as_a_gpu() -> None:

@@ -215,6 +215,14 @@ def test_nobody_goes_for_a_pod(high: Pod) -> None:
     assert (going(found), found.held) == ([], set())
 
 
+@pytest.mark.parametrize(("policy", "victims"), [("PreemptLowerPriority", 1), ("Never", 0)])
+def test_a_gang_whose_class_never_preempts_gets_no_victims(policy: str, victims: int) -> None:
+    low = gpu_pod("low", node="n0", priority=1)
+    high = gpu_pod("high", priority=100, preemptionPolicy=policy)
+    orders = Placing(Nodes(1, low, high), SETTINGS).one()
+    assert len(orders.plans) == victims
+
+
 def test_a_plan_that_names_gangs_elsewhere_makes_none_of_them_go() -> None:
     scene = Scene()
     other = member("other", 0, "n2", namespace="theirs")

@@ -142,6 +142,30 @@ def test_a_gang_is_left_alone_that_a_budget_keeps_where_another_suffices(
     assert run_all(pods, "a-kept", 1)
 
 
+@pytest.mark.parametrize("other_fails", [False, True], ids=["another suffices", "nothing else helps"])
+def test_a_job_that_would_fail_for_it_goes_only_where_nothing_else_helps(
+    two_nodes: Cluster, namespace: str, other_fails: bool
+) -> None:
+    api = two_nodes.api()
+    for name, fails in (("a-fails", True), ("b-other", other_fails)):
+        pod = template(8, priorityClassName="low", restartPolicy="Never")
+        spec = {"completionMode": "Indexed", "parallelism": 1, "completions": 1, "template": pod}
+        body = {"metadata": {"name": name}, "spec": {**spec, **({"backoffLimit": 0} if fails else {})}}
+        api.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
+    sweep(
+        two_nodes,
+        namespace,
+        SETTINGS,
+        lambda pods: run_all(pods, "a-fails", 1) and run_all(pods, "b-other", 1),
+        "both to run",
+    )
+    create_job(api, namespace, "high", 1, template(8, priorityClassName="high"))
+    pods = sweep(
+        two_nodes, namespace, SETTINGS, lambda pods: run_all(pods, "high", 1), "the high gang to run"
+    )
+    assert other_fails or run_all(pods, "a-fails", 1)
+
+
 def test_what_kube_scheduler_leaves_of_a_gang_goes_as_well(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace)
     create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))
