@@ -17,7 +17,7 @@ from hack.demos.page import serve_page
 from hack.demos.table import print_table
 from hack.demos.workload import SeenPod
 from hack.local import nodes
-from hack.local.build import NoControlPlaneError, cache_folder, say
+from hack.local.build import NoControlPlaneError, clusters_folder, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import Shape
@@ -261,7 +261,7 @@ def main() -> int:
         if arguments.kill_sweeper or arguments.ui:
             parser.error("--real-node is a demo of its own: of the other arguments it takes --keep alone")
         return real.run(keep=arguments.keep)
-    folder = cache_folder() / "clusters" / "demo"
+    folder = clusters_folder() / "demo"
     started = time.monotonic()
     try:
         say("Starting a control plane: etcd, kube-apiserver, controllers, scheduler, simulated kubelets ...")

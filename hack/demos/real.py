@@ -17,7 +17,7 @@ from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.images.small import BUSYBOX
 from hack.local import devices, node, nodes
-from hack.local.build import NoControlPlaneError, cache_folder, say
+from hack.local.build import NoControlPlaneError, clusters_folder, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.devices import PlayedCard
 from hack.local.install_real import RealInstallation
@@ -72,7 +72,7 @@ class SeenInside:
 def run(*, keep: bool) -> int:
     """Run the demo; returns the exit status. keep: leave the cluster up and print its KUBECONFIG."""
     started = time.monotonic()
-    folder = cache_folder() / "clusters" / "demo-real"
+    folder = clusters_folder() / "demo-real"
     try:
         say("Starting a control plane, containerd and a kubelet in namespaces of their own ...")
         cluster = Cluster.up(folder, tied=not keep, real_node=True)

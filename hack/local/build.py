@@ -71,6 +71,11 @@ def cache_folder() -> Path:
     return Path(base) / "topogate"
 
 
+def clusters_folder() -> Path:
+    """Where the clusters of hack/cluster and hack/demo live: TOPOGATE_CLUSTERS, or in the caches."""
+    return Path(os.environ.get("TOPOGATE_CLUSTERS") or cache_folder() / "clusters")
+
+
 def programs() -> Programs:
     """Find or build the control plane. Raises NoControlPlaneError."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")

@@ -1,7 +1,6 @@
 """hack/cluster: start, look at and stop local control planes by name."""
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.local import node, nodes
-from hack.local.build import NoControlPlaneError, cache_folder, say
+from hack.local.build import NoControlPlaneError, clusters_folder, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, system_node
 from hack.local.install_real import RealInstallation
@@ -19,7 +18,7 @@ from labeler.contract import keys
 def main() -> int:
     """Run hack/cluster; returns the exit status."""
     arguments = _parser().parse_args()
-    folder = Path(os.environ.get("TOPOGATE_CLUSTERS") or cache_folder() / "clusters") / arguments.name
+    folder = clusters_folder() / arguments.name
     try:
         if arguments.command == "up":
             return _up(folder, arguments)

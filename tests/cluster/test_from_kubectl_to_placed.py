@@ -12,6 +12,7 @@ from hack.local.install import Installation
 from labeler.contract import keys
 from tests.installation import installed_on
 from tests.support import audited, create_namespace, wait_for_pods
+from webhook.cli.main import main
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
 
@@ -107,6 +108,60 @@ def test_a_gang_that_does_not_fit_says_why_and_runs_when_it_fits(
     assert all(pod["spec"]["schedulingGates"] for pod in pods)
     installed.api.request("DELETE", f"/api/v1/namespaces/{other}/pods/blocker")
     wait_for_pods(installed.cluster, opted_in, all_run(6), "six running pods")
+
+
+def test_a_waiting_gang_and_its_reason_are_told_by_kubectl_by_events_and_by_topogate(
+    installed: Installation, opted_in: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_job(installed.api, opted_in, "runs", 1, {"nvidia.com/gpu": 1})
+    wait_for_pods(installed.cluster, opted_in, all_run(1), "a gang that runs")
+    create_job(installed.api, opted_in, "waits", 9, {"nvidia.com/gpu": 8})
+    kubectl = installed.cluster.kubectl
+
+    def rows() -> dict[str, str]:
+        """Gang -> its line."""
+        lines = kubectl("get", "placements", "--all-namespaces").stdout.splitlines()
+        return {line.split()[2]: line for line in lines if line.split()[0] in ("NAMESPACE", opted_in)}
+
+    installed.cluster.wait_for("its reason", lambda: "needs room for 9 pods" in rows().get("Job/waits", ""))
+    shown = rows()
+    assert shown["GANG"].split()[2:] == [
+        "GANG",
+        "PODS",
+        "RELEASED",
+        "BOUND",
+        "SPREAD",
+        "STATE",
+        "REASON",
+        "AGE",
+    ]
+    assert "Waiting" in shown["Job/waits"]
+    assert shown["Job/runs"].split()[3:6] == ["1", "1", "1"]
+    assert "Bound" in shown["Job/runs"]
+    placements = installed.api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements")
+    (reason,) = (
+        each["status"]["reason"] for each in placements["items"] if each["spec"]["gang"] == "Job/waits"
+    )
+    assert reason in shown["Job/waits"]
+
+    def told() -> dict[str, str]:
+        """Kind and name of what an Event of the sweeper is about -> its note."""
+        events = installed.api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{opted_in}/events")["items"]
+        return {
+            f"{each['regarding']['kind']}/{each['regarding']['name']}": each["note"]
+            for each in events
+            if each["reason"] == "GangWaits"
+        }
+
+    installed.cluster.wait_for("the Events", lambda: len(told()) == 2)
+    pods = installed.api.json("GET", f"/api/v1/namespaces/{opted_in}/pods")["items"]
+    (first,) = (pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"].startswith("waits-0-"))
+    assert told() == {"Job/waits": reason, f"Pod/{first}": reason}
+
+    assert main(["gangs", "--kubeconfig", str(installed.cluster.kubeconfig), "-n", opted_in]) == 0
+    gangs = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    assert reason in gangs["Job/waits"]
+    assert gangs["Job/runs"].split()[2:4] == ["Bound", "1/1"]
 
 
 def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(

@@ -1,0 +1,121 @@
+"""hack/cluster as a person types it: up, what it prints, a gang, and down."""
+
+import ipaddress
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from tests.support import wait_for_pods
+
+pytestmark = pytest.mark.cluster
+NAME = "played-with"
+
+
+def hack_cluster(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOT / "hack/cluster", *words, "--name", NAME],
+        env={**os.environ, "TOPOGATE_CLUSTERS": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clusters")
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path) -> Iterator[str]:
+    """What is printed for a person to paste into a shell, as long as the cluster is up."""
+    up = hack_cluster(folder, "up", "--topogate", "--nodes", "8", "--blocks", "2", "--subblocks", "2")
+    assert up.returncode == 0, up.stderr
+    try:
+        yield up.stdout
+    finally:
+        hack_cluster(folder, "down")
+
+
+@pytest.fixture(scope="module")
+def up(folder: Path, printed: str) -> Cluster:
+    return Cluster.load(folder / NAME)
+
+
+def pasted(printed: str, *commands: str) -> subprocess.CompletedProcess[str]:
+    """Commands in a shell that has run what was printed."""
+    script = "\n".join(["set -e", printed, *commands])
+    return subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def listened_on(cluster: Cluster) -> set[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The addresses on which its programs, and whatever these have started, take connections."""
+    sessions = {process.pid for process in cluster.running.values()}
+    inodes = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[3]) in sessions:
+                inodes |= {file.readlink().name for file in stat.with_name("fd").iterdir()}
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                words = bytes.fromhex(local.partition(":")[0])
+                packed = b"".join(words[n : n + 4][::-1] for n in range(0, len(words), 4))
+                found.add(ipaddress.ip_address(packed))
+    return found
+
+
+def test_what_is_printed_opts_a_namespace_in_and_a_gang_of_the_examples_is_placed(
+    printed: str, up: Cluster
+) -> None:
+    applied = pasted(printed, "kubectl apply -f manifests/examples/01-indexed-job.yaml")
+    assert applied.returncode == 0, applied.stderr
+    pods = wait_for_pods(
+        up, "default", lambda pods: [each["status"]["phase"] for each in pods] == ["Running"] * 4, "the gang"
+    )
+    assert len({each["spec"]["nodeName"][: len("node-b0")] for each in pods}) == 1, "one block"
+
+
+def test_kubectl_topogate_is_the_command(printed: str) -> None:
+    told = pasted(printed, "kubectl topogate map")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == pasted(printed, f"{shlex.quote(str(ROOT / '.venv/bin/topogate'))} map").stdout != ""
+
+
+def test_nothing_listens_on_anything_but_loopback(up: Cluster) -> None:
+    found = listened_on(up)
+    assert found
+    assert [str(address) for address in found if not address.is_loopback] == []
+
+
+def test_its_status_names_each_program(folder: Path, up: Cluster) -> None:
+    status = hack_cluster(folder, "status")
+    assert status.returncode == 0
+    assert {line.split()[0] for line in status.stdout.splitlines()[1:]} == up.running.keys()
+    assert {"etcd", "kube-apiserver", "kube-scheduler", "topogate-sweeper"} <= up.running.keys()
+
+
+def test_a_second_one_of_the_name_is_refused(folder: Path, up: Cluster) -> None:
+    again = hack_cluster(folder, "up")
+    assert (again.returncode, "is already up" in again.stderr) == (1, True)
+    assert all(up.alive.values())
+
+
+def test_down_leaves_no_process_and_no_file(folder: Path, up: Cluster) -> None:
+    """The last of this file: what it stands on is gone then."""
+    assert hack_cluster(folder, "down").returncode == 0
+    assert not any(up.alive.values())
+    assert not (folder / NAME).exists()

@@ -1,0 +1,85 @@
+"""The commands under hack/ that the docs name do what the docs say, without a cluster."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hack.local.build import ROOT
+from tests.repository.test_papers import PAPERS
+
+RECORDING = '#!/bin/sh\necho "$0 $*" >>"$RECORD"\n'
+
+
+def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
+    """Beside stand-ins that only note that they were called: the real ones take twenty minutes."""
+    hack = tmp_path / "hack"
+    hack.mkdir()
+    shutil.copy(ROOT / "hack/test", hack)
+    for name, text in (
+        ("check", RECORDING),
+        ("python", RECORDING),
+        ("env", f"#!/bin/sh\necho {hack}/python\n"),
+    ):
+        (hack / name).write_text(text)
+        (hack / name).chmod(0o755)
+    record = tmp_path / "record"
+    subprocess.run([hack / "test"], env={"PATH": "/usr/bin:/bin", "RECORD": str(record)}, check=True)
+    called = [line.rpartition("hack/")[2].strip() for line in record.read_text().splitlines()]
+    assert called[0] == "check"
+    assert called[-1].startswith("python -m pytest")
+    chosen = [word for word in called[-1].split() if word.startswith(("tests/", "-k", "-m=", "--no-cluster"))]
+    assert chosen == [], "only some of the tests"
+
+
+@pytest.mark.parametrize("failing", ["", "ruff", "mypy", "lint-imports"])
+def test_hack_check_runs_lint_format_types_and_import_rules(tmp_path: Path, failing: str) -> None:
+    for folder, names in (
+        (tmp_path / "hack", ["check"]),
+        (tmp_path / "bin", ["ruff", "mypy", "lint-imports"]),
+    ):
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text(RECORDING + ("exit 1\n" if name == failing else ""))
+            (folder / name).chmod(0o755)
+    shutil.copy(ROOT / "hack/check", tmp_path / "hack")
+    record = tmp_path / "record"
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "RECORD": str(record),
+        "TOPOGATE_PYTHON": str(tmp_path / "bin/python"),
+    }
+    words = ["lint", "format", "types", "imports"]
+    done = subprocess.run(
+        [tmp_path / "hack/check", *words], env=environment, capture_output=True, check=False
+    )
+    assert bool(done.returncode) == bool(failing)
+    called = [line.rpartition("bin/")[2].strip() for line in record.read_text().splitlines()]
+    every = ["ruff check .", "ruff format --check .", "mypy", "lint-imports"]
+    assert (
+        called
+        == every[: next((n for n, each in enumerate(every, 1) if failing and each.startswith(failing)), 4)]
+    )
+
+
+def test_hack_check_without_words_runs_all_of_its_checks() -> None:
+    text = (ROOT / "hack/check").read_text()
+    (default,) = re.findall(r"checks=\((lint .*?)\)", text)
+    assert {*re.findall(r"^ +([a-z]+)\) \"", text, re.MULTILINE)} - {"sizes"} == {*default.split()}
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_benchmark_that_is_named_exists(paper: Path) -> None:
+    named = set(re.findall(r"hack/bench ([a-z][a-z-]+)", paper.read_text()))
+    assert {
+        name for name in named if not (ROOT / f"hack/benchmarks/{name.replace('-', '_')}.py").exists()
+    } == set()
+
+
+def test_every_section_of_the_benchmarks_names_the_command_of_its_figures() -> None:
+    text = (ROOT / "hack/benchmarks/README.md").read_text()
+    sections = re.split(r"\n(?=\*\*[A-Z])", text)[1:]
+    assert len(sections) > 10
+    assert [each.partition("\n")[0] for each in sections if "`hack/" not in each] == []
