@@ -98,17 +98,15 @@ def is_planned(annotations: Mapping[str, str]) -> bool:
 # --- what others have written ---------------------------------------------------------------------
 
 
-def booked_cards(annotations: Mapping[str, str], containers: int) -> tuple[tuple[int | None, ...], ...]:
-    """Each container's cards as GPU Aware Scheduling books them, whoever wrote the annotation.
+def booked_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, ...], ...]:
+    """The cards of each slot as GPU Aware Scheduling books them, whoever wrote the annotation.
 
     A name that is no card's is None: it books nothing itself, but counts among those that a container's
-    amounts are divided by. () for a pod without cards, and for another number of slots than containers,
-    which nobody books. Tiles and time do not matter. Source: adjustPodResources of GPU Aware Scheduling.
+    amounts are divided by. () for a pod without cards. Tiles and time do not matter, nor does how many
+    containers there are. Source: adjustPodResources of GPU Aware Scheduling.
     """
     value = annotations.get(keys.GAS_CARDS_ANNOTATION)
     slots = [] if value is None else value.split("|")
-    if len(slots) != containers:
-        return ()
     return tuple(tuple(map(_known_card, slot.split(","))) if slot else () for slot in slots)
 
 

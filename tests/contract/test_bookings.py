@@ -21,7 +21,7 @@ _slot = st.dictionaries(st.integers(0, 20), st.sets(st.integers(0, 8), min_size=
 @given(st.lists(_slot, min_size=1, max_size=4))
 def test_what_we_write_books_what_it_says(slots: list[dict[int, set[int]]]) -> None:
     texts = encode_allocation(tiled(slots), NOW)
-    assert booked_cards(texts, len(slots)) == tuple(tuple(sorted(slot)) for slot in slots)
+    assert booked_cards(texts) == tuple(tuple(sorted(slot)) for slot in slots)
     tiles: dict[int, frozenset[int]] = {}
     for slot in slots:
         for card, own in slot.items():
@@ -31,7 +31,7 @@ def test_what_we_write_books_what_it_says(slots: list[dict[int, set[int]]]) -> N
 
 @given(st.text(alphabet="card:gt0123456789+|, x", max_size=40), st.text(max_size=20))
 def test_no_tiles_and_no_time_unbook_cards(tiles: str, time: str) -> None:
-    assert booked_cards({CARDS: "card0||card1,card2", TILES: tiles, TIME: time}, 3) == ((0,), (), (1, 2))
+    assert booked_cards({CARDS: "card0||card1,card2", TILES: tiles, TIME: time}) == ((0,), (), (1, 2))
 
 
 @given(st.text(alphabet="card,|0123456789 x", max_size=40), st.text(max_size=20))
@@ -40,27 +40,25 @@ def test_no_cards_and_no_time_unbook_tiles(cards: str, time: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "containers", "expected"),
+    ("value", "expected"),
     [
-        ("card0,card1", 1, ((0, 1),)),
-        ("|card0|", 3, ((), (0,), ())),
-        ("card2,card1", 1, ((2, 1),)),
-        ("card0, card1", 1, ((0, None),)),
-        ("card0,", 1, ((0, None),)),
-        ("card0,card0", 1, ((0, 0),)),
-        ("card00", 1, ((None,),)),
-        ("card0", 2, ()),
-        ("card0|card1", 1, ()),
+        ("card0,card1", ((0, 1),)),
+        ("|card0|", ((), (0,), ())),
+        ("card2,card1", ((2, 1),)),
+        ("card0, card1", ((0, None),)),
+        ("card0,", ((0, None),)),
+        ("card0,card0", ((0, 0),)),
+        ("card00", ((None,),)),
+        ("card0", ((0,),)),
+        ("card0|card1", ((0,), (1,))),
     ],
 )
-def test_cards_are_read_name_by_name(
-    value: str, containers: int, expected: tuple[tuple[int | None, ...], ...]
-) -> None:
-    assert booked_cards({CARDS: value}, containers) == expected
+def test_cards_are_read_name_by_name(value: str, expected: tuple[tuple[int | None, ...], ...]) -> None:
+    assert booked_cards({CARDS: value}) == expected
 
 
 def test_without_the_annotation_no_card_is_booked() -> None:
-    assert booked_cards({TILES: "card0:gt0", TIME: str(NOW)}, 1) == ()
+    assert booked_cards({TILES: "card0:gt0", TIME: str(NOW)}) == ()
 
 
 @pytest.mark.parametrize(

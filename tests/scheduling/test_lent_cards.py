@@ -167,3 +167,42 @@ def test_a_pod_that_has_a_place_is_not_refused_on_its_node(pod: dict[str, Any]) 
 @given(planned_pods())
 def test_what_the_node_hands_out_is_what_the_sweeper_counts(pod: dict[str, Any]) -> None:
     assert refused(pod) or handed_out(pod) == {card: each[I915] for card, each in booked(pod).items()}
+
+
+def annotated(asked: list[int], text: str, init: list[dict[str, int]] | None = None) -> Any:
+    """The use of a pod whose containers ask for so many cards, with these slots."""
+    body = manifest([{I915: count, SHARE: 100 * count} for count in asked], init=init)
+    body["metadata"]["annotations"] = {keys.GAS_CARDS_ANNOTATION: text}
+    return usage_of(seen_by_the_sweeper(body))
+
+
+ONE = {I915: 1, SHARE: 100}
+TWO = {I915: 2, SHARE: 200}
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "expected"),
+    [
+        pytest.param([1], "card0|card1", {"card0": ONE, "card1": ONE}, id="more slots than containers"),
+        pytest.param([2], "card0|card1", {"card0": TWO, "card1": TWO}, id="a card a slot for one container"),
+        pytest.param([1], "|card3", {"card3": ONE}, id="empty slots name nothing"),
+        pytest.param([0, 1], "card2", {"card2": ONE}, id="a slot less, for the container that asks for none"),
+        pytest.param(
+            [1, 2], "card0|card1,card2|", {"card0": ONE, "card1": ONE, "card2": ONE}, id="one too many"
+        ),
+        pytest.param([0], "card0|card1", {}, id="nobody asks"),
+    ],
+)
+def test_slots_of_a_wrong_number_book_the_cards_that_they_name(
+    asked: list[int], text: str, expected: dict[str, dict[str, int]]
+) -> None:
+    found = annotated(asked, text)
+    assert {card: dict(amounts) for card, amounts in found.cards.items()} == expected
+    assert found.unplanned == ()
+
+
+@pytest.mark.parametrize("text", ["card0", "card0|"])
+def test_a_container_without_a_name_has_cards_of_the_node_s_choice(text: str) -> None:
+    found = annotated([1, 2], text)
+    assert {card: dict(amounts) for card, amounts in found.cards.items()} == {"card0": ONE}
+    assert [wish.count for wish in found.unplanned] == [2]

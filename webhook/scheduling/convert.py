@@ -5,7 +5,7 @@ that says why. Cards are counted as GPU Aware Scheduling counts them: a containe
 part of its requests from each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -187,8 +187,13 @@ def _wishes(spec: objects.PodSpec) -> tuple[CardWish, ...]:
 
 
 def _wish(container: Container) -> CardWish:
-    """A container's cards; every other amount is shared out evenly."""
-    amounts = {resource: amount for resource, amount in _intel(container).items() if amount > 0}
+    """A container's cards."""
+    return _wish_of(_intel(container))
+
+
+def _wish_of(asked: Mapping[str, int]) -> CardWish:
+    """The same of what is asked of cards; every amount but their number is shared out evenly."""
+    amounts = {resource: amount for resource, amount in asked.items() if amount > 0}
     plugin = _plugin(amounts)
     if plugin is None:
         return CardWish()
@@ -251,28 +256,49 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     has some of its node's all the same. Raises QuantityError.
     """
     texts = pod.metadata.annotations if annotations is None else annotations
-    containers = pod.spec.containers
-    asked = [_intel(container) for container in containers]
-    slots = booked_cards(texts, len(containers))
+    asked = [_intel(container) for container in pod.spec.containers]
+    slots = _slots(asked, booked_cards(texts))
     cards: dict[str, dict[str, int]] = {}
-    for amounts, slot in zip(asked, slots, strict=False):
-        if _plugin(amounts):
-            _book(amounts, slot, cards)
+    for amounts, slot in slots:
+        _book(amounts, slot, cards)
     for sidecar in filter(_goes_on, pod.spec.init_containers):
         lent = _intel(sidecar)
         plugin = _plugin(lent)
         if plugin:
-            own = [slot for amounts, slot in zip(asked, slots, strict=False) if _plugin(amounts) == plugin]
+            own = [slot for amounts, slot in slots if _plugin(amounts) == plugin]
             _book(lent, _lent(own, lent[plugin]), cards)
     with_tiles = any(amounts.get(keys.TILES) for amounts in asked)
     tiles = {f"card{card}": own for card, own in booked_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
     name = f"{metadata.namespace}/{metadata.name}"
-    unplanned = () if is_planned(texts) else _unplanned(pod.spec)
+    unplanned = _without_name(slots) if is_planned(texts) else _unplanned(pod.spec)
     priority = pod.spec.priority or 0
-    return Usage(
-        requests_of(pod.spec, pod.status), cards, tiles, name, gang, priority, metadata.uid, unplanned
-    )
+    requests = requests_of(pod.spec, pod.status)
+    return Usage(requests, cards, tiles, name, gang, priority, metadata.uid, unplanned)
+
+
+_Slot = tuple[Mapping[str, int], Sequence[int | None]]
+"""What a container asks of cards, and those that are named for it."""
+
+
+def _slots(asked: Sequence[Mapping[str, int]], slots: Sequence[Sequence[int | None]]) -> list[_Slot]:
+    """The cards of each container that asks for some.
+
+    Of another number of slots than containers, Intel's plugin reads the n-th that is not empty for the n-th
+    container that asks. What that leaves over is booked for the last one too: somebody believes it in use.
+    """
+    if len(slots) == len(asked):
+        return [each for each in zip(asked, slots, strict=True) if _plugin(each[0])]
+    asking = [amounts for amounts in asked if _plugin(amounts)]
+    named = [slot for slot in slots if slot] if asking else []
+    missing = [()] * (len(asking) - len(named))
+    found: list[_Slot] = list(zip(asking, [*named, *missing], strict=False))
+    return [*found, *((asking[-1], slot) for slot in named[len(asking) :])]
+
+
+def _without_name(slots: Iterable[_Slot]) -> tuple[CardWish, ...]:
+    """What the node chooses cards for of a pod with a plan: containers for which it names none."""
+    return tuple(replace(_wish_of(amounts), tiles=0) for amounts, slot in slots if not slot)
 
 
 def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:
