@@ -50,7 +50,7 @@ def served(text: str) -> set[Row]:
 
 def of_sweeper(_folder: Path) -> str:
     metrics = Metrics()
-    metrics.oldest.value = metrics.unplaced.value = 0
+    metrics.oldest.value = metrics.unplaced.value = metrics.ungated.value = 0
     return generate_latest(metrics.registry).decode()
 
 

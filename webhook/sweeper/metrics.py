@@ -22,6 +22,7 @@ PHASES: Final = (
     "place",
     "broken",
     "rollback",
+    "ungated",
     "scale",
     "apply",
     "report",
@@ -121,6 +122,11 @@ class Metrics:
 
     def _add_gangs(self) -> None:
         registry = self.registry
+        self.ungated = KnownGauge(
+            "topogate_ungated_pods",
+            "GPU pods of opted-in namespaces that were created without a gate in the last hour.",
+        )
+        registry.register(self.ungated)
         self.waiting = Gauge(
             "topogate_gangs_waiting", "Gangs that have no place, by cause.", ["cause"], registry=registry
         )
@@ -261,7 +267,7 @@ class Metrics:
         shown = self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests
         for gauge in (*told, *shown, self.avoided, self.avoided_info):
             gauge.clear()
-        self.oldest.value = self.unplaced.value = None
+        self.oldest.value = self.unplaced.value = self.ungated.value = None
 
     def count_causes(self, causes: Iterable[str], known: Iterable[str]) -> None:
         """Replace the number of gangs that wait for each cause; known: all causes that there are."""

@@ -50,6 +50,7 @@ from webhook.sweeper.decide.standing import standing, unfinished, without_overbo
 from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.tries import Tries
 from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decide.victims import Keeps
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
@@ -100,6 +101,8 @@ class Sweeper:
         self._pass = surroundings
         self._snapshotter = Snapshotter(surroundings.cache, settings, surroundings.cache.pod_journal())
         self._gathered = Gathered()
+        self._ungated = UngatedPods(clock)
+        surroundings.cache.observe_pods(self._ungated.on_pod)
         self._avoided = Avoided(clock)
         self._expectations = Expectations(clock)
         self._tries = Tries(clock)
@@ -154,6 +157,7 @@ class Sweeper:
         broken = self._step("broken", seen.view, lambda: self._look_for_broken(gangs, seen, steering, placed))
         went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
 
+        self._look_for_ungated()
         scaled = self._ask_for_nodes(seen.view, gangs)
         reported = False
         with self._guarded("report"):
@@ -242,6 +246,15 @@ class Sweeper:
 
     def _roll_back(self, gangs: list[PodGang], seen: _Seen) -> Orders:
         return self._repair.roll_back(seen.view, gangs, self._placer.place_anew)
+
+    def _look_for_ungated(self) -> None:
+        """Tell of pods that came past admission, and count them."""
+        policy, labels = self._pass.policy(), self._pass.cache.namespace_labels()
+        with self._guarded("ungated"):
+            if policy is not None and labels is not None:
+                found = self._ungated.by_namespace(policy, labels)
+                self._reporter.hear(Orders(warnings=tuple(self._ungated.warnings(found))))
+                self._pass.metrics.ungated.value = sum(map(len, found.values()))
 
     def _ask_for_nodes(self, view: View, gangs: list[PodGang]) -> float:
         """Ask an autoscaler for nodes for gangs that found no room; returns when that is due again."""

@@ -65,14 +65,14 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
 
     A namespace's default is followed, see _rules. It yields to what the pod asks for, as at admission.
     """
-    if _opted_out(pod):
+    if is_opted_out(pod):
         return {}
     wish = pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
     default = _rules(pod, policy, namespaces).default_gpu_model
     if wish is None and not default:
         return {}
     model = policy.gpu_model(wish if wish is not None else default)
-    asked = [name for name in _asked(pod) if policy.is_gpu_resource(name)]
+    asked = [name for name in resources_of(pod) if policy.is_gpu_resource(name)]
     if model is None:
         known = sentence_list([each.name for each in policy.gpu_models])
         raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish or '')}; known: {known}")
@@ -109,7 +109,7 @@ def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None)
     namespace's default tier only a pod without any class is told.
     """
     for pod in gang.gated:
-        if _opted_out(pod) or pod.metadata.uid in gang.companions:
+        if is_opted_out(pod) or pod.metadata.uid in gang.companions:
             continue
         wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
         tier = policy.tier(wish if wish is not None else _rules(pod, policy, namespaces).default_tier)
@@ -133,7 +133,9 @@ def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
     past = [
         pod
         for pod in gang.released
-        if not view.is_ours(pod) and not _opted_out(pod) and any(map(policy.is_gpu_resource, _asked(pod)))
+        if not view.is_ours(pod)
+        and not is_opted_out(pod)
+        and any(map(policy.is_gpu_resource, resources_of(pod)))
     ]
     if past:
         yield Warn(
@@ -144,12 +146,12 @@ def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
         )
 
 
-def _opted_out(pod: Pod) -> bool:
+def is_opted_out(pod: Pod) -> bool:
     """Whether its author wants nothing of admission; it may be gated all the same, by the author."""
     return pod.metadata.annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO
 
 
-def _asked(pod: Pod) -> Iterator[str]:
+def resources_of(pod: Pod) -> Iterator[str]:
     """Names of the resources of which any container asks for some."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         for name, quantity in container.resources.requests.items():

@@ -20,7 +20,7 @@ from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.devices import DeviceClass
-from webhook.kube.informer import Informer
+from webhook.kube.informer import Informer, OnEvent
 from webhook.kube.placements import Placement
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
@@ -73,6 +73,7 @@ class ClusterCache:
         self._follows_failed = False
         self._lock = threading.Lock()
         self._journals: list[Journal] = []
+        self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._written: dict[str, Placement] = {}
         self._seen_placements = 0
         self._changes = Changes(gate_prefix)
@@ -174,6 +175,10 @@ class ClusterCache:
         journal.begin(self.pods.items())
         return journal
 
+    def observe_pods(self, on_event: OnEvent[objects.Pod]) -> None:
+        """Call it for each change of a pod after the first list, in the thread of the watch."""
+        self._pod_observers = [*self._pod_observers, on_event]
+
     def node_items(self) -> Mapping[str, objects.Node]:
         """Nodes by name."""
         return self.nodes.items()
@@ -256,6 +261,9 @@ class ClusterCache:
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
         for journal in self._journals:
             journal.note(before, after)
+        if self.pods.synced:
+            for on_event in self._pod_observers:
+                on_event(before, after)
         if self._changes.saw_pod(before, after):
             self.changed.set()
 
