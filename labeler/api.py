@@ -17,13 +17,19 @@ READ_SECONDS: Final = 15.0
 TOKEN_SECONDS: Final = 60.0
 """How long a token read from its file is believed: the kubelet replaces bound tokens before they end."""
 
+LONGEST_RETRY_SECONDS: Final = 30.0
+"""No longer wait is taken over from an API server, or a proxy before it."""
+
 _PIECE: Final = 64 * 1024
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _USER_AGENT: Final = "topogate-labeler"
 
 
 class NodeApiError(Exception):
-    """The API server refused, or gave no answer (status 0). retry_after: seconds it asks to wait."""
+    """The API server refused, or gave no answer (status 0).
+
+    retry_after: seconds that it asks to wait, 30 at most.
+    """
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -197,5 +203,5 @@ def _refusal(method: str, url: str, response: urllib3.BaseHTTPResponse) -> NodeA
     return NodeApiError(
         response.status,
         f"{method} {url}: HTTP {response.status}: {message}",
-        float(retry_after) if retry_after.isdigit() else None,
+        min(float(retry_after), LONGEST_RETRY_SECONDS) if retry_after.isdecimal() else None,
     )

@@ -181,6 +181,20 @@ def test_an_answer_that_is_no_node_says_so(
     assert error.value.retry_after == (7.0 if status == 429 else None)
 
 
+@pytest.mark.parametrize(
+    ("asked", "believed"),
+    [("0", 0.0), ("3600", 30.0), ("9" * 20, 30.0), ("²", None), ("-1", None), ("soon", None)],
+)
+def test_no_longer_wait_is_taken_over_from_a_server_than_half_a_minute(
+    tmp_path: Path, asked: str, believed: float | None
+) -> None:
+    with MetadataService() as service:
+        service.set("/api/v1/nodes/n1", Reply(b"", 429, {"Retry-After": asked}))
+        with pytest.raises(NodeApiError) as error:
+            node_api(service, tmp_path / "token").metadata()
+    assert error.value.retry_after == believed
+
+
 def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_is_refused(tmp_path: Path) -> None:
     seen: list[str] = []
     now = 0.0
