@@ -1,0 +1,110 @@
+"""topogate beside a simple first-fit-decreasing on gangs as users have them; known cases of the latter."""
+
+from dataclasses import replace
+
+import pytest
+
+from hack.comparing.first_fit import FirstFit
+from hack.comparing.losses import compare, words
+from hack.comparing.realistic_gangs import DrawnQuestion, drawn
+from tests.placement.small import gang_of, pod_class, seeds, snapshot_of, taken
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    Card,
+    CardWish,
+    Gang,
+    Member,
+    NodeInfo,
+    PodClass,
+    Slice,
+    Snapshot,
+    check,
+    vector,
+)
+
+DRAWS = 60
+NODES = 1000
+
+
+@pytest.mark.parametrize("seed", seeds(DRAWS))
+def test_both_keep_all_rules_and_the_stated_objective_is_that_of_the_nodes(seed: int) -> None:
+    assert compare(drawn(seed, NODES)).wrong == ()
+
+
+def first_fit(gang: Gang, snapshot: Snapshot) -> Assignment:
+    found = FirstFit(gang, snapshot).place()
+    assert found is not None
+    assert check(found, gang, snapshot) == []
+    return found
+
+
+TWO_BLOCKS = {"b1": {"r1": {"a": 4, "b": 2}}, "b2": {"r2": {"c": 3, "d": 3}, "r3": {"e": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (2, {"b": 2}),
+        (3, {"a": 3}),
+        (5, {"a": 4, "b": 1}),
+        (9, {"c": 3, "d": 3, "e": 3}),
+        (11, {"c": 3, "d": 3, "e": 3, "a": 2}),
+    ],
+    ids=[
+        "a node",
+        "a node of the tightest block",
+        "a subblock",
+        "a block",
+        "the cluster, roomiest block first",
+    ],
+)
+def test_first_fit_takes_the_finest_domain_that_holds_the_gang(count: int, expected: dict[str, int]) -> None:
+    assert taken(first_fit(gang_of(count), snapshot_of(TWO_BLOCKS)).nodes) == expected
+
+
+def test_first_fit_places_the_largest_pods_first() -> None:
+    pods = [pod_class(1), pod_class(1), pod_class(3), pod_class(2)]
+    gang = Gang("g", tuple(Member(f"p{rank}", rank, pod) for rank, pod in enumerate(pods)))
+    assert taken(first_fit(gang, snapshot_of({"b": {"r": {"a": 4, "b": 3}}})).nodes) == {"a": 2, "b": 2}
+
+
+def test_first_fit_leaves_a_gang_that_must_be_in_one_block_unplaced_where_none_holds_it() -> None:
+    assert FirstFit(gang_of(10, required_level="block"), snapshot_of(TWO_BLOCKS)).place() is None
+
+
+def test_first_fit_stays_beside_placed_pods() -> None:
+    gang = gang_of(3, anchors=(Anchor("a"),))
+    assert taken(first_fit(gang, snapshot_of(TWO_BLOCKS)).nodes) == {"a": 3}
+
+
+def test_first_fit_fills_each_domain_of_a_slice_with_whole_slices() -> None:
+    tree = {"b": {"r1": {"a": 3, "b": 2}, "r2": {"c": 3}, "r3": {"d": 2}}}
+    found = first_fit(gang_of(8, slices=(Slice("subblock", 2),)), snapshot_of(tree))
+    assert taken(found.nodes) == {"a": 3, "b": 1, "c": 2, "d": 2}
+
+
+@pytest.mark.parametrize(("single_numa", "placed_pods"), [(True, 2), (False, 3)])
+def test_first_fit_takes_the_cards_of_one_numa_node_where_asked(single_numa: bool, placed_pods: int) -> None:
+    cards = tuple(Card(f"card{number}", {"m": 1000}, numa=number // 3) for number in range(6))
+    node = NodeInfo("n", {}, allocatable={"pods": 110, "m": 6000}, cards=cards)
+    wishes = (CardWish(2, vector({"m": 1000})),)
+    pod = PodClass(vector({"pods": 1, "m": 2000}), cards=wishes, single_numa=single_numa)
+    snapshot = Snapshot.build([node], [])
+    for count in (placed_pods, placed_pods + 1):
+        gang = Gang("g", tuple(Member(f"p{rank}", rank, pod) for rank in range(count)))
+        found = FirstFit(gang, snapshot).place()
+        assert (found is not None) == (count == placed_pods)
+        assert found is None or check(found, gang, snapshot) == []
+
+
+def test_a_worse_answer_is_a_loss_and_an_equal_one_is_none() -> None:
+    found = compare(DrawnQuestion("by hand", gang_of(5), snapshot_of(TWO_BLOCKS)))
+    assert found.ours is not None
+    assert found.floor is not None
+    domains, leftover = found.floor
+    looser = domains, tuple(number + 1 for number in leftover)
+    assert replace(found, ours=None).loss.endswith(f"topogate no place, first-fit {words(found.floor)}")
+    assert replace(found, ours=looser).loss.endswith(f"{words(looser)}, first-fit {words(found.floor)}")
+    assert replace(found, ours=found.floor).loss == ""
+    assert replace(found, ours=found.floor, wrong=("it is",)).loss.endswith("wrong: it is")
