@@ -1,7 +1,8 @@
 """The loop: ask every source, merge their facts, publish; again when a source notices a change or time is up.
 
-A source that fails is logged and keeps its last facts. While one has failed and never told any, labels of the
-kinds that nobody told of stay on the node as they are: not knowing is not knowing that there is nothing.
+A source that fails is logged and keeps its last facts, but for those that came with the failure. While one
+has failed and never told all, labels of the kinds that nobody told of stay on the node as they are: not
+knowing is not knowing that there is nothing.
 """
 
 import logging
@@ -9,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from labeler.api import NodeApiError
@@ -57,6 +59,7 @@ class Agent:
         self._pci_group_level = pci_group_level
         self._falldio = falldio
         self._last_facts: dict[str, Facts] = {}
+        self._complete: set[str] = set()  # sources that have once told all
         self._wake = threading.Event()
         self._stop = threading.Event()
         self.failed: Mapping[str, str] = {}
@@ -72,18 +75,25 @@ class Agent:
         failed: dict[str, str] = {}
         for name, source in self._sources.items():
             try:
-                facts = source.discover()
-                wanted(facts, self._levels, self._pci_group_level)  # a place of the wrong depth is its fault
-                self._last_facts[name] = facts
+                self._last_facts[name] = self._checked(source.discover())
+                self._complete.add(name)
             except SourceError as error:
+                self._last_facts[name] = merge((error.facts, self._last_facts.get(name, Facts())))
                 failed[name] = str(error)
                 repeated = self.failed.get(name) == str(error)
                 log.log(logging.DEBUG if repeated else logging.WARNING, "source %s: %s", name, error)
         self.failed = failed
-        told = {name: self._last_facts[name] for name in self._sources if name in self._last_facts}
-        merged = merge(told.values())
-        untold = facts_untold(merged, self._levels) if len(told) < len(self._sources) else ()
+        merged = merge(self._last_facts[name] for name in self._sources)
+        untold = facts_untold(merged, self._levels) if self._sources.keys() - self._complete else ()
         return wanted(merged, self._levels, self._pci_group_level, untold, falldio=self._falldio)
+
+    def _checked(self, facts: Facts) -> Facts:
+        """The facts themselves. Raises SourceError, with the others, for a place of the wrong depth."""
+        try:
+            wanted(facts, self._levels, self._pci_group_level)
+        except SourceError as error:
+            raise SourceError(str(error), replace(facts, topology=None)) from error
+        return facts
 
     def once(self) -> LabelChange:
         """Discover and publish once. Raises what the output raises."""

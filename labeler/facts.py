@@ -58,7 +58,14 @@ class Facts:
 
 
 class SourceError(Exception):
-    """A source cannot tell now: not the same as telling that there is nothing."""
+    """A source cannot tell something now: not the same as telling that there is nothing.
+
+    facts: what it could tell all the same.
+    """
+
+    def __init__(self, message: str, facts: Facts | None = None) -> None:
+        super().__init__(message)
+        self.facts = facts or Facts()
 
 
 def merge(told: Iterable[Facts]) -> Facts:

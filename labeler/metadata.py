@@ -1,18 +1,23 @@
 """A cloud's metadata server: short texts over plain HTTP on a link-local address, each with a deadline."""
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import urllib3
 
-from labeler.facts import SourceError
+from labeler.facts import Facts, SourceError
 from labeler.sources import OptionError, Options
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 MOST_BYTES: Final = 64 * 1024
+_SHOWN: Final = 200
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,65 @@ class MetadataServer:
         return MetadataAnswer(
             _text(body, url), {key.lower(): value for key, value in response.headers.items()}
         )
+
+
+class Gathering:
+    """Facts that are asked for one by one: one that fails takes no other with it."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, None] = {}
+
+    def attempt(self, ask: Callable[[], T]) -> T | None:
+        """What ask returns, None if it raises SourceError."""
+        try:
+            return ask()
+        except SourceError as error:
+            self._problems[str(error)] = None
+            return None
+
+    def texts(
+        self, server: MetadataServer, paths: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The texts at these paths by key, without those that there are not."""
+        answers = {key: self.attempt(partial(server.get, path, headers)) for key, path in paths.items()}
+        return {key: answer.text for key, answer in answers.items() if answer is not None and answer.text}
+
+    def result(self, facts: Facts) -> Facts:
+        """The facts themselves. Raises SourceError with them if something failed."""
+        if self._problems:
+            raise SourceError("; ".join(self._problems), facts)
+        return facts
+
+
+def parse_object(text: str, what: str) -> Mapping[str, Any]:
+    """A JSON object. Raises SourceError that shows a text which is none."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise SourceError(f"{what} is no JSON: {text[:_SHOWN]!r}: {error}") from error
+    if not isinstance(document, Mapping):
+        raise SourceError(f"{what} is no JSON object: {text[:_SHOWN]!r}")
+    return document
+
+
+def text_fields(document: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:
+    """Fields of a document that are texts and not empty, by the keys that they are to have here."""
+    found = {key: document.get(field) for key, field in keys.items()}
+    return {key: value for key, value in found.items() if isinstance(value, str) and value}
+
+
+def complete_place(place: Mapping[str, str], levels: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """A place's values at these levels. Raises SourceError that names the level without one, and shows all.
+
+    A level may name several with "|" between: the first that has a value counts.
+    """
+    values = []
+    for level in levels:
+        value = next((place[name] for name in level.split("|") if place.get(name)), None)
+        if value is None:
+            raise SourceError(f"{what} has no {level}, it has {dict(place)}")
+        values.append(value)
+    return tuple(values)
 
 
 def _read(response: urllib3.BaseHTTPResponse, url: str, deadline: float) -> bytes:

@@ -1,7 +1,7 @@
 """Who an EC2 instance is: its id and region, as annotations, from the metadata service (IMDSv2).
 
-The service does not tell the instance's place; the cloud's node controller labels the Node with it, and the
-source ``node-labels`` takes it from there.
+The service does not tell the instance's place. cloud-provider-aws labels the Node with its network layers,
+and SageMaker HyperPod with its UltraServer; the source ``node-labels`` takes the place from there.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Final
 
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
-from labeler.metadata import MetadataServer, url_option
+from labeler.metadata import Gathering, MetadataServer, url_option
 from labeler.sources import Context, Options, check_options
 
 URL: Final = "http://169.254.169.254"
@@ -40,8 +40,8 @@ class AwsSource:
         if token is None or not token.text:
             raise SourceError("the metadata service gives no token")
         headers = {"X-aws-ec2-metadata-token": token.text}
-        answers = {key: self._server.get(path, headers) for key, path in _IDENTITY.items()}
-        return Facts(identity={key: answer.text for key, answer in answers.items() if answer and answer.text})
+        gathering = Gathering()
+        return gathering.result(Facts(identity=gathering.texts(self._server, _IDENTITY, headers)))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """An instance's identity never changes."""

@@ -1,8 +1,10 @@
 """The place of a Google Compute Engine instance, from its metadata server.
 
-``instance/attributes/physical_host`` reads ``/cluster/rack/host``; instances without compact placement have
-none. With Workload Identity, GKE hides attributes from pods: the labeler then needs the host's network.
-https://cloud.google.com/compute/docs/metadata/querying-metadata
+``instance/attributes/physical_host_topology`` is a JSON object with ``cluster``, ``block``, ``subBlock``
+and ``host``; ``instance/attributes/physical_host``, which is older, reads ``/block/subblock/host``.
+Instances outside of a placement have neither, and hosts may be left out of the first. With Workload
+Identity, GKE hides attributes from pods: the labeler then needs the host's network.
+https://cloud.google.com/compute/docs/instances/view-instance-topology
 """
 
 import logging
@@ -13,48 +15,72 @@ from urllib.parse import quote
 
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
-from labeler.metadata import MetadataAnswer, MetadataServer, url_option
-from labeler.sources import Context, Options, check_options
+from labeler.metadata import (
+    Gathering,
+    MetadataAnswer,
+    MetadataServer,
+    complete_place,
+    parse_object,
+    text_fields,
+    url_option,
+)
+from labeler.sources import Context, OptionError, Options, check_options
 
 log: Final = logging.getLogger(__name__)
 
 URL: Final = "http://metadata.google.internal"
 INSTANCE_NAME_ANNOTATION: Final = LABELER_PREFIX + "gce-instance-name"
+LEVELS: Final = ("cluster", "block", "subblock", "host")
 _INSTANCE: Final = "/computeMetadata/v1/instance"
 _PHYSICAL_HOST: Final = _INSTANCE + "/attributes/physical_host"
+_TOPOLOGY: Final = _INSTANCE + "/attributes/physical_host_topology"
+_FIELDS: Final = {"cluster": "cluster", "block": "block", "host": "host"}
+_SUBBLOCK_FIELDS: Final = ("subBlock", "subblock")
+"""The first as the metadata server's documentation shows it, the second as the API names it."""
 _FLAVOR: Final = {"Metadata-Flavor": "Google"}
 _WAIT_SECONDS: Final = 60
 _RETRY_SECONDS: Final = 10.0
 
 
 def create(options: Options, context: Context) -> "GceSource":
-    """Source with the option ``url``, for tests."""
-    check_options("gce", options, ("url",))
-    return GceSource(MetadataServer(url_option("gce", options, URL), _FLAVOR))
+    """Source with the options ``from`` (a level to begin at), ``host`` and, for tests, ``url``."""
+    check_options("gce", options, ("from", "host", "url"))
+    top = options.get("from", "block")
+    if top not in LEVELS[:2]:
+        raise OptionError(f"source gce: from must be one of {', '.join(LEVELS[:2])}, is {top!r}")
+    host = options.get("host", "published")
+    if host not in ("published", "instance-name"):
+        raise OptionError(f"source gce: host must be published or instance-name, is {host!r}")
+    server = MetadataServer(url_option("gce", options, URL), _FLAVOR)
+    return GceSource(server, LEVELS[LEVELS.index(str(top)) :], host == "instance-name")
 
 
 class GceSource:
     """This instance's physical host, and its name as an annotation."""
 
-    def __init__(self, server: MetadataServer) -> None:
+    def __init__(
+        self, server: MetadataServer, levels: tuple[str, ...] = LEVELS[1:], name_is_host: bool = False
+    ) -> None:
+        """levels: of LEVELS, from the top. name_is_host: its name stands for a host that is not published."""
         self._server = server
+        self._levels = levels
+        self._name_is_host = name_is_host
+        self._watched = _PHYSICAL_HOST
 
     def discover(self) -> Facts:
-        """No place where the attribute is absent or empty. Raises SourceError where that is not known."""
-        name = self._ask(_INSTANCE + "/name")
+        """No place where the attributes are absent or empty. Raises SourceError where that is not known."""
+        gathering = Gathering()
+        name = gathering.attempt(lambda: self._ask(_INSTANCE + "/name"))
         identity = {INSTANCE_NAME_ANNOTATION: name.text} if name and name.text else {}
-        host = self._ask(_PHYSICAL_HOST)
-        if host is None or not host.text:
-            log.debug("no physical_host: this instance has no compact placement")
-            return Facts(identity=identity)
-        return Facts(topology=physical_host(host.text), identity=identity)
+        place = gathering.attempt(lambda: self._place(name.text if name else ""))
+        return gathering.result(Facts(topology=place, identity=identity))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """Ask the server to answer when the attribute changes: a live migration moves the instance."""
         etag = ""
         while not stop.is_set():
             try:
-                path = f"{_PHYSICAL_HOST}?wait_for_change=true&timeout_sec={_WAIT_SECONDS}"
+                path = f"{self._watched}?wait_for_change=true&timeout_sec={_WAIT_SECONDS}"
                 path += f"&last_etag={quote(etag)}" if etag else ""
                 answer = self._ask(path, _WAIT_SECONDS)
             except SourceError as error:
@@ -70,6 +96,34 @@ class GceSource:
             if not etag:
                 stop.wait(_RETRY_SECONDS)
 
+    def _place(self, name: str) -> tuple[str, ...] | None:
+        """The older attribute where it has all levels, else the newer one."""
+        fault: SourceError | None = None
+        older = self._ask(_PHYSICAL_HOST) if "cluster" not in self._levels else None
+        if older is not None and older.text:
+            self._watched = _PHYSICAL_HOST
+            try:
+                return physical_host(older.text)
+            except SourceError as error:
+                fault = error
+        newer = self._ask(_TOPOLOGY)
+        if newer is not None and newer.text:
+            self._watched = _TOPOLOGY
+            return self._from_document(newer.text, name)
+        if fault is not None:
+            raise fault
+        log.debug("no physical host: this instance has no compact placement")
+        return None
+
+    def _from_document(self, text: str, name: str) -> tuple[str, ...]:
+        document = parse_object(text, "physical_host_topology")
+        place = text_fields(document, _FIELDS)
+        for field in _SUBBLOCK_FIELDS:
+            place |= text_fields(document, {"subblock": field})
+        if self._name_is_host and name:
+            place.setdefault("host", name)
+        return complete_place(place, self._levels, "physical_host_topology")
+
     def _ask(self, path: str, longer_seconds: float = 0.0) -> MetadataAnswer | None:
         answer = self._server.get(path, longer_seconds=longer_seconds)
         if answer is not None and answer.headers.get("metadata-flavor") != "Google":
@@ -78,7 +132,7 @@ class GceSource:
 
 
 def physical_host(text: str) -> tuple[str, ...]:
-    """The levels of a path such as ``/cluster/rack/host``. Raises SourceError for another shape."""
+    """The levels of a path such as ``/block/subblock/host``. Raises SourceError for another shape."""
     levels = tuple(text.split("/")[1:])
     if not text.startswith("/") or not all(levels) or any(character.isspace() for character in text):
         raise SourceError(f"physical_host is {text[:100]!r}, not a path such as /cluster/rack/host")

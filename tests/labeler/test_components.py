@@ -9,10 +9,12 @@ import yaml
 
 from hack.local.cluster import Cluster
 from labeler.config import parse_config
+from labeler.sources import Context, create_source
 from tests.labeler.installed import ROOT, wait_for_namespace
 
 COMPONENTS = ("labeler-gce", "labeler-extended-resources")
 FALLDIO = ("falldio",)
+EKS = ("labeler-eks",)
 
 
 def build(cluster: Cluster, folder: Path, components: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -31,7 +33,7 @@ def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "components", [(), *((name,) for name in COMPONENTS), COMPONENTS, FALLDIO], ids="+".join
+    "components", [(), *((name,) for name in COMPONENTS), COMPONENTS, FALLDIO, EKS], ids="+".join
 )
 def test_every_choice_of_components_is_taken_by_the_server(
     module_cluster: Cluster, tmp_path: Path, components: tuple[str, ...]
@@ -50,6 +52,19 @@ def test_components_add_up(module_cluster: Cluster, tmp_path: Path) -> None:
     assert "--extended-resources" in pod["containers"][0]["args"]
     config = parse_config(yaml.safe_load(one(objects, "ConfigMap")["data"]["labeler.yaml"]), "built")
     assert [name for name, _ in config.sources] == ["gce", "udev"]
+
+
+def test_the_component_for_eks_counts_layers_from_below_and_ends_with_the_node(
+    module_cluster: Cluster, tmp_path: Path
+) -> None:
+    config_map = one(build(module_cluster, tmp_path, EKS), "ConfigMap")
+    config = parse_config(yaml.safe_load(config_map["data"]["labeler.yaml"]), "built")
+    labels = {f"topology.k8s.aws/network-node-layer-{number}": f"nn-{number}" for number in (1, 2, 3, 4)}
+    labels["kubernetes.io/hostname"] = "node-1"
+    name, options = config.sources[0]
+    source = create_source(name, options, Context("node", lambda: {"labels": labels}))
+    assert source.discover().topology == ("nn-3", "nn-4", "node-1")
+    assert len(config.levels) == 3
 
 
 def test_the_pod_may_do_nothing_but_read(module_cluster: Cluster, tmp_path: Path) -> None:
