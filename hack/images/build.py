@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,10 @@ from hack.images.targets import Target
 USER: Final = "65532:65532"
 ENVIRONMENT: Final = {"PATH": "/usr/bin", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
-_OURS: Final = ("pyproject.toml", "README.md", "labeler", "webhook")
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+"""What pyproject.toml says of topogate."""
+
+_OURS: Final = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "labeler", "webhook")
 _SCRIPT: Final = """#!/usr/bin/python3 -I
 import sys
 from {module} import {function}
@@ -66,7 +70,7 @@ def labels_of(target: Target) -> dict[str, str]:
     """What an image says of itself; the Containerfile says the same."""
     return {
         "org.opencontainers.image.title": target.name,
-        "org.opencontainers.image.licenses": "see /usr/share/doc/*/copyright",
+        "org.opencontainers.image.licenses": PROJECT["license"],
     }
 
 
@@ -81,12 +85,21 @@ def make_root(
         shutil.copytree(ours / name, site / name)
     compile_modules(root, [site / name for name in target.packages])
     (information,) = ours.glob("topogate-*.dist-info")
+    _copy_metadata(information, site / information.name)
     scripts = (information / "entry_points.txt").read_text()
     for name, module, function in re.findall(r"^(\S+) = ([\w.]+):(\w+)", scripts, re.MULTILINE):
         if module.partition(".")[0] in target.packages:
             program = root / "usr/bin" / name
             program.write_text(_SCRIPT.format(module=module, function=function))
             program.chmod(0o755)
+
+
+def _copy_metadata(information: Path, there: Path) -> None:
+    """Name, version and licences, as Python finds them; the README that is in them stays away."""
+    there.mkdir()
+    fields = (information / "METADATA").read_text().partition("\n\n")[0]
+    (there / "METADATA").write_text(f"{fields}\n")
+    shutil.copytree(information / "licenses", there / "licenses")
 
 
 def unpack_wheel(work: Path) -> Path:

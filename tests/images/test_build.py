@@ -1,14 +1,19 @@
 """The images that are built here: two builds are one digest, and nothing is in them that should not be."""
 
+import json
+import tarfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from hack.images import build as build_module
-from hack.images.build import build
+from hack.images.base import SITE
+from hack.images.build import PROJECT, build
 from hack.images.debian import BaseError
+from hack.images.lock import ROOT
 from hack.images.scan import scan
 from hack.images.targets import LABELER, TARGETS
 from hack.local import images
@@ -35,6 +40,37 @@ def test_no_image_has_a_fault_and_each_lists_what_it_holds(archives: list[Path])
         report = scan(archive)
         assert report.faults == []
         assert {kind for _, _, kind in report.parts} == {"deb", "pypi"}
+
+
+def described(archive: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """What an image says of itself: its labels, and the files of topogate's metadata by their names there."""
+    with tarfile.open(archive) as image:
+
+        def blob(digest: str) -> IO[bytes]:
+            found = image.extractfile("blobs/" + digest.replace(":", "/"))
+            assert found is not None
+            return found
+
+        index = image.extractfile("index.json")
+        assert index is not None
+        manifest = json.load(blob(json.load(index)["manifests"][0]["digest"]))
+        labels = json.load(blob(manifest["config"]["digest"]))["config"]["Labels"]
+        files = {}
+        with tarfile.open(fileobj=blob(manifest["layers"][0]["digest"])) as layer:
+            for entry in layer:
+                _, found, name = entry.name.partition(f"{SITE}/topogate-{PROJECT['version']}.dist-info/")
+                if found and (content := layer.extractfile(entry)) is not None:
+                    files[name] = content.read().decode()
+    return labels, files
+
+
+def test_each_image_says_its_licence_and_brings_the_texts(archives: list[Path]) -> None:
+    for archive in archives:
+        labels, files = described(archive)
+        assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+        assert "\nLicense-Expression: Apache-2.0\n" in files["METADATA"]
+        for name in ("LICENSE", "NOTICE"):
+            assert files[f"licenses/{name}"] == (ROOT / name).read_text()
 
 
 def test_images_that_another_checkout_loads_are_not_removed(
