@@ -37,7 +37,7 @@ log: Final = logging.getLogger("labeler")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the labeler; returns 0, or 1 when labels are missing, or 2 for a mistake in the configuration."""
     options = _parser().parse_args(arguments)
-    pod.log_to_stderr(options)
+    pod.log_to_stderr("topogate-labeler", options)
     try:
         config = _config(options)
         agent = _agent(options, config)

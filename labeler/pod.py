@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from labeler.version import version
+
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -29,6 +31,7 @@ def server_of_this_pod(environment: Mapping[str, str]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options by which a program outside of a pod is told the same, and how much it logs."""
     add = parser.add_argument
+    add("--version", action="version", version=f"%(prog)s {version()}", help="print the version and end")
     add("--node-name", default=os.environ.get("NODE_NAME"), help="this Node (default: $NODE_NAME)")
     add("--server", help="the API server's URL (default: the cluster that this pod runs in)")
     add("--token-file", type=Path, default=SERVICE_ACCOUNT / "token", metavar="FILE")
@@ -53,10 +56,11 @@ def server_of(options: argparse.Namespace) -> tuple[str, Path | None]:
     return str(server), ca_file
 
 
-def log_to_stderr(options: argparse.Namespace) -> None:
-    """Log as the options say."""
+def log_to_stderr(program: str, options: argparse.Namespace) -> None:
+    """Log as the options say, and first of all which program this is, and its version."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
+    logging.getLogger("labeler").info("%s %s starts", program, version())

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Final
 
 from webhook.text import printable
+from webhook.version import version
 
 FORMATS: Final = ("text", "json")
 
@@ -40,6 +41,12 @@ class _Json(_Text):
         if record.exc_info:
             entry["exception"] = logging.Formatter.formatException(self, record.exc_info)
         return json.dumps(entry)
+
+
+def begin(program: str, level: str, form: str) -> None:
+    """Log as configured from now on, and first of all which program this is, and its version."""
+    configure(level, form)
+    logging.getLogger("webhook").info("starting program=%s version=%s", program, version())
 
 
 def configure(level: str = "info", form: str = "text") -> None:

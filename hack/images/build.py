@@ -14,7 +14,7 @@ from typing import Final
 
 from hack.images.archive import Image, ImageSettings, layer_of, write
 from hack.images.base import SITE, compile_modules, drop_unused, make_base, pip
-from hack.images.lock import LOCK, ROOT
+from hack.images.lock import LOCK, ROOT, BuildError
 from hack.images.targets import Target
 
 USER: Final = "65532:65532"
@@ -70,8 +70,18 @@ def labels_of(target: Target) -> dict[str, str]:
     """What an image says of itself; the Containerfile says the same."""
     return {
         "org.opencontainers.image.title": target.name,
+        "org.opencontainers.image.version": PROJECT["version"],
         "org.opencontainers.image.licenses": PROJECT["license"],
     }
+
+
+def check_version(version: str) -> None:
+    """Raises BuildError if an image that is labelled with `version` would be of another one."""
+    if version != PROJECT["version"]:
+        raise BuildError(
+            f"the image's version is to be {version!r}, and pyproject.toml's is {PROJECT['version']}: "
+            f"build with --build-arg VERSION={PROJECT['version']}"
+        )
 
 
 def make_root(

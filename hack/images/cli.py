@@ -25,6 +25,7 @@ def main() -> int:
         if arguments.command == "build":
             return _build(arguments)
         if arguments.command == "root":
+            build.check_version(arguments.version)
             with tempfile.TemporaryDirectory() as work:
                 build.make_root(TARGETS[arguments.target], arguments.output, Path(work))
             return 0
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument("--tag", default="dev")
     root = commands.add_parser("root", help="make an image's file system in a folder (for the Containerfile)")
     root.add_argument("--target", choices=TARGETS, required=True)
+    root.add_argument("--version", required=True, help="that of the image's label; must be pyproject.toml's")
     root.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     look = commands.add_parser("scan", help="look through images for what must not be there")
     look.add_argument("archives", nargs="*", type=Path, help=f"all in {_OUTPUT.relative_to(ROOT)} by default")

@@ -41,7 +41,7 @@ log: Final = logging.getLogger("labeler.allocator")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; returns 0, or 2 for a mistake in the command line."""
     options = _parser().parse_args(arguments)
-    pod.log_to_stderr(options)
+    pod.log_to_stderr("topogate-allocator", options)
     try:
         allocator = Allocator(options)
     except UsageError as error:

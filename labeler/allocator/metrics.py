@@ -4,6 +4,10 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from labeler.version import version
+
+BUILD: Final = Gauge("topogate_build_info", "1; its label is the program's version.", ["version"])
+BUILD.labels(version()).set(1)
 ALLOCATIONS: Final = Counter(
     "topogate_allocator_allocations",
     "Containers by how their devices were chosen: planned, default, oldest, refused.",

@@ -64,10 +64,12 @@ def described(archive: Path) -> tuple[dict[str, str], dict[str, str]]:
     return labels, files
 
 
-def test_each_image_says_its_licence_and_brings_the_texts(archives: list[Path]) -> None:
+def test_each_image_says_its_licence_and_version_and_brings_the_texts(archives: list[Path]) -> None:
     for archive in archives:
         labels, files = described(archive)
         assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+        assert labels["org.opencontainers.image.version"] == PROJECT["version"]
+        assert f"\nVersion: {PROJECT['version']}\n" in files["METADATA"]
         assert "\nLicense-Expression: Apache-2.0\n" in files["METADATA"]
         for name in ("LICENSE", "NOTICE"):
             assert files[f"licenses/{name}"] == (ROOT / name).read_text()

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from hack.images import build, cli
-from hack.images.lock import LOCK, ROOT
+from hack.images.lock import LOCK, ROOT, BuildError
 from hack.images.targets import TARGETS, Target
 
 FILE: Final = ROOT / "hack" / "images" / "Containerfile"
@@ -33,9 +33,15 @@ def stages() -> list[list[tuple[str, list[str]]]]:
     return found
 
 
+def filled(words: list[str], target: str) -> list[str]:
+    """Words as they are when TARGET and VERSION are set."""
+    version = build.PROJECT["version"]
+    return [word.replace("$TARGET", target).replace("$VERSION", version) for word in words]
+
+
 def pairs(words: list[str], target: str) -> dict[str, str]:
-    """Words such as KEY=value, as they are when TARGET is set."""
-    return dict(word.replace("$TARGET", target).split("=", 1) for word in words)
+    """Words such as KEY=value, as they are when TARGET and VERSION are set."""
+    return dict(word.split("=", 1) for word in filled(words, target))
 
 
 def test_it_takes_every_file_that_decides_the_image() -> None:
@@ -51,10 +57,11 @@ def test_it_takes_every_file_that_decides_the_image() -> None:
 def test_its_one_command_makes_the_root_that_the_build_makes(name: str) -> None:
     make, _ = stages()
     (command,) = (words for instruction, words in make if instruction == "RUN" and "apt-get" not in words)
-    words = [word.replace("$TARGET", name) for word in command]
+    words = filled(command, name)
     assert words[:3] == ["python3", "-m", "hack.images.cli"]
     options = cli.parser().parse_args(words[3:])
     assert (options.command, options.target) == ("root", name)
+    build.check_version(options.version)
     _, image = stages()
     copies = [words for instruction, words in image if instruction == "COPY"]
     assert copies == [["--from=build", str(options.output), "/"]]
@@ -64,7 +71,7 @@ def test_its_one_command_makes_the_root_that_the_build_makes(name: str) -> None:
 def test_its_image_starts_as_ours_does_and_holds_nothing_else(target: Target) -> None:
     _, image = stages()
     said = dict(image)
-    assert [name for name, _ in image] == ["FROM", "ARG", "LABEL", "COPY", "ENV", "USER"]
+    assert [name for name, _ in image] == ["FROM", "ARG", "ARG", "LABEL", "COPY", "ENV", "USER"]
     assert said["FROM"] == ["scratch"]
     assert pairs(said["ENV"], target.name) == build.ENVIRONMENT
     assert said["USER"] == [build.USER]
@@ -90,3 +97,10 @@ def test_it_installs_what_the_build_imports_and_runs() -> None:
     assert {OF_DEBIAN[name] for name in foreign} | {"python3-minimal"} == {
         word for word in install if word.startswith("python3-")
     }
+
+
+def test_a_version_that_is_not_that_of_the_sources_is_refused() -> None:
+    """As where the argument was forgotten, which makes it empty."""
+    version = build.PROJECT["version"]
+    with pytest.raises(BuildError, match=f"build with --build-arg VERSION={version}"):
+        build.check_version("")

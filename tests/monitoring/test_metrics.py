@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,8 @@ HELD_BY_OTHERS = {
     "kube_daemonset_status_number_unavailable": {"namespace", "daemonset"},
 }
 """Series that the alerts read and that are not ours."""
+
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 Row = tuple[str, str]
 """Name and type of a metric."""
@@ -69,12 +72,20 @@ def of_allocator(_folder: Path) -> str:
     return generate_latest(REGISTRY).decode()
 
 
-@pytest.mark.parametrize(
-    ("by", "scrape"),
-    [("sweeper", of_sweeper), ("webhook", of_webhook), ("tasks", of_tasks), ("allocator", of_allocator)],
-)
+PROGRAMS = {"sweeper": of_sweeper, "webhook": of_webhook, "tasks": of_tasks, "allocator": of_allocator}
+
+
+@pytest.mark.parametrize(("by", "scrape"), PROGRAMS.items())
 def test_the_table_is_what_is_served(by: str, scrape: Callable[[Path], str], tmp_path: Path) -> None:
-    assert served(scrape(tmp_path)) == {row for row, (owner, _) in table().items() if owner == by}
+    rows = {row for row, (owners, _) in table().items() if by in owners.split(", ")}
+    assert served(scrape(tmp_path)) == rows
+
+
+@pytest.mark.parametrize("scrape", PROGRAMS.values(), ids=PROGRAMS)
+def test_every_program_that_is_scraped_says_its_version(
+    scrape: Callable[[Path], str], tmp_path: Path
+) -> None:
+    assert f'topogate_build_info{{version="{VERSION}"}} 1.0' in scrape(tmp_path).splitlines()
 
 
 def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hack.images import build
 from hack.local import devices, node
 from hack.local.cluster import Cluster
 from hack.local.devices import PlayedCard
@@ -47,6 +48,19 @@ def test_every_program_runs_as_restricted_as_its_manifest_says(installed: Cluste
         assert (seen["seccomp"], seen["written"]) == (2, False), name
         limit = pod["spec"]["containers"][0]["resources"]["limits"]["memory"]
         assert seen["megabytes"] < int(limit.removesuffix("Mi")), name
+
+
+def test_every_program_says_its_version_in_its_container_and_in_its_log(installed: Cluster) -> None:
+    version = build.PROJECT["version"]
+    for namespace, component in ((SYSTEM, "webhook"), (SYSTEM, "sweeper"), (LABELER, "labeler")):
+        program = f"topogate-{component}"
+        pods = [pod["metadata"]["name"] for pod in pods_of(installed, namespace)]
+        (pod, *_) = (name for name in pods if name.startswith(component))
+        said = installed.kubectl("exec", "-n", namespace, pod, "--", program, "--version").stdout
+        assert said == f"{program} {version}\n"
+        first = installed.kubectl("logs", "-n", namespace, pod).stdout.splitlines()[0]
+        assert program in first
+        assert version in first
 
 
 def test_the_namespace_takes_no_pod_that_may_more_than_ours(installed: Cluster) -> None:

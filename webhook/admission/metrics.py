@@ -8,6 +8,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from webhook.build_info import register_build_info
+
 BUCKETS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """From a fifth of a usual decision up to where the API server's own time-out is near."""
 
@@ -37,6 +39,7 @@ class AdmissionMetrics:
             registry=self.registry,
         )
         self._gauges: list[Gauge] = []
+        register_build_info(self.registry)
 
     def count(self, outcome: str, reason: str) -> None:
         """Count one answer."""

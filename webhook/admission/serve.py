@@ -16,7 +16,7 @@ from typing import Any, Final
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 
-from webhook import logs
+from webhook import logs, version
 from webhook.admission.app import Dependencies, create_app
 from webhook.admission.tls import ContextCache
 from webhook.admission.worker import Worker
@@ -106,6 +106,7 @@ def connections() -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="topogate-webhook", description=__doc__)
+    version.add_argument(made)
     made.add_argument("--bind", default="0.0.0.0:8443", help="address:port to listen on (%(default)s)")
     made.add_argument(
         "--cert-dir", type=Path, default=Path("/etc/topogate/tls"), help="holds tls.crt, tls.key"
@@ -120,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
     arguments = parser().parse_args(argv)
-    logs.configure(arguments.log_level, arguments.log_format)
+    logs.begin("topogate-webhook", arguments.log_level, arguments.log_format)
     try:
         load_policy(arguments.policy)
         api = Api.connect(arguments.kubeconfig, user_agent="topogate-webhook")

@@ -11,6 +11,8 @@ import os
 import sys
 from typing import Final
 
+from webhook import version
+
 COMMANDS: Final = {
     "run": "start a GPU task",
     "ps": "tasks and jobs with GPUs: where they run, or why they wait",
@@ -42,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="topogate", description="Topology- and card-aware placement of GPU pods."
     )
+    version.add_argument(parser)
     # With prog, argparse need not write the usage to find it, for which it loads shutil.
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="topogate")
     chosen = next((word for word in words if not word.startswith("-")), "")

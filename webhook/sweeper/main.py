@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook import logs
+from webhook import logs, version
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
 from webhook.placement import Options
@@ -29,7 +29,7 @@ logger = logging.getLogger("webhook.sweeper")
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     options = _parser().parse_args(arguments)
-    logs.configure(options.log_level, options.log_format)
+    logs.begin("topogate-sweeper", options.log_level, options.log_format)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -92,6 +92,7 @@ def _scale_up(chosen: ScaleUp, options: argparse.Namespace) -> ScaleUp:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="topogate-sweeper", description=__doc__)
+    version.add_argument(parser)
     add = parser.add_argument
     add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
     add("--config", type=Path, metavar="FILE", help="settings (YAML); flags come before it")

@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from webhook.build_info import register_build_info
+
 PHASES: Final = (
     "observe",
     "snapshot",
@@ -113,6 +115,7 @@ class Metrics:
             registry=self.registry,
         )
         self._dropped = 0
+        register_build_info(self.registry)
         self._add_gangs()
         self._add_gpus()
         self._add_nodes()

@@ -16,7 +16,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from webhook import logs
+from webhook import logs, version
+from webhook.build_info import register_build_info
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import Recorder
@@ -138,6 +139,7 @@ class _Metrics:
         self._policy = gauge("topogate_tasks_policy_rejected", "1 while the policy file cannot be used.")
         self._steps = Counter("topogate_tasks_steps", "Tasks looked at.", registry=self.registry)
         self._counted = 0
+        register_build_info(self.registry)
 
     def refresh(self) -> None:
         service, cache = self._service, self._service.cache
@@ -160,7 +162,7 @@ class _Metrics:
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     options = _parser().parse_args(arguments)
-    logs.configure(options.log_level, options.log_format)
+    logs.begin("topogate-tasks", options.log_level, options.log_format)
     identity = f"{socket.gethostname()}_{os.getpid()}"
     try:
         api = Api.connect(options.kubeconfig, user_agent="topogate-tasks")
@@ -198,6 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="topogate-tasks", description=__doc__)
+    version.add_argument(parser)
     add = parser.add_argument
     add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
     add("--policy", type=Path, required=True, metavar="FILE", help="models, tiers and namespaces (YAML)")

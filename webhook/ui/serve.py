@@ -13,7 +13,7 @@ from typing import Any, Final
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 
-from webhook import logs
+from webhook import logs, version
 from webhook.admission.serve import connections
 from webhook.admission.tls import ContextCache
 from webhook.inquiry.bad_nodes import AvoidedNodes
@@ -116,6 +116,7 @@ def serve_laptop(api: Api, settings: Settings, policy: Policy, name: str, port: 
 def parser() -> argparse.ArgumentParser:
     """The command line of the cluster's program."""
     made = argparse.ArgumentParser(prog="topogate-ui", description=__doc__)
+    version.add_argument(made)
     made.add_argument("--bind", default="0.0.0.0:8090", help="address:port to listen on (%(default)s)")
     made.add_argument("--cert-dir", type=Path, help="holds tls.crt and tls.key; without it plain HTTP")
     made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
@@ -134,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
     arguments = parser().parse_args(argv)
-    logs.configure(arguments.log_level, arguments.log_format)
+    logs.begin("topogate-ui", arguments.log_level, arguments.log_format)
     if arguments.groups_header and not arguments.user_header:
         print("topogate-ui: --groups-header needs --user-header", file=sys.stderr)  # noqa: T201
         return 2
