@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
+from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Metadata, Node, Pod
@@ -235,3 +236,23 @@ def test_a_label_that_is_left_out_is_told_once_and_again_only_when_it_changes(
         (False, True),
         (True, False),
     ]
+
+
+@pytest.mark.parametrize(("cpu", "node"), [("1", "n0"), ("much", "n1")], ids=["readable", "unreadable"])
+def test_a_pod_that_cannot_be_read_fills_its_node(cpu: str, node: str) -> None:
+    amounts = {GPU: "1", "cpu": cpu}
+    container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
+    there = decode(pod_json("there", nodeName="n0", schedulingGates=[], containers=[container]))
+    made = Nodes(2, there, gpu_pod("p"), gpus=8)
+    for name in made.nodes:
+        status = {"allocatable": {GPU: "8", "cpu": "8", "pods": "110"}}
+        made.nodes[name] = msgspec.convert({"metadata": {"name": name}, "status": status}, Node)
+    assert places(Placing(made, Settings(settle_seconds=0)).one()) == {"p": node}
+
+
+@pytest.mark.parametrize(("gpus", "node"), [("8", "n0"), ("many", "n1")], ids=["readable", "unreadable"])
+def test_a_node_that_cannot_be_read_takes_no_pods(gpus: str, node: str) -> None:
+    made = Nodes(2, gpu_pod("p"), gpus=8)
+    status = {"allocatable": {GPU: gpus, "pods": "110"}}
+    made.nodes["n0"] = msgspec.convert({"metadata": {"name": "n0"}, "status": status}, Node)
+    assert places(Placing(made, Settings(settle_seconds=0)).one()) == {"p": node}

@@ -222,6 +222,11 @@ def test_a_pod_without_a_template_has_no_capabilities_and_the_runtimes_profile()
     }
 
 
+@pytest.mark.parametrize("spec", [{}, {"image": "i"}], ids=["default image", "an image"])
+def test_a_pod_without_a_template_has_no_token(spec: dict[str, Any]) -> None:
+    assert pod_of(task(spec))["automountServiceAccountToken"] is False
+
+
 def test_where_no_pod_may_run_as_root_it_says_that_it_does_not() -> None:
     assert security_of({"image": "i"}, restricted={"team"})["runAsNonRoot"] is True
     assert "runAsUser" not in security_of({"image": "i"}, restricted={"team"})
