@@ -81,6 +81,10 @@ def test_an_init_container_in_another_hierarchy_is_refused_where_tiles_are_at_st
         assert world.prefer()[0] == ["card2-0"]
 
 
+def test_half_a_second_is_waited_for_a_plan_and_three_for_certainty() -> None:
+    assert Patience() == Patience(for_plan=0.5, for_certainty=3)
+
+
 def test_a_planned_pod_is_answered_at_once() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card2"),)

@@ -24,17 +24,6 @@ def arguments_of(*words: str) -> argparse.Namespace:
     return parser.parse_args(["run", *words])
 
 
-def test_kubectl_topogate_is_the_same_command() -> None:
-    said = [
-        subprocess.run(
-            [Path(sys.executable).parent / name, "--help"], check=True, capture_output=True, timeout=60
-        ).stdout
-        for name in ("topogate", "kubectl-topogate")
-    ]
-    assert said[0] == said[1]
-    assert b"usage: topogate" in said[0]
-
-
 @pytest.mark.parametrize("command", [[], ["ps"], ["run"], ["logs"], ["stop"]], ids=str)
 def test_help_is_given_without_what_only_a_connection_needs(command: list[str]) -> None:
     program = (
