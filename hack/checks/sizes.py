@@ -22,6 +22,7 @@ MOST_BRANCHES: Final = 10
 _BRANCHES: Final = (
     ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case, ast.Assert,
 )  # fmt: skip
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, *_FUNCTIONS)
 
@@ -66,15 +67,27 @@ def packages_of(parts: tuple[str, ...]) -> Iterator[str]:
 
 def size_of(text: str) -> Size:
     """The size of one module."""
-    nodes = list(ast.walk(ast.parse(text)))
-    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    nodes: list[ast.AST] = []
+    functions: list[tuple[Function, int]] = []
+    _branches(ast.parse(text), nodes, functions)
     return Size(
         lines=text.count("\n"),
         code=len(_code_lines(text, nodes)),
         modules=1,
-        long=sum(_last(each) - each.lineno >= LONGEST for each in functions),
-        branching=sum(_branches(each) > MOST_BRANCHES for each in functions),
+        long=sum(_last(each) - each.lineno >= LONGEST for each, _ in functions),
+        branching=sum(1 + branches > MOST_BRANCHES for _, branches in functions),
     )
+
+
+def _branches(node: ast.AST, nodes: list[ast.AST], functions: list[tuple[Function, int]]) -> int:
+    """The branches of a node and of all below it, which are added to `nodes`, and functions with theirs."""
+    nodes.append(node)
+    found = len(node.values) - 1 if isinstance(node, ast.BoolOp) else int(isinstance(node, _BRANCHES))
+    for child in ast.iter_child_nodes(node):
+        found += _branches(child, nodes, functions)
+    if isinstance(node, _FUNCTIONS):
+        functions.append((node, found))
+    return found
 
 
 def _code_lines(text: str, nodes: list[ast.AST]) -> set[int]:
@@ -92,15 +105,6 @@ def _code_lines(text: str, nodes: list[ast.AST]) -> set[int]:
         elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             used.difference_update(range(node.body[0].lineno, _last(node.body[0]) + 1))
     return used
-
-
-def _branches(function: ast.AST) -> int:
-    found = 1
-    for node in ast.walk(function):
-        if isinstance(node, ast.BoolOp):
-            found += len(node.values) - 1
-        found += isinstance(node, _BRANCHES)
-    return found
 
 
 def _last(node: ast.stmt | ast.expr) -> int:
