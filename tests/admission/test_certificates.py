@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,14 @@ def test_a_certificate_is_p256_for_the_names_and_signed_by_its_own_authority() -
     assert certificate.public_key().curve.name == "secp256r1"  # type: ignore[union-attr]
     assert pair.lifetime == (NOW - timedelta(hours=1), NOW + timedelta(days=7))
     assert rotation.is_usable(pair, ("webhook.ns.svc",), NOW)
+
+
+def test_the_key_of_the_authority_is_thrown_away() -> None:
+    pair = issue(["a"], now=NOW)
+    assert b"".join((pair.authority, pair.certificate, pair.key)).count(b"PRIVATE KEY-----\n") == 2, "one key"
+    kept = serialization.load_pem_private_key(pair.key, None).public_key()
+    assert kept == x509.load_pem_x509_certificate(pair.certificate).public_key()
+    assert kept != x509.load_pem_x509_certificate(pair.authority).public_key()
 
 
 def test_an_authority_vouches_for_no_other_certificate() -> None:

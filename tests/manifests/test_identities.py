@@ -26,6 +26,7 @@ RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 JOBS: Final = "/apis/batch/v1/namespaces/{tenant}/jobs"
+REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 POD: Final = {"containers": [{"name": "c", "image": "x"}]}
 PIN: Final = {
     "nodeAffinity": {
@@ -134,6 +135,12 @@ REFUSED: Final = {
             "evicts a pod of the cluster",
             "POST",
             "/api/v1/namespaces/kube-system/pods/system/eviction",
+            eviction("system"),
+        ),
+        Deed(
+            "evicts a pod of topogate",
+            "POST",
+            f"{SYSTEM}/pods/system/eviction",
             eviction("system"),
         ),
         Deed("evicts whatever has a name", "POST", f"{_POD}/running/eviction", eviction("running", uid=None)),
@@ -337,6 +344,7 @@ def tenant(module_cluster: Cluster) -> Iterator[str]:
         api.request("POST", pods, body={"metadata": {"name": pod}, "spec": spec})
     body = {"metadata": {"name": "system"}, "spec": {**POD, "schedulerName": "none"}}
     api.request("POST", "/api/v1/namespaces/kube-system/pods", body=body)
+    api.request("POST", f"{SYSTEM}/pods", body=restricted("system"))
     waiting = Deed("", "DELETE", f"{pods}/waiting")
 
     def is_guarded() -> bool:
@@ -348,7 +356,20 @@ def tenant(module_cluster: Cluster) -> Iterator[str]:
 
     module_cluster.wait_for("the guards to be enforced", is_guarded)
     yield name
-    api.request("DELETE", "/api/v1/namespaces/kube-system/pods/system", query={"gracePeriodSeconds": "0"})
+    for path in ("/api/v1/namespaces/kube-system/pods/system", f"{SYSTEM}/pods/system"):
+        api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+
+
+def restricted(name: str) -> dict[str, Any]:
+    """A pod that topogate's own namespace takes, and that no scheduler binds."""
+    security = {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {**POD["containers"][0], "securityContext": security}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], "schedulerName": "none"}}
 
 
 _clients: dict[tuple[Path, str], Api] = {}
@@ -405,6 +426,24 @@ def test_what_cannot_be_refused_is_told(
     text = (ROOT / "SECURITY.md").read_text()
     (row,) = [line for line in text.splitlines() if line.startswith(f"| `topogate-system/{account}` |")]
     assert deed.what in row, f"SECURITY.md does not say that it {deed.what}"
+
+
+def test_the_webhooks_account_may_read_priority_classes_and_nothing_else(
+    module_cluster: Cluster, tenant: str
+) -> None:
+    """What everybody may is what any account without a role may."""
+    nobody = module_cluster.api().acting_as(f"system:serviceaccount:{tenant}:nobody")
+    for namespace in (tenant, "topogate-system"):
+        body = {"apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": namespace}}
+        own, everybodys = (
+            who.json("POST", REVIEW, body=body)["status"]["resourceRules"]
+            for who in (as_(module_cluster, "webhook"), nobody)
+        )
+        more = [rule for rule in own if rule not in everybodys]
+        assert [(rule["apiGroups"], rule["resources"]) for rule in more] == [
+            (["scheduling.k8s.io"], ["priorityclasses"])
+        ]
+        assert set(more[0]["verbs"]) <= {"get", "list", "watch"}
 
 
 def test_every_account_of_the_manifests_is_tried() -> None:

@@ -240,3 +240,44 @@ def test_the_shipped_priority_classes_are_1_10_and_100_and_none_is_the_default()
     (policy,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "policy.yaml").read_text())
     tiers = parse_policy(policy["data"]["policy.yaml"]).tiers
     assert {tier.priority_class_name for tier in tiers} == values.keys()
+
+
+def test_no_manifest_makes_a_token_that_outlives_its_pod() -> None:
+    for path in (ROOT / "manifests").rglob("*.yaml"):
+        for each in yaml.safe_load_all(path.read_text()):
+            if isinstance(each, dict):
+                assert each.get("type") != "kubernetes.io/service-account-token", path
+                assert not each.get("secrets"), f"{path}: a ServiceAccount with a Secret of its own"
+
+
+SINCE = {
+    "admissionregistration.k8s.io/v1 MutatingWebhookConfiguration": 16,
+    "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy": 30,
+    "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": 30,
+    "apiextensions.k8s.io/v1 CustomResourceDefinition": 16,
+    "apps/v1 DaemonSet": 9,
+    "apps/v1 Deployment": 9,
+    "batch/v1 CronJob": 21,
+    "batch/v1 Job": 2,
+    "flowcontrol.apiserver.k8s.io/v1 FlowSchema": 29,
+    "policy/v1 PodDisruptionBudget": 21,
+    "rbac.authorization.k8s.io/v1 ClusterRole": 8,
+    "rbac.authorization.k8s.io/v1 ClusterRoleBinding": 8,
+    "rbac.authorization.k8s.io/v1 Role": 8,
+    "rbac.authorization.k8s.io/v1 RoleBinding": 8,
+    "scheduling.k8s.io/v1 PriorityClass": 14,
+    "v1 ConfigMap": 2,
+    "v1 Namespace": 0,
+    "v1 ResourceQuota": 0,
+    "v1 Service": 0,
+    "v1 ServiceAccount": 0,
+}
+"""The minor version of Kubernetes 1 that first served each kind as it is written here and not in beta."""
+
+
+@pytest.mark.parametrize("overlay", ["base", "overlays/default"])
+def test_the_default_overlay_uses_no_kind_that_kubernetes_1_32_lacks(
+    control_plane: Cluster, overlay: str
+) -> None:
+    for each in render(control_plane, overlay):
+        assert SINCE[f"{each['apiVersion']} {each['kind']}"] <= 32, each["metadata"]["name"]

@@ -11,7 +11,8 @@ from webhook.kube.client import Api, ApiError
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
+from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import SOON_SECONDS
@@ -210,3 +211,20 @@ def test_what_failed_once_and_is_over_waits_for_as_little_as_at_first(way: str) 
         clock.now = 100
         waits.forget_old()
     assert waits.again("pod") == FIRST_SECONDS
+
+
+def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> None:
+    api, metrics = Slow(Clock(), seconds=0), Metrics()
+    pods = [job_pod(number, "a") for number in range(3)]
+    causes = ["not-bound", "node-gone", "not-bound"]
+    orders = tuple(Eviction(pod, cause, "why") for pod, cause in zip(pods, causes, strict=True))
+    surroundings = Pass(api, cast(Any, None), Settings(), metrics, clock=api.clock)
+    applier = Applier(surroundings, cast(Any, None))
+    done = applier.apply(Orders(evictions=orders), View([], pods, {}, {}))
+    applier.close()
+    assert len(api.evicted) == 3
+    assert [(warn.pod, warn.reason, warn.note) for warn in done.warnings if isinstance(warn, Warn)] == [
+        (order.pod, "Evicted", order.told) for order in orders
+    ]
+    counts = {cause: metrics.repairs.labels(cause)._value.get() for cause in set(causes)}
+    assert counts == {"not-bound": 2, "node-gone": 1}

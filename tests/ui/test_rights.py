@@ -1,6 +1,7 @@
 """What viewers see who may not list everything: that something is there, and no names."""
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -8,20 +9,22 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from flask import Response
+from flask import Flask, Response
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import create_namespace
 from tests.sweeper.pods import decode, pod_json
 from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
+from webhook.admission import worker
 from webhook.kube.client import Api
 from webhook.kube.placements import Placement
 from webhook.ui import access as access_room
-from webhook.ui.access import SESSION_SECONDS, ClusterAccess, CurrentViewer
+from webhook.ui.access import SESSION_SECONDS, ClusterAccess, CurrentViewer, NoViewerError, Proxy
 from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
 from webhook.ui.rights import BELIEVED_SECONDS, STRANGERS_A_SECOND, Answers, Gatekeeper, Viewer
@@ -361,3 +364,44 @@ def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Clu
     assert viewer.user == f"system:serviceaccount:{mine}:viewer"
     assert gatekeeper.rights(viewer, [mine, theirs]) == Rights(frozenset({mine}), nodes=False)
     assert gatekeeper.viewer("forged") is None
+
+
+@pytest.mark.parametrize(
+    ("proxy", "headers", "user"),
+    [
+        (Proxy("X-User", "X-Groups"), {"X-User": "ann", "X-Groups": "a,b"}, Viewer("ann", ("a", "b"))),
+        (Proxy("X-User"), {"X-User": "ann", "X-Groups": "a,b"}, Viewer("ann")),
+        (Proxy("X-User"), {"X-Other": "ann"}, None),
+        (Proxy("X-User"), {"Authorization": "Bearer good"}, None),
+        (None, {"X-User": "ann"}, None),
+        (None, {"Authorization": "Bearer good"}, Viewer("good")),
+    ],
+    ids=["named", "no groups are believed", "not named", "a token beside it", "no proxy", "a token"],
+)
+def test_a_header_names_the_viewer_where_a_proxy_is_believed_and_nowhere_else(
+    proxy: Proxy | None, headers: dict[str, str], user: Viewer | None
+) -> None:
+    access = ClusterAccess(Gatekeeper(cast(Api, Counted()), clock=lambda: 0.0), proxy)
+    with Flask("page").test_request_context(headers=headers):
+        if user is None:
+            with pytest.raises(NoViewerError):
+                access.viewer()
+        else:
+            found = access.viewer()
+            assert (found.user, set(found.groups) - {"system:authenticated"}) == (user.user, {*user.groups})
+
+
+def test_the_bounds_are_those_that_the_trust_model_tells() -> None:
+    text = " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert access_room.TIDY_SECONDS == 60, "a minute"
+    for told, bound in (
+        (r"keeps them in memory alone, for (\d+) hours and a minute", SESSION_SECONDS / 3600),
+        (r"is asked about (\d+) tokens a second", STRANGERS_A_SECOND),
+        (r"a viewer has (\d+) live pages", MOST_STREAMS_A_VIEWER),
+        (r"A client has (\d+) s for its first byte", worker.FIRST_BYTE_SECONDS),
+        (r"first byte and (\d+) s from there for a whole request", worker.REQUEST_SECONDS),
+    ):
+        (found,) = re.findall(told, text)
+        assert float(found) == bound, told
+    assert "An answer counts for a minute." in text
+    assert BELIEVED_SECONDS == 60
