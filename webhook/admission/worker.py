@@ -8,10 +8,13 @@ Where connections run out, the oldest that is idle makes room for the new one.
 """
 
 import errno
+import itertools
+import select
 import selectors
 import socket
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
@@ -34,10 +37,12 @@ _TRANSIENT: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 class Connection(gthread.TConn):  # type: ignore[misc]
     """One connection, over TLS or not.
 
-    deadline: by when what is under way, handshake or request, must be read, in monotonic seconds.
-    is_proven: whether a whole request has come over it. has_made_room: whether it was closed for another.
+    number: counts connections in the order in which they came. deadline: by when what is under way,
+    handshake or request, must be read, in monotonic seconds. is_proven: whether a whole request has come
+    over it. has_made_room: whether it was closed for another.
     """
 
+    number: int = 0
     deadline: float = 0.0
     is_proven: bool = False
     has_made_room: bool = False
@@ -67,6 +72,13 @@ class Connection(gthread.TConn):  # type: ignore[misc]
         else:
             super().close(graceful)
 
+    @property
+    def has_sent(self) -> bool:
+        """Whether something of its client waits to be read: then it only looks idle."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
 
 class Worker(gthread.ThreadWorker):  # type: ignore[misc]
     """The worker. Everything here but `handle` runs in the thread that all connections go through."""
@@ -76,6 +88,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         """Set up and serve."""
         self.newcomers = self.get_thread_pool()
+        self.numbers = itertools.count(1)
         super().init_process()
 
     def accept(self, listener: socket.socket) -> None:
@@ -87,6 +100,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
                 return
             raise
         connection = self.connection_class(self.cfg, client, address, listener.getsockname())
+        connection.number = next(self.numbers)
         connection.timeout = time.monotonic() + FIRST_BYTE_SECONDS
         self.nr_conns += 1
         self.pending_conns.append(connection)
@@ -100,12 +114,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         if len(self.pending_conns) > 1:
             self._close_idle(self.pending_conns, self.pending_conns[0])
         elif self.keepalived_conns:
-            self._close_idle(self.keepalived_conns, self._least_needed())
-
-    def _least_needed(self) -> Connection:
-        """Of the kept ones, the first that shook hands and sent no request; if all did, the longest idle."""
-        kept: list[Connection] = list(self.keepalived_conns)
-        return next((each for each in kept[:-1] if not each.is_proven), kept[0])  # the newest gets its chance
+            self._close_idle(self.keepalived_conns, least_needed(self.keepalived_conns))
 
     def _close_idle(self, idle: deque[Connection], connection: Connection) -> None:
         connection.has_made_room = True
@@ -131,7 +140,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         """
         super().finish_request(conn, fs)
         if len(self.keepalived_conns) >= self.max_keepalived:
-            self._close_idle(self.keepalived_conns, self._least_needed())
+            self._close_idle(self.keepalived_conns, least_needed(self.keepalived_conns))
 
     def enqueue_req(self, conn: Connection) -> None:
         """Hand a connection that has sent something to the threads, a new one to threads of their own.
@@ -175,3 +184,19 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
             self.log.debug("No handshake: %s", error)
             return False
         return True
+
+
+def least_needed(kept: Iterable[Connection]) -> Connection:
+    """Which kept connection to close: the first that has never sent a request; if all have, the longest idle.
+
+    kept: at least one, the longest idle first. The newest connection is spared, and so is one whose request
+    has arrived and is only not read yet: closing these would fail calls of an API server that does nothing
+    wrong. The newest need not be the last of `kept`: the answer to an older one's request may have ended
+    after its handshake.
+    """
+    kept = list(kept)
+    newest = max(kept, key=lambda each: each.number)
+    spare = [each for each in kept if each is not newest] or kept
+    unused = (each for each in spare if not each.is_proven and not each.has_sent)
+    idle = (each for each in spare if not each.has_sent)
+    return next(unused, None) or next(idle, spare[0])
