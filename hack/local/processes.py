@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hack.local.namespaces import Namespaces
 
@@ -55,13 +56,11 @@ def start(
     the caller's own clean-up must do). A tied process may not be started from a short-lived thread.
     within: it ends with these namespaces. network: it is in their network; mounts: it sees their files.
     """
-    parent = 0 if within else os.getpid()  # from inside a pid namespace nobody outside can be seen
+    tie = dies_with(0 if within else os.getpid())  # from inside a pid namespace nobody outside can be seen
 
     def prepare() -> None:
-        if tied and sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # the parent died before the line above
-                os._exit(1)
+        if tied:
+            tie()
         if within and network:
             within.enter_network()
         if within and mounts:
@@ -82,6 +81,23 @@ def start(
         )
     _children[process.pid] = process
     return started(process.pid)
+
+
+def dies_with(parent: int) -> Callable[[], None]:
+    """What a child does before its program, so that the kernel kills it with the parent's thread (Linux)."""
+
+    def tie() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # the parent died before the line above
+                os._exit(1)
+
+    return tie
+
+
+def open_tied(command: Sequence[str | Path], **options: Any) -> "subprocess.Popen[Any]":
+    """As Popen, for a program that must not outlive this process, however it ends (Linux)."""
+    return subprocess.Popen(command, preexec_fn=dies_with(os.getpid()), **options)
 
 
 def pause(process: Started, *, seconds: float = 15.0) -> None:

@@ -22,6 +22,7 @@ import yaml
 
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
+from hack.local.processes import open_tied
 from webhook.admission import certificates
 from webhook.kube.client import Api
 
@@ -91,7 +92,7 @@ class Webhook:
             self.write_policy(shipped_policy())
         self.write_pair(self.pair)
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = open_tied(
                 [
                     *(sys.executable, "-m", self.module),
                     *("--bind", f"127.0.0.1:{self.port}", "--cert-dir", str(self.folder)),

@@ -1,7 +1,6 @@
 """The whole program between a played kubelet and a played API server."""
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from hack.allocating.machine import MachineCard, plug
+from hack.local.processes import open_tied
 from labeler.contract import keys
 from tests.allocator.conftest import Kubelet
 from tests.support import serving
@@ -71,7 +71,7 @@ def log(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Path]:
         f"--kubelet={kubelet.folder}", f"--sys={tmp_path / 'sys'}", f"--dev={tmp_path / 'dev'}",
     ]  # fmt: skip
     with (tmp_path / "log").open("w") as file:
-        process = subprocess.Popen(command, stderr=file)
+        process = open_tied(command, stderr=file)
         yield tmp_path / "log"
         process.terminate()
         assert process.wait(90) == 0

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
+from hack.local.processes import open_tied
 from tests.support import create_namespace, delete_namespace, install_definitions, register_nodes
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
@@ -58,7 +59,7 @@ def address(eight_nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
     command = [sys.executable, "-m", "webhook.cli.main", "ui", "--port", str(free_port())]
     command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
     log = (tmp_path_factory.mktemp("ui") / "log").open("w")
-    with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    with log, open_tied(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)

@@ -12,6 +12,7 @@ import pytest
 from hack.local import nodes, processes
 from hack.local.build import NoControlPlaneError, Programs, programs
 from hack.local.cluster import Cluster, ClusterError
+from hack.local.processes import started
 from tests.support import register_nodes, wait_for_pods
 from webhook.kube.client import Api, ApiError
 
@@ -130,6 +131,22 @@ def test_a_killed_run_leaves_no_process_and_does_not_block_the_next(tmp_path: Pa
     finally:
         again.down()
     assert not folder.exists()
+
+
+def test_a_program_of_a_test_does_not_outlive_a_killed_run() -> None:
+    script = "from hack.local.processes import open_tied; import time\n"
+    script += "print(open_tied(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    program = started(int(owner.stdout.readline()))
+    assert program.alive
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    deadline = time.monotonic() + 90
+    while program.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not program.alive
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hack.local.processes import open_tied
 from labeler.contract.labels import decode_cards, decode_numa_map
 
 PLAYER: Final = Path(__file__).with_name("device_player.py")
@@ -103,7 +104,7 @@ class Machine:
         """options: of the udev source, with "_" for "-"; pci_group_level as in the configuration."""
         assert WRAPPER is not None
         spelled = {key.replace("_", "-"): value for key, value in options.items()}
-        self._process = subprocess.Popen(
+        self._process = open_tied(
             [WRAPPER, sys.executable, str(PLAYER), json.dumps(spelled)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

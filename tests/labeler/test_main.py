@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hack.local.controlplane import free_port
+from hack.local.processes import open_tied
 from labeler.config import Config, ConfigError, load_config, parse_config
 from labeler.main import main
 from tests.labeler.installed import ROOT
@@ -130,7 +131,7 @@ def test_a_running_labeler_answers_probes_and_ends_when_it_is_told_to(facts: str
     port = free_port()
     command = [sys.executable, "-m", "labeler.main", "--source=file", f"--facts={facts}", "--node-name=n1"]
     command += ["--server=http://127.0.0.1:1", f"--token-file={facts}", f"--health-port={port}"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    process = open_tied(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         assert _probe(port, "/healthz") == (200, b"ok")
         status, text = _probe(port, "/readyz", until=b"no answer")

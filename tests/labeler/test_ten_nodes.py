@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
+from hack.local.processes import open_tied
 from labeler.contract import keys
 from labeler.contract.labels import decode_cards, decode_numa_map, decode_topology
 from tests.labeler.installed import NAMESPACE, ROOT, Installed, install, register
@@ -53,7 +54,7 @@ class Fleet:
         command += ["--ca-file", str(self.installed.cluster.certificate_authority)]
         command += ["--token-file", str(self.installed.token_file(node))]
         with (self.facts.parent / f"{node}.log").open("ab") as log:
-            self.running[node] = subprocess.Popen(command, cwd=ROOT, stderr=log)
+            self.running[node] = open_tied(command, cwd=ROOT, stderr=log)
 
     def kill(self, node: str) -> None:
         """End a labeler without warning."""

@@ -12,6 +12,7 @@ from typing import Final
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
+from hack.local.processes import open_tied
 from tests.monitoring.scrapes import Series, read
 
 SWEEPER: Final = "topogate-sweeper"
@@ -30,7 +31,7 @@ def program(name: str, kubeconfig: Path, *arguments: str) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", _MODULES[name], "--kubeconfig", str(kubeconfig), *arguments]
     command += ["--metrics-address", "127.0.0.1", "--metrics-port", str(port)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+    with open_tied(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         try:
             yield f"http://127.0.0.1:{port}/metrics"
         finally:

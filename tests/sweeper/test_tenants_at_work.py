@@ -12,6 +12,7 @@ import yaml
 
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
+from hack.local.processes import open_tied
 from labeler.contract import keys
 from tests.support import create_namespace
 from tests.sweeper.at_work import (
@@ -153,9 +154,7 @@ def test_a_sweeper_whose_token_is_refused_is_not_ready_and_says_nothing_of_what_
     file, port = tmp_path / "kubeconfig", free_port()
     file.write_text(yaml.safe_dump(config))
     words = ("--kubeconfig", str(file), "--metrics-address", "127.0.0.1", "--metrics-port", str(port))
-    program = subprocess.Popen(
-        [sys.executable, "-m", "webhook.sweeper.main", *words], stderr=subprocess.DEVNULL
-    )
+    program = open_tied([sys.executable, "-m", "webhook.sweeper.main", *words], stderr=subprocess.DEVNULL)
     said: list[tuple[int, str]] = []
 
     def is_told() -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.local.processes import open_tied
 from webhook.ui.pages import MOST_STREAMS
 from webhook.ui.serve import THREADS
 
@@ -21,7 +22,7 @@ STREAM = b"GET /api/changes HTTP/1.1\r\nHost: a\r\nX-Name: %d\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-m", "tests.ui.served"], stdout=subprocess.PIPE) as process:
+    with open_tied([sys.executable, "-m", "tests.ui.served"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             yield int(process.stdout.readline())
