@@ -23,6 +23,9 @@ LONGEST_RETRY_SECONDS: Final = 30.0
 _PIECE: Final = 64 * 1024
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _USER_AGENT: Final = "topogate-labeler"
+_NODE_EVENTS_NAMESPACE: Final = "default"
+"""Where Events of objects without a namespace are. kubectl describe looks for a Node's name as its uid."""
+_LONGEST_MESSAGE: Final = 1000
 
 
 class NodeApiError(Exception):
@@ -153,6 +156,7 @@ class NodeApi:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """ca_file: certificates that sign the server's; None for the system's."""
+        self._name = node_name
         self._path = f"/api/v1/nodes/{quote(node_name, safe='')}"
         self._url = server.rstrip("/") + self._path
         self._client = ApiClient(server, token_file, ca_file, clock=clock)
@@ -176,6 +180,26 @@ class NodeApi:
             json.dumps(body).encode(),
             {"Accept": _METADATA_ONLY, "Content-Type": "application/merge-patch+json"},
         )
+
+    def warn(self, reason: str, text: str) -> None:
+        """Write an Event of the Node, which kubectl describe shows. Raises NodeApiError."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{self._name[:200]}.", "namespace": _NODE_EVENTS_NAMESPACE},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._name},
+            "type": "Warning",
+            "reason": reason,
+            "message": text[:_LONGEST_MESSAGE],
+            "source": {"component": _USER_AGENT, "host": self._name},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{_NODE_EVENTS_NAMESPACE}/events"
+        headers = {"Content-Type": "application/json", "Accept": _METADATA_ONLY}
+        self._client.call("POST", path, json.dumps(event).encode(), headers)
 
     def _call(
         self, method: str, suffix: str, body: bytes | None, headers: Mapping[str, str]

@@ -1,14 +1,17 @@
 """Whether the labeler lives and has labelled, on an HTTP port for the kubelet's probes.
 
 ``/healthz`` fails when the loop has stood still, ``/readyz`` until the node is labelled and while it cannot
-be: an API server that is away makes a labeler unready, and never has it restarted.
+be: an API server that is away makes a labeler unready, and never has it restarted. ``/metrics`` has a few
+numbers in Prometheus' text format, written by hand: its client library costs more memory than they are
+worth on each node.
 """
 
 import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -16,12 +19,34 @@ MOST_CONNECTIONS: Final = 16
 """Of more, the oldest are closed: every pod can connect here, and a probe must not wait for slow peers."""
 
 
+@dataclass(frozen=True)
+class Metric:
+    """A number that is read when it is asked for. kind: gauge or counter. labels: as "{a="b"}"."""
+
+    name: str
+    kind: str
+    text: str
+    value: Callable[[], float]
+    labels: str = ""
+
+    def __str__(self) -> str:
+        """As Prometheus reads it."""
+        about = f"# HELP {self.name} {self.text}\n# TYPE {self.name} {self.kind}\n"
+        return f"{about}{self.name}{self.labels} {float(self.value())}\n"
+
+
 class Health:
     """The loop's pulse. Written by the loop, read by the probes' thread."""
 
-    def __init__(self, longest_pause_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        longest_pause_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: Sequence[Metric] = (),
+    ) -> None:
         """longest_pause_seconds: more silence than this means that the loop hangs."""
         self._longest_pause = longest_pause_seconds
+        self._metrics = tuple(metrics)
         self._clock = clock
         self._beat_at = clock()
         self._problem = "nothing published yet"
@@ -39,7 +64,9 @@ class Health:
             return (200, "ok") if alive else (503, f"the loop has stood still for {silence:.0f} s")
         if path == "/readyz":
             return (503, self._problem) if self._problem else (200, "ok")
-        return 404, "there are /healthz and /readyz"
+        if path == "/metrics" and self._metrics:
+            return 200, "".join(map(str, self._metrics))
+        return 404, "there are /healthz and /readyz, and /metrics where numbers are kept"
 
 
 class ProbeServer(ThreadingHTTPServer):

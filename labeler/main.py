@@ -11,18 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from labeler import pod
 from labeler.agent import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Agent, Output
 from labeler.api import NodeApi, NodeApiError
 from labeler.config import Config, ConfigError, load_config
+from labeler.contention import Contention
 from labeler.contract import keys
 from labeler.facts import SourceError
 from labeler.labels import Wanted
 from labeler.pod import UsageError
 from labeler.publisher import LabelChange, NodePublisher
 from labeler.sources import Context, OptionError, create_source, known_sources
+from labeler.version import version
+
+if TYPE_CHECKING:
+    from labeler.health import Metric
 
 SLOWEST_LOOK_SECONDS: Final = 60.0
 """Longer than every source's and the API server's time-outs together."""
@@ -40,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pod.log_to_stderr("topogate-labeler", options)
     try:
         config = _config(options)
-        agent = _agent(options, config)
+        contention = Contention()
+        agent = _agent(options, config, contention)
     except (UsageError, ConfigError, OptionError) as error:
         print(f"topogate-labeler: {error}", file=sys.stderr)
         return 2
@@ -54,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     from labeler.health import Health, serve
 
-    health = Health(longest_pause_seconds=SLOWEST_LOOK_SECONDS + 2 * max(interval, LAST_RETRY_SECONDS))
+    longest_pause = SLOWEST_LOOK_SECONDS + 2 * max(interval, LAST_RETRY_SECONDS)
+    health = Health(longest_pause, metrics=metrics_of(contention))
     try:
         serve(health, options.health_port)
     except OSError as error:
@@ -62,6 +69,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     agent.run(interval, health.beat)
     return 0
+
+
+def metrics_of(contention: Contention) -> "tuple[Metric, ...]":
+    """What /metrics serves."""
+    from labeler.health import Metric
+
+    return (
+        Metric(
+            "topogate_build_info",
+            "gauge",
+            "1; its label is the program's version.",
+            lambda: 1,
+            f'{{version="{version()}"}}',
+        ),
+        Metric(
+            "topogate_labeler_contested_labels",
+            "gauge",
+            "Labels of the Node that another writer keeps changing.",
+            lambda: contention.contested,
+        ),
+        Metric(
+            "topogate_labeler_label_losses_total",
+            "counter",
+            "Times that another writer has changed a label of the labeler.",
+            lambda: contention.total_losses,
+        ),
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,7 +141,7 @@ def _config(options: argparse.Namespace) -> Config:
     return Config(sources=((options.source, path),))
 
 
-def _agent(options: argparse.Namespace, config: Config) -> Agent:
+def _agent(options: argparse.Namespace, config: Config, contention: Contention) -> Agent:
     name = pod.node_name(options)
     if options.extended_resources and config.feature_file:
         raise UsageError("--extended-resources: with a feature file it is NFD that makes them")
@@ -115,17 +149,17 @@ def _agent(options: argparse.Namespace, config: Config) -> Agent:
     api = None if offline and not options.server else _api(options)
     context = Context(name, _reader(api)) if api else Context(name)
     sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
-    output = Printer() if options.dry_run else _output(config, api, options.extended_resources)
+    output = Printer() if options.dry_run else _output(config, api, options.extended_resources, contention)
     return Agent(sources, output, config.levels, config.pci_group_level, options.falldio_label)
 
 
-def _output(config: Config, api: NodeApi | None, extended_resources: bool) -> Output:
+def _output(config: Config, api: NodeApi | None, extended_resources: bool, contention: Contention) -> Output:
     if config.feature_file is not None:
         from labeler.feature_file import FeatureFile
 
         return FeatureFile(config.feature_file)
     assert api is not None, "without a feature file there is a server"
-    publisher = NodePublisher(api, config.levels)
+    publisher = NodePublisher(api, config.levels, contention)
     if extended_resources:
         from labeler.resources import ResourcePublisher
 

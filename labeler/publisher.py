@@ -1,20 +1,26 @@
 """Writes what is wanted to the labeler's own Node: the difference alone, and nothing when there is none.
 
-Who owns a label: the annotation ``labeler.topogate.io/owned-labels`` lists the keys that a labeler wrote, and
-it is written in the same patch as they are. A label that is listed and no longer wanted is removed; one that
-is not listed is never removed, and neither is one outside our prefixes, whatever the list says.
+Who owns a label: the annotation ``labeler.topogate.io/owned-labels`` lists the keys that a labeler wrote,
+and it is written in the same patch as they are. A label that is listed and no longer wanted is removed; one
+that is not listed is never removed, and neither is one outside our prefixes, whatever the list says. A
+label that another writer keeps changing is told of by an Event of the Node, and written less and less
+often.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from labeler.api import NodeApi
+from labeler.api import NodeApi, NodeApiError
+from labeler.contention import Contention, Loss
 from labeler.contract import keys
 from labeler.labels import Wanted
 
 log: Final = logging.getLogger(__name__)
+
+CONTESTED: Final = "LabelContested"
+"""Reason of the Event for a label that another writer has changed."""
 
 OWN_LABEL_PREFIXES: Final = (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GPU)
 """Beside the topology keys that are configured, the only labels that are ever written or removed."""
@@ -35,24 +41,37 @@ class LabelChange:
 class NodePublisher:
     """Publishes to one Node through the API server."""
 
-    def __init__(self, api: NodeApi, levels: Sequence[str]) -> None:
+    def __init__(self, api: NodeApi, levels: Sequence[str], contention: Contention | None = None) -> None:
         """levels: the topology's label keys, which are ours beside the fixed prefixes."""
         self._api = api
         self._levels = tuple(levels)
+        self._contention = contention or Contention()
 
     def publish(self, want: Wanted) -> LabelChange:
         """Bring the Node to what is wanted; returns what was written. Raises NodeApiError."""
         metadata = self._api.metadata()
-        change = difference(metadata, want, self._levels)
+        for loss in self._contention.update(metadata, want.labels):
+            self._warn(loss)
+        deferred = self._contention.deferred()
+        change = without(difference(metadata, want, self._levels), deferred)
         if not change:
             log.debug("nothing changed, nothing written")
+            self._contention.note_written(want.labels, deferred)
             return change
         body: dict[str, Any] = {"labels": change.labels, "annotations": change.annotations}
         if "uid" in metadata:
             body["uid"] = metadata["uid"]  # refused if the Node was replaced since it was read
         self._api.patch({"metadata": {name: value for name, value in body.items() if value}})
+        self._contention.note_written(want.labels, deferred)
         log.info("wrote %s", describe(change))
         return change
+
+    def _warn(self, loss: Loss) -> None:
+        log.warning("%s", loss)
+        try:
+            self._api.warn(CONTESTED, str(loss))
+        except NodeApiError as error:
+            log.warning("the Event of it was not taken: %s", error)
 
     def close(self) -> None:
         """What was published stays: the node is what it is without a labeler, too."""
@@ -78,6 +97,12 @@ def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str])
         labels=set_labels | dict.fromkeys(sorted(stale)),
         annotations=set_notes | dict.fromkeys(_stale_notes(annotations, want_notes, want, levels)),
     )
+
+
+def without(change: LabelChange, deferred: Collection[str]) -> LabelChange:
+    """A change but for the labels that are not to be written yet (pure)."""
+    labels = {key: value for key, value in change.labels.items() if key not in deferred}
+    return LabelChange(labels, change.annotations)
 
 
 def owned_keys(text: str, levels: Sequence[str]) -> set[str]:

@@ -80,3 +80,9 @@ def test_the_pod_may_do_nothing_but_read(module_cluster: Cluster, tmp_path: Path
     folders = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     assert folders == {"/sys", "/run/udev"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+
+
+def test_the_pod_starts_on_a_node_without_udevs_folder(module_cluster: Cluster, tmp_path: Path) -> None:
+    pod = one(build(module_cluster, tmp_path, ()), "DaemonSet")["spec"]["template"]["spec"]
+    types = {v["hostPath"]["path"]: v["hostPath"]["type"] for v in pod["volumes"] if "hostPath" in v}
+    assert types == {"/sys": "Directory", "/run/udev": "DirectoryOrCreate"}

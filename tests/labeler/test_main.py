@@ -234,3 +234,13 @@ def _config_texts(file: Path) -> list[str]:
             if isinstance(each, dict) and each.get("kind") == "ConfigMap":
                 texts.append(each["data"]["labeler.yaml"])
     return texts
+
+
+@pytest.mark.skipif("__import__('os').geteuid() != 0", reason="a mount namespace is root's to make")
+def test_a_node_without_udev_is_looked_through_all_the_same() -> None:
+    """In a namespace whose /run is empty, on the devices that this machine has."""
+    command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
+    command += [sys.executable, "-m", "labeler.main", "--source=udev", "--dry-run", "--node-name=n1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING source udev" not in done.stderr

@@ -7,6 +7,8 @@ import pytest
 
 from hack.local.cluster import Cluster
 from labeler.api import NodeApi, NodeApiError
+from labeler.labels import Wanted
+from labeler.publisher import NodePublisher
 from tests.labeler.installed import NAMESPACE, Installed, install
 from webhook.kube.client import MERGE_PATCH
 from webhook.kube.client import ApiError as ServerError
@@ -214,6 +216,75 @@ def test_the_policy_holds_even_where_the_role_was_widened(
 
     installed.cluster.wait_for("the wider role to count", lambda: "cannot" not in refusal())
     assert "ValidatingAdmissionPolicy 'topogate-labeler'" in refusal()
+
+
+# --- Events ---------------------------------------------------------------------------------------
+
+
+def event(**changes: Any) -> dict[str, Any]:
+    """An Event as the labeler on n0 writes it, but for these fields."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "n0.", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "n0"},
+        "type": "Warning",
+        "reason": "LabelContested",
+        "message": "test",
+        "source": {"component": "topogate-labeler", "host": "n0"},
+        **changes,
+    }
+
+
+def test_a_label_that_somebody_else_changes_is_written_again_with_an_event_of_the_node(
+    installed: Installed, api: NodeApi
+) -> None:
+    rack = "topology.gke.io/rack"
+    publisher = NodePublisher(api, (rack,))
+    publisher.publish(Wanted({rack: "ours"}, {}))
+    body = {"metadata": {"labels": {rack: "theirs"}}}
+    installed.cluster.api().request("PATCH", "/api/v1/nodes/n0", body=body, content_type=MERGE_PATCH)
+    publisher.publish(Wanted({rack: "ours"}, {}))
+    assert installed.node("n0")["metadata"]["labels"][rack] == "ours"
+    (found,) = [
+        item["message"]
+        for item in installed.cluster.api().json("GET", "/api/v1/namespaces/default/events")["items"]
+        if item["reason"] == "LabelContested" and item["message"] != "test"
+    ]
+    assert f"label {rack}, which the labeler writes as 'ours', was set to 'theirs' by '" in found
+    described = installed.cluster.kubectl("describe", "node", "n0").stdout
+    assert "LabelContested" in described
+    publisher.publish(Wanted({}, {}))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        event(involvedObject={"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}),
+        event(involvedObject={"apiVersion": "v1", "kind": "Pod", "name": "n0", "namespace": "default"}),
+        event(reason="NodeNotReady"),
+        event(source={"component": "kubelet", "host": "n0"}),
+        event(source={"component": "topogate-labeler", "host": "n1"}),
+    ],
+    ids=["another node", "a pod", "another reason", "another's name", "another node's name"],
+)
+def test_a_labeler_writes_events_of_its_own_node_and_one_reason_alone(
+    installed: Installed, body: dict[str, Any]
+) -> None:
+    def refusal() -> str:
+        try:
+            _as_labeler(installed, "POST", "/api/v1/namespaces/default/events", body)
+        except ServerError as error:
+            return str(error)
+        return ""
+
+    installed.cluster.wait_for("the policy to be in force", lambda: bool(refusal()))
+    assert "ValidatingAdmissionPolicy 'topogate-labeler-events'" in refusal()
+
+
+def test_a_labeler_writes_no_event_in_another_namespace(installed: Installed) -> None:
+    with pytest.raises(ServerError, match="cannot create"):
+        _as_labeler(installed, "POST", "/api/v1/namespaces/kube-system/events", event())
 
 
 def test_nobody_else_is_bound_by_the_policy(installed: Installed) -> None:

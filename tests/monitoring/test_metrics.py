@@ -13,6 +13,9 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from hack.local.build import ROOT
 from labeler.allocator import metrics as allocator
+from labeler.contention import Contention
+from labeler.health import Health
+from labeler.main import metrics_of
 from tests.admission.alone import serving
 from tests.monitoring.scrapes import COMPONENT, alerts
 from webhook.sweeper.decide.orders import Cause
@@ -72,7 +75,17 @@ def of_allocator(_folder: Path) -> str:
     return generate_latest(REGISTRY).decode()
 
 
-PROGRAMS = {"sweeper": of_sweeper, "webhook": of_webhook, "tasks": of_tasks, "allocator": of_allocator}
+def of_labeler(_folder: Path) -> str:
+    return Health(60.0, metrics=metrics_of(Contention())).answer("/metrics")[1]
+
+
+PROGRAMS = {
+    "sweeper": of_sweeper,
+    "webhook": of_webhook,
+    "tasks": of_tasks,
+    "labeler": of_labeler,
+    "allocator": of_allocator,
+}
 
 
 @pytest.mark.parametrize(("by", "scrape"), PROGRAMS.items())

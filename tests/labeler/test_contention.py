@@ -1,0 +1,136 @@
+"""Another writer of the labeler's labels: told of while it lasts, and answered less and less often."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from labeler.api import NodeApiError
+from labeler.contention import LONGEST_PAUSE_SECONDS, SETTLED_SECONDS, Contention
+from labeler.health import Health
+from labeler.labels import Wanted
+from labeler.main import metrics_of
+from labeler.publisher import CONTESTED, NodePublisher
+
+RACK, HOST = "topology.gke.io/rack", "topology.gke.io/host"
+LEVELS = ("topology.gke.io/cluster", RACK, HOST)
+WANT = Wanted({RACK: "r", HOST: "h"}, {})
+
+
+class PlayedNode:
+    """A Node in memory, in the place of the API server, with a writer of its own."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self.annotations: dict[str, str] = {}
+        self.managed: list[dict[str, Any]] = []
+        self.events: list[tuple[str, str]] = []
+        self.patches = 0
+        self.takes_events = True
+
+    def metadata(self) -> dict[str, Any]:
+        return {
+            "labels": dict(self.labels),
+            "annotations": dict(self.annotations),
+            "managedFields": self.managed,
+        }
+
+    def patch(self, body: dict[str, Any], subresource: str = "") -> None:
+        self.patches += 1
+        self.labels |= body["metadata"].get("labels", {})
+        self.annotations |= body["metadata"].get("annotations", {})
+
+    def warn(self, reason: str, text: str) -> None:
+        if not self.takes_events:
+            raise NodeApiError(403, "no Events")
+        self.events.append((reason, text))
+
+
+class Scene:
+    """A node, a publisher and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.node = PlayedNode()
+        self.contention = Contention(lambda: self.now)
+        self.publisher = NodePublisher(self.node, LEVELS, self.contention)  # type: ignore[arg-type]
+        self.publish()
+
+    def publish(self, want: Wanted = WANT) -> None:
+        self.publisher.publish(want)
+
+    def fight(self, minutes: int, value: str = "theirs") -> list[int]:
+        """The other writer changes a label whenever it is ours; the minutes in which it was written again."""
+        written = []
+        for minute in range(minutes):
+            self.node.labels[RACK] = value
+            self.publish()
+            if self.node.labels[RACK] == "r":
+                written.append(minute)
+            self.now += 60
+        return written
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_label_that_another_writer_changes_once_is_written_again_at_once_with_an_event(
+    scene: Scene,
+) -> None:
+    scene.node.managed = [
+        {"manager": "topogate-labeler", "fieldsV1": {"f:metadata": {"f:labels": {f"f:{RACK}": {}}}}},
+        {"manager": "kubectl-label", "fieldsV1": {"f:metadata": {"f:labels": {f"f:{RACK}": {}}}}},
+    ]
+    assert scene.fight(1) == [0]
+    ((reason, text),) = scene.node.events
+    assert reason == CONTESTED
+    assert f"label {RACK}, which the labeler writes as 'r', was set to 'theirs' by 'kubectl-label'" in text
+
+
+def test_a_writer_that_goes_on_is_answered_less_and_less_often_with_an_event_each_time(scene: Scene) -> None:
+    written = scene.fight(300)
+    pauses = [later - earlier for earlier, later in pairwise(written)]
+    assert pauses[:6] == [2, 3, 5, 9, 17, 33]
+    assert max(pauses) == LONGEST_PAUSE_SECONDS // 60 + 1
+    assert len(scene.node.events) - len(written) in (0, 1)  # the last one may still be waited for
+
+
+def test_other_labels_are_written_meanwhile(scene: Scene) -> None:
+    scene.fight(3)
+    scene.node.labels[RACK] = "theirs"
+    scene.publish(Wanted({RACK: "r", HOST: "moved"}, {}))
+    assert (scene.node.labels[RACK], scene.node.labels[HOST]) == ("theirs", "moved")
+
+
+def test_a_label_that_is_removed_is_told_of_likewise(scene: Scene) -> None:
+    del scene.node.labels[RACK]
+    scene.publish()
+    assert scene.node.labels[RACK] == "r"
+    assert "was removed by another writer" in scene.node.events[0][1]
+
+
+def test_a_change_of_what_is_wanted_is_no_contention(scene: Scene) -> None:
+    scene.publish(Wanted({RACK: "new", HOST: "h"}, {}))
+    scene.publish(Wanted({RACK: "newer", HOST: "h"}, {}))
+    assert (scene.node.events, scene.contention.contested) == ([], 0)
+
+
+def test_the_metrics_say_so_while_it_lasts(scene: Scene) -> None:
+    health = Health(60.0, metrics=metrics_of(scene.contention))
+    assert "topogate_labeler_contested_labels 0.0\n" in health.answer("/metrics")[1]
+    scene.fight(3)
+    text = health.answer("/metrics")[1]
+    assert "topogate_labeler_contested_labels 1.0\n" in text
+    assert "topogate_labeler_label_losses_total 2.0\n" in text
+    scene.now += LONGEST_PAUSE_SECONDS
+    scene.publish()
+    scene.now += SETTLED_SECONDS + 1
+    scene.publish()
+    assert "topogate_labeler_contested_labels 0.0\n" in health.answer("/metrics")[1]
+
+
+def test_an_event_that_is_not_taken_keeps_no_label_from_the_node(scene: Scene) -> None:
+    scene.node.takes_events = False
+    assert scene.fight(1) == [0]
