@@ -20,6 +20,7 @@ its victims. True at every moment is:
 12. No device is given to two claims, and each is given where its pod was sent (see claims.py).
 13. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
 14. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
+15. No node that a gang keeps between its stages is taken by one that is no more urgent (see takeovers.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -41,6 +42,7 @@ from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
 from hack.soaks.mounts import Mounts
 from hack.soaks.spreads import Spreads
+from hack.soaks.takeovers import Takeovers
 from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
 from labeler.contract import keys
 
@@ -67,6 +69,7 @@ class Ledger:
     given: GivenDevices = field(default_factory=GivenDevices)
     mounts: Mounts = field(default_factory=Mounts)
     evictions: Evictions = field(default_factory=Evictions)
+    takeovers: Takeovers = field(default_factory=Takeovers)
     accusers: Accusers = field(default_factory=Accusers)
     held: Holdings | None = None
     faults: list[str] = field(default_factory=list)
@@ -93,6 +96,8 @@ class Ledger:
         if self.held is not None:
             with self._lock:
                 self.held.plan(kind, placement)
+        with self._lock:
+            self.takeovers.plan(kind, placement, in_order=in_order)
         if kind == "DELETED":
             return
         with self._lock:
@@ -121,6 +126,7 @@ class Ledger:
                 self.mounts.pod(pod, gone=gone)
                 self.accusers.pod(pod)
                 self.given.pod(uid, pinned_to(pod))
+            self.takeovers.pod(pod, gone=gone)
             self.evictions.pod(kind, pod)
             if gone or not node:
                 return
@@ -175,6 +181,7 @@ class Ledger:
             self.halves.keep_only(uids)
             self.mounts.keep_only_pods(uids)
             self.evictions.keep_only(uids)
+            self.takeovers.keep_only(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
     def look_at_held(self, *, anew: bool = False) -> None:
@@ -184,9 +191,10 @@ class Ledger:
                 (self.held.begin_anew if anew else self.held.look)()
 
     def look_at_halves(self) -> None:
-        """Judge which gangs have been half dead for too long."""
+        """Judge which gangs have been half dead for too long, and who has taken what others keep."""
         with self._lock:
             self.halves.look()
+            self.takeovers.look()
 
     def _where(self, pod: Json) -> str:
         """The node on which it counts, "" for none; what was deleted before it was bound will never be."""

@@ -111,6 +111,7 @@ class Soak:
                 "domains": lambda: ledger.domains.faults,
                 "spreads": lambda: ledger.spreads.faults,
                 "halves": lambda: ledger.halves.faults,
+                "takeovers": lambda: ledger.takeovers.faults,
                 "devices": lambda: ledger.given.faults,
                 "volumes": lambda: ledger.mounts.faults,
                 "broken nodes": lambda: broken.faults if broken is not None else (),

@@ -48,6 +48,7 @@ def tried(soak: "Soak") -> list[str]:
         "gangs with rules": ledger.spreads.judged,
         "claimed devices": ledger.given.judged,
         "nodes held": soak.held.holds,
+        "plans that keep nodes between stages": ledger.takeovers.judged,
         "deletions by the sweeper": ledger.losses.judged,
     }
     if soak.volumes is not None:

@@ -20,6 +20,7 @@ from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
 from hack.soaks.passes import over
 from hack.soaks.spreads import LABEL, RULE, Spreads
+from hack.soaks.takeovers import SETTLED_SECONDS, Takeovers
 from hack.soaks.takes import GPUS
 from labeler.contract import keys
 from webhook.kube.objects import Metadata
@@ -405,6 +406,67 @@ def test_a_soak_says_what_it_has_seen_of_held_nodes() -> None:
     for now, version in ((1.0, A), (4.0, A), (5.0, NONE), (6.0, ONE)):  # noqa: B007
         held.plan("MODIFIED", version)
     assert held.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."
+
+
+def keeping(*kept: str, held: Sequence[str] | None = None) -> dict[str, Any]:
+    """The Placement of a gang whose leader runs, and whose other pods are to come."""
+    body = holding("staged", *(kept if held is None else held), kept=kept)
+    body["spec"]["pods"] = [{"name": "leader", "uid": "leader", "node": "n0"}]
+    return body
+
+
+def taking(*uids: str, node: str = "n1", kept: Sequence[str] = ()) -> dict[str, Any]:
+    """The Placement of another gang, whose pods go to a node."""
+    body = holding("other", kept=kept)
+    body["spec"]["pods"] = [{"name": uid, "uid": uid, "node": node} for uid in uids]
+    return body
+
+
+def seen_pod(uid: str, priority: int = 0, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "spec": {"priority": priority, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("priority", "spec", "before", "after", "faults"),
+    [
+        pytest.param(0, {}, None, keeping("n1", "n2"), 1, id="taken"),
+        pytest.param(1, {}, None, keeping("n1", "n2"), 0, id="by who is more urgent"),
+        pytest.param(0, {"activeDeadlineSeconds": 1}, None, keeping("n1", "n2"), 0, id="by who ends in time"),
+        pytest.param(0, {}, taking("lost"), keeping("n1", "n2"), 0, id="by who replaces a lost pod"),
+        pytest.param(0, {}, taking("first", node="n9", kept=["n8"]), keeping("n1"), 1, id="by a later stage"),
+        pytest.param(0, {}, None, keeping("n1", "n2", held=["n2"]), 0, id="when it was kept no more"),
+    ],
+)  # fmt: skip
+def test_a_node_that_a_gang_keeps_between_its_stages_and_another_takes_is_named(
+    priority: int, spec: dict[str, Any], before: dict[str, Any] | None, after: dict[str, Any], faults: int
+) -> None:
+    now = 0.0
+    judge = Takeovers(clock=lambda: now)
+    for pod in (seen_pod("leader"), seen_pod("taker", priority, **spec)):
+        judge.pod(pod, gone=False)
+    judge.plan("ADDED", keeping("n1", "n2"), in_order=True)
+    if before is not None:
+        judge.plan("ADDED", before, in_order=False)
+    judge.plan("MODIFIED", taking("taker"), in_order=True)
+    judge.plan("MODIFIED", after, in_order=True)
+    judge.look()
+    assert judge.faults == []
+    now = SETTLED_SECONDS
+    judge.look()
+    assert judge.faults == ["/other took n1, which /staged keeps for later pods"] * faults
+
+
+def test_a_node_of_a_gang_whose_leader_has_gone_is_taken_from_nobody() -> None:
+    now = 0.0
+    judge = Takeovers(clock=lambda: now)
+    for uid in ("leader", "taker"):
+        judge.pod(seen_pod(uid), gone=False)
+    judge.plan("ADDED", keeping("n1"), in_order=True)
+    judge.plan("ADDED", taking("taker"), in_order=True)
+    judge.pod(seen_pod("leader"), gone=True)
+    now = SETTLED_SECONDS
+    judge.look()
+    assert judge.faults == []
 
 
 def of_job(
