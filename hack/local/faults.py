@@ -68,17 +68,18 @@ class BrokenNodes:
         self._thread.join()
 
 
+def refused(reason: str, message: str) -> dict[str, Any]:
+    """The status of a pod that the kubelet does not admit (rejectPod in its kubelet.go)."""
+    message = f"Pod was rejected: {message}"
+    return {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": None}
+
+
 def failed(pod: dict[str, Any], how: str) -> dict[str, Any]:
     """The status of a pod that has failed now."""
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     if how == NOT_ADMITTED:
         message = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
-        return {
-            "phase": "Failed",
-            "reason": "UnexpectedAdmissionError",
-            "message": message,
-            "containerStatuses": None,
-        }
+        return refused("UnexpectedAdmissionError", message)
     started = pod["status"].get("startTime", now)
     ended = {"exitCode": 1, "reason": "Error", "startedAt": started, "finishedAt": now}
     containers = [

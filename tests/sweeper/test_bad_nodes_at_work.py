@@ -9,7 +9,7 @@ import pytest
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes
+from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes, refused
 from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
@@ -102,6 +102,38 @@ def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while
     body = {"metadata": {"annotations": forgive}}
     api.request("PATCH", f"/api/v1/nodes/{bad}", body=body, content_type=MERGE_PATCH)
     sweep(two_subblocks, third, SETTINGS, lambda _: not avoided(api), "that nothing is avoided any more")
+
+
+def test_what_a_kubelet_has_refused_runs_elsewhere(
+    two_subblocks: Cluster, tenants: tuple[str, str, str]
+) -> None:
+    """A StatefulSet makes the next pod at once."""
+    api, namespace = two_subblocks.api(), tenants[0]
+    reasons = {"topology": "TopologyAffinityError", "out": "OutOfnvidia.com/gpu", "down": "NodeShutdown"}
+    for name in reasons:
+        body = template(8)
+        body["metadata"]["labels"] = {"app": name}
+        selector = {"matchLabels": {"app": name}}
+        spec = {"replicas": 1, "serviceName": name, "selector": selector, "template": body}
+        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+        api.request("POST", path, body={"metadata": {"name": name}, "spec": spec})
+    before: dict[str, tuple[str, str]] = {}
+
+    def have_moved(pods: Pods) -> bool:
+        if not before and run_all(pods, "", 3):
+            for pod in pods:
+                name = pod["metadata"]["name"]
+                before[name] = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+                status = refused(reasons[name.removesuffix("-0")], "as a test will have it")
+                path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+                api.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        others = all(pod["metadata"]["uid"] not in [uid for uid, _ in before.values()] for pod in pods)
+        return bool(before) and others and run_all(pods, "", 3)
+
+    pods = sweep(two_subblocks, namespace, SETTINGS, have_moved, "the next pods to run")
+    for pod in pods:
+        assert pod["spec"]["nodeName"] != before[pod["metadata"]["name"]][1], pod["metadata"]["name"]
+    assert kept(api) == []
 
 
 def test_a_program_that_fails_wherever_it_runs_condemns_no_node(

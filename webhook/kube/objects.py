@@ -247,7 +247,7 @@ _SHARED_PARTS: Final = (
 class PodStatus(Struct, frozen=True):
     """How far a pod is; of conditions only whether it is scheduled, and that a resize is infeasible.
 
-    reason: why the whole pod failed. start_time: when its node took it; both of failed pods alone.
+    reason, message: why the whole pod failed. start_time: when its node took it; all of failed pods alone.
     resources, allocated_resources: what the pod as a whole has now, and what the kubelet has set aside for
     it; kept where the pod's own requests (spec.resources) are other ones.
     """
@@ -259,6 +259,7 @@ class PodStatus(Struct, frozen=True):
     container_statuses: tuple[PodContainerStatus, ...] = ()
     init_container_statuses: tuple[PodContainerStatus, ...] = ()
     reason: str = ""
+    message: str = ""
     start_time: str | None = None
     resources: ActualResources | None = None
     allocated_resources: Quantities | None = None
@@ -268,6 +269,7 @@ class PodStatus(Struct, frozen=True):
         if self.phase != "Failed":
             force_setattr(self, "start_time", None)
             force_setattr(self, "reason", "")
+            force_setattr(self, "message", "")
         conditions = [each for each in self.conditions if each.type == "PodScheduled" or _is_infeasible(each)]
         force_setattr(self, "conditions", sharing.part("conditions", conditions))
         force_setattr(self, "phase", sharing.text(self.phase))

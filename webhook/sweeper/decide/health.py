@@ -12,6 +12,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide import ledger
 from webhook.sweeper.decide.ledger import Failures, Running
+from webhook.sweeper.decide.refusals import Refusals, why_refused
 from webhook.sweeper.decide.shunned import Shunned, steps_of, why_bad
 from webhook.sweeper.decide.verdicts import NodeFacts, Verdicts, verdicts
 from webhook.sweeper.node_rules import Avoid
@@ -23,6 +24,7 @@ from webhook.sweeper.observe.node_failures import (
     gang_id,
     gpus_of,
     is_troubled,
+    refusal_of,
     seconds_of,
 )
 from webhook.sweeper.observe.pods import Pods, Sort
@@ -58,6 +60,7 @@ class NodeHealth:
         self._unstarted: Mapping[str, int] = {}
         self._pace = Pace(SHARE, clock)
         self._facts: dict[str, tuple[Node, NodeFacts]] = {}
+        self._refusals = Refusals()
         self.failures: Failures = ()
         self.verdicts = Verdicts()
         self.unreadable: Mapping[str, str] = {}
@@ -72,6 +75,9 @@ class NodeHealth:
         if not self.is_on:
             return
         rules, now = self._rules, self._now()
+        failed = list(failed)
+        refused = (refusal_of(pod, now, self._settings.gang_labels) for pod in failed)
+        self._refusals.saw(filter(None, refused), now, rules.avoid_seconds)
         troubled = view.index.of[Sort.TROUBLED].values()
         found, unstarted = [], dict[str, int]()
         for pod in (*failed, *troubled):
@@ -91,23 +97,24 @@ class NodeHealth:
         failures = ledger.added(self.failures, *found)
         failures = ledger.kept(failures, now, rules.keep_seconds)
         self.failures = self._judged(view, failures)
-        if self.failures or self.verdicts != Verdicts():
+        if self.failures or self._refusals or self.verdicts != Verdicts():
             self.verdicts = verdicts(self.failures, self._node_facts(view), rules, now)
         else:
             self.unreadable, self._facts = {}, {}
 
     def of(self, gang: PodGang, spare: frozenset[str] = frozenset()) -> Shunned:
         """The nodes that the gang passes over; spare: those that are not for it as long as others do."""
-        namespace = gang.key.namespace
+        namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
         bad = self.verdicts.of(namespace)
-        own = frozenset[str]().union(
-            *(self.verdicts.for_gangs.get((namespace, gang_id(key)), ()) for key in {gang.key, gang.maker})
+        failed = frozenset[str]().union(
+            *(self.verdicts.for_gangs.get((namespace, name), ()) for name in names)
         )
+        refused = self._refused(namespace, names)
+        own = failed | refused.keys()
         if not bad and not own and not spare:
             return Shunned()
-        why = dict.fromkeys(own, _OWN) | {
-            name: why_bad(each.gangs, each.at, each.cause) for name, each in bad.items()
-        }
+        why = dict.fromkeys(failed, _OWN) | refused
+        why |= {name: why_bad(each.gangs, each.at, each.cause) for name, each in bad.items()}
         models = {name: facts.model for name in why if (facts := self._fact(name)) is not None}
         hard: frozenset[str] = frozenset()
         soft = set(own)
@@ -119,6 +126,15 @@ class NodeHealth:
         if rules.if_nothing_else_fits:
             return Shunned(hard, steps_of(soft - hard, spare), why, models)
         return Shunned(hard | spare, steps_of(soft - hard), why, models, len(spare))
+
+    def _refused(self, namespace: str, gangs: Set[str]) -> dict[str, str]:
+        """Nodes where a pod of one of these gangs was refused, and why; not what is forgiven there."""
+        found = self._refusals.of(namespace, gangs) if self._refusals else {}
+        return {
+            name: why_refused(each)
+            for name, each in found.items()
+            if (facts := self._fact(name)) is not None and each.at > max(facts.forgiven, facts.since - 1)
+        }
 
     def _fact(self, name: str) -> NodeFacts | None:
         known = self._facts.get(name)

@@ -9,6 +9,9 @@ Counted are ends for which a broken GPU is a usual cause:
 Not counted are ends for which it is none: a pod that was deleted or evicted or that ran out of memory or
 time, an image that cannot be pulled, a node that was shut down. Whether the node was at fault, one end
 never tells; see decide.ledger and decide.verdicts.
+
+That the kubelet has refused a pod, for whatever reason, says that this gang's next pods had better go
+elsewhere, and nothing else of the node; see decide.refusals.
 """
 
 import hashlib
@@ -24,6 +27,8 @@ from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 
 NOT_ADMITTED: Final = "UnexpectedAdmissionError"
+REFUSED: Final = "Pod was rejected: "
+"""How the kubelet begins its message on each pod that it does not admit (rejectPod in kubelet.go)."""
 NOT_STARTED: Final = frozenset({"CreateContainerError", "RunContainerError"})
 _END_OF_START: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_OURS: Final = frozenset({"OOMKilled", "Completed"})
@@ -48,6 +53,20 @@ class NodeFailure:
     cause: str
     gpus: int
     asks: str
+
+
+@dataclass(frozen=True)
+class NodeRefusal:
+    """A pod of `gang` (see gang_id) that a node's kubelet has not admitted, and the kubelet's reason.
+
+    at: in seconds since 1970.
+    """
+
+    namespace: str
+    gang: str
+    node: str
+    at: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +96,21 @@ def failure_of(
     return NodeFailure(
         pod.metadata.namespace, gang_id(maker), pod.metadata.uid, pod.spec.node_name, min(created, at), at,
         end.ran, end.cause, gpus, asks_of(pod),
+    )  # fmt: skip
+
+
+def refusal_of(pod: Pod, now: float, gang_labels: Sequence[str] = ()) -> NodeRefusal | None:
+    """That the kubelet refused a failed pod, None if it did not. now: as with failure_of."""
+    status = pod.status
+    if not pod.spec.node_name or status.phase != "Failed":
+        return None
+    if not status.message.startswith(REFUSED) and status.reason != NOT_ADMITTED:
+        return None
+    maker = maker_of(pod, key_of(pod, gang_labels))
+    at = seconds_of(status.start_time)
+    return NodeRefusal(
+        pod.metadata.namespace, gang_id(maker), pod.spec.node_name, int(now) if at is None else at,
+        status.reason,
     )  # fmt: skip
 
 
