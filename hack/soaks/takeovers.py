@@ -20,7 +20,7 @@ SETTLED_SECONDS: Final = 4.0
 Json = dict[str, Any]
 
 
-class _Seen(NamedTuple):
+class _Taker(NamedTuple):
     """A pod that has not ended: its priority, and whether it must end in time."""
 
     priority: int
@@ -48,7 +48,7 @@ class Takeovers:
     faults: list[str] = field(default_factory=list)
     judged: int = 0
     _plans: dict[str, Placement] = field(default_factory=dict)
-    _pods: dict[str, _Seen] = field(default_factory=dict)
+    _pods: dict[str, _Taker] = field(default_factory=dict)
     _suspects: list[_Suspect] = field(default_factory=list)
 
     def plan(self, kind: str, body: Json, *, in_order: bool) -> None:
@@ -85,7 +85,7 @@ class Takeovers:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         self._pods.pop(uid, None)
         if not gone and not pod["metadata"].get("deletionTimestamp"):
-            self._pods[uid] = _Seen(spec.get("priority") or 0, "activeDeadlineSeconds" in spec)
+            self._pods[uid] = _Taker(spec.get("priority") or 0, "activeDeadlineSeconds" in spec)
 
     def keep_only(self, uids: Set[str]) -> None:
         """The others are gone: a watch was interrupted, and then all that is there was listed."""
