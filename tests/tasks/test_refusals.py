@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -117,3 +118,19 @@ def test_the_status_says_so_all_the_while(
     assert words in played.task["status"]["reason"]
     assert played.told == {reason: 1}
     assert played.task["metadata"]["resourceVersion"] == "3"  # being made; it cannot be
+
+
+def test_a_name_that_is_taken_is_tried_after_2_seconds_and_then_less_often_up_to_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times: list[float] = []
+
+    class Timed(Played):
+        def request(self, method: str, path: str, **options: Any) -> bytes:
+            if method == "POST":
+                times.append(vars(module)["time"].monotonic())
+            return super().request(method, path, **options)
+
+    worked_for(Timed(FOREIGN), monkeypatch, 250.0)
+    pauses = [round(later - earlier) for earlier, later in pairwise(times)]
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
