@@ -7,7 +7,9 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.failing import clock_time, ended, exited, node, proven
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.ledger import MOST_OF_A_NAMESPACE, FailureState
 from webhook.sweeper.decide.orders import Orders
@@ -223,6 +225,28 @@ def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_says_so()
     settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1, if_nothing_else_fits=True))
     assert len(places(Placing(in_blocks(2, 3, *gang(5)), settings).one())) == 5
     assert "n2" not in places(Placing(in_blocks(1, 3, *gang(2)), settings).one()).values()
+
+
+@pytest.mark.parametrize(("left", "nodes"), [(2, {"n2"}), (0, set[str]())], ids=["one is lost", "all are"])
+def test_a_gang_that_loses_all_its_pods_at_once_begins_like_a_new_one(left: int, nodes: set[str]) -> None:
+    wish = {"topogate.io/gang": "train", "topogate.io/gang-size": "3"}
+
+    def member(number: int, life: int, node: str = "") -> Pod:
+        metadata = {"annotations": wish, "uid": f"{number}-{life}"}
+        return gpu_pod(f"train-{number}", node=node, metadata=metadata)
+
+    cluster = in_blocks(1, 3, *(member(number, 0, f"n{number}") for number in range(3)))
+    (key,) = (each.key for each in Placing(Nodes(1, member(0, 1)), ONE_SPARE).gangs())
+    entries = [
+        PlannedPod(each.metadata.name, each.metadata.uid, each.spec.node_name) for each in cluster.pods
+    ]
+    spec = PlacementSpec(gang="Gang/train", size=3, pods=entries)
+    metadata = Metadata(namespace="ns", name=key.placement_name)
+    cluster.placements = {key.placement_key: Placement(metadata=metadata, spec=spec)}
+    made = Placing(cluster, ONE_SPARE)
+    made.one()
+    cluster.pods = [*cluster.pods[:left], *(member(number, 1) for number in range(left, 3))]
+    assert set(places(made.one()).values()) == nodes
 
 
 def test_nodes_in_use_or_closed_or_bad_are_no_spares() -> None:
