@@ -3,6 +3,7 @@
 The cluster is so that the tightest place for the first pods alone is not where the whole gang fits.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import register_nodes
+from tests.support import delete, register_nodes
 from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
 from tests.sweeper.sets import IN_ORDER, begin_jobset, begin_lws, in_two_stages, lws_pod, replicated
+from webhook.kube.client import Api
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
@@ -153,3 +155,51 @@ def test_others_keep_off_what_is_kept_for_the_next_stage(
     assert {name[:7] for name in nodes_by_rank(named(pods, "train"))} == {"node-b1"}
     placed = [each["spec"]["nodeName"] for each in named(pods, "other") if each["spec"].get("nodeName")]
     assert sorted(placed) == ["node-b0-s0-h02", "node-b0-s1-h02"]
+
+
+def limit_range(api: Api, namespace: str) -> dict[str, Any]:
+    """A LimitRange gives each container 60 of a node's 96 CPUs."""
+    limits = [{"type": "Container", "default": {"cpu": "60"}, "defaultRequest": {"cpu": "60"}}]
+    path = f"/api/v1/namespaces/{namespace}/limitranges"
+    api.request("POST", path, body={"metadata": {"name": "each"}, "spec": {"limits": limits}})
+    return {}
+
+
+def runtime_class(api: Api, namespace: str) -> dict[str, Any]:
+    """A RuntimeClass takes 50 for each pod."""
+    body = {"metadata": {"name": "kata"}, "handler": "x", "overhead": {"podFixed": {"cpu": "50"}}}
+    path = "/apis/node.k8s.io/v1/runtimeclasses"
+    delete(api, f"{path}/kata")
+    api.request("POST", path, body=body)
+    return {"runtimeClassName": "kata"}
+
+
+@pytest.mark.parametrize("add", [limit_range, runtime_class], ids=["LimitRange", "RuntimeClass"])
+@pytest.mark.parametrize("kind", ["StatefulSet", "JobSet"])
+def test_a_later_stage_is_asked_for_with_what_is_added_to_its_pods(
+    fragmented: Cluster,
+    namespace: str,
+    defined: list[str],
+    kind: str,
+    add: Callable[[Api, str], dict[str, Any]],
+) -> None:
+    api = fragmented.api()
+    body = template(4, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}, **add(api, namespace))
+    if kind == "JobSet":
+        parts = [replicated("leader", 1, body), replicated("workers", 1, body)]
+        create = begin_jobset(fragmented, namespace, defined, parts, **IN_ORDER)
+        all_run = in_two_stages(create, "train-leader", 2)
+    else:
+        body["metadata"]["labels"] = {"app": "train"}
+        spec = {"replicas": 2, "serviceName": "train", "selector": {"matchLabels": {"app": "train"}}}
+        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+        api.request("POST", path, body={"metadata": {"name": "train"}, "spec": {**spec, "template": body}})
+
+        def all_run(pods: Pods) -> bool:
+            return run_all(pods, "train", 2)
+
+    pods = sweep(fragmented, namespace, SETTINGS, all_run, "both pods to run", 40)
+    found = {pod["spec"]["nodeName"] for pod in named(pods, "train")}
+    # By their templates both would fit on the one free node of a subblock of the first block.
+    assert len(found) == 2
+    assert {name[:7] for name in found} == {"node-b1"}

@@ -11,7 +11,8 @@ from tests.sweeper.pods import decode, pod_json
 from tests.workloads.test_workloads import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
-from webhook.workloads.shape import MOST_PODS, Awaited, Part, PodTemplate, awaited, is_extended
+from webhook.workloads.additions import PodTemplate, is_extended
+from webhook.workloads.shape import MOST_PODS, Awaited, Part, awaited
 
 GPU = "nvidia.com/gpu"
 
@@ -157,12 +158,14 @@ def member(job: int, index: int, **spec: Any) -> Pod:
     return decode(pod_json(f"p-{job}-{index}", metadata={"labels": labels}, **made))
 
 
-def part(name: str, stage: int, job: int, count: int, body: dict[str, Any] | None = None) -> Part:
+def part(
+    name: str, stage: int, job: int, count: int, body: dict[str, Any] | None = None, ended: int | None = None
+) -> Part:
     made = msgspec.convert(body or template(), PodTemplate)
-    return Part(name, stage, made, range(count), ((job,),))
+    return Part(name, stage, made, range(count), ((job,),), ended=ended)
 
 
-SHAPE = (part("leader", 0, 0, 1), part("workers", 1, 1, 3), part("eval", 2, 2, 1))
+SHAPE = (part("leader", 0, 0, 1, ended=1), part("workers", 1, 1, 3, ended=0), part("eval", 2, 2, 1))
 
 
 @pytest.mark.parametrize(
@@ -172,17 +175,102 @@ SHAPE = (part("leader", 0, 0, 1), part("workers", 1, 1, 3), part("eval", 2, 2, 1
         ([(0, 0), (1, 0)], False, [(2, 0)]),
         ([(0, 0), (1, 0), (1, 1), (1, 2)], True, [(2, 0)]),
         ([(1, 0), (1, 1), (1, 2)], True, [(2, 0)]),
-        ([(2, 0)], True, []),
+        ([(1, 2), (2, 0)], True, []),
+        ([(2, 0)], False, []),
         ([], False, []),
         ([(7, 7)], False, []),
     ],
-    ids=["first", "some of the second", "two", "the first has ended", "last", "none", "unknown"],
+    ids=[
+        "first",
+        "some of the second",
+        "two",
+        "the first has ended",
+        "some of the second have ended",
+        "the second is lost",
+        "none",
+        "unknown",
+    ],
 )
 def test_what_is_awaited_are_the_later_stages_and_the_rest_of_the_newest(
     there: list[tuple[int, int]], whole: bool, later: list[tuple[int, int]]
 ) -> None:
     found = awaited(SHAPE, [member(*each) for each in there])
     assert (found.stage_is_whole, [rank for rank, _ in found.later]) == (whole, later)
+
+
+def shape_of(name: str, spec: dict[str, Any], **status: Any) -> Any:
+    return BY_NAME[name].shape(read(name, spec, status, {}))
+
+
+def of_set(index: int) -> Pod:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "u", "controller": True}
+    return decode(pod_json(f"x-{index}", metadata={"ownerReferences": [owner]}, **template()["spec"]))
+
+
+def of_group(index: int) -> Pod:
+    labels = {"leaderworkerset.sigs.k8s.io/worker-index": str(index)}
+    return decode(pod_json(f"x-0-{index}", metadata={"labels": labels}, **template()["spec"]))
+
+
+def of_mpi(role: str, index: int) -> Pod:
+    labels = {"training.kubeflow.org/job-role": role, "training.kubeflow.org/replica-index": str(index)}
+    return decode(pod_json(f"{role}-{index}", metadata={"labels": labels}, **template()["spec"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "lost", "there"),
+    [
+        pytest.param(
+            SET,
+            {"replicas": 3, "template": template()},
+            [of_set(0)],
+            [of_set(1), of_set(2)],
+            id="StatefulSet",
+        ),
+        pytest.param(
+            LWS,
+            {
+                "leaderWorkerTemplate": {"size": 3, "workerTemplate": template()},
+                "startupPolicy": "LeaderReady",
+            },
+            [of_group(0)],
+            [of_group(1), of_group(2)],
+            id="LeaderWorkerSet",
+        ),
+        pytest.param(
+            MPI,
+            {
+                "mpiReplicaSpecs": {
+                    "Launcher": {"template": template()},
+                    "Worker": {"replicas": 2, "template": template()},
+                },
+                "launcherCreationPolicy": "WaitForWorkersReady",
+                "runLauncherAsWorker": True,
+            },
+            [of_mpi("worker", 1)],
+            [of_mpi("worker", 2), of_mpi("launcher", 0)],
+            id="MPIJob",
+        ),
+    ],
+)
+def test_a_gang_whose_earlier_stage_is_missing_is_not_whole(
+    name: str, spec: dict[str, Any], lost: list[Pod], there: list[Pod]
+) -> None:
+    shape = shape_of(name, spec)
+    assert awaited(shape, [*lost, *there]).stage_is_whole
+    assert not awaited(shape, there).stage_is_whole
+
+
+@pytest.mark.parametrize(("succeeded", "whole"), [(0, False), (1, True)])
+def test_a_jobset_s_earlier_job_that_is_missing_is_awaited_until_it_is_done(
+    succeeded: int, whole: bool
+) -> None:
+    jobs = [replicated(name, 1, 1) for name in ("a", "b")]
+    for each in jobs:
+        each["template"]["spec"]["template"] = template()
+    status = {"replicatedJobsStatus": [{"name": "a", "succeeded": succeeded}]}
+    shape = shape_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER}, **status)
+    assert awaited(shape, [member(1, 0)]).stage_is_whole == whole
 
 
 @pytest.mark.parametrize(
@@ -193,26 +281,6 @@ def test_what_is_awaited_are_the_later_stages_and_the_rest_of_the_newest(
 def test_a_part_that_is_no_concern_of_ours_is_not_awaited(body: dict[str, Any]) -> None:
     shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 2, body))
     assert awaited(shape, [member(0, 0)]) == Awaited(stage_is_whole=True)
-
-
-def test_a_pod_that_is_awaited_gets_what_admission_gave_to_its_like() -> None:
-    toleration = {"key": "gpu", "operator": "Exists"}
-    own = part("workers", 1, 1, 1, template(nodeSelector={"zone": "a"}))
-    shape = (part("leader", 0, 0, 1, template(nodeSelector={"rack": "leaders"})), own)
-    selector = {"rack": "leaders", "model": "h100"}
-    leader = member(0, 0, nodeSelector=selector, tolerations=[toleration], priority=7)
-    ((_, pod),) = awaited(shape, [leader]).later
-    assert pod.spec.node_selector == {"zone": "a", "model": "h100"}
-    assert [each.key for each in pod.spec.tolerations] == ["gpu"]
-    assert pod.spec.priority == 7
-    assert pod.metadata.namespace == "ns"
-
-
-def test_a_pod_that_asks_for_another_model_gets_nothing_of_it() -> None:
-    other = template(annotations={keys.GPU_MODEL_ANNOTATION: "A100"})
-    shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 1, other))
-    ((_, pod),) = awaited(shape, [member(0, 0, nodeSelector={"model": "h100"})]).later
-    assert pod.spec.node_selector == {}
 
 
 @pytest.mark.parametrize(

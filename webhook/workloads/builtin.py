@@ -9,8 +9,9 @@ import msgspec
 from webhook.kube.objects import Condition, Metadata
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
+from webhook.workloads.additions import PodTemplate
 from webhook.workloads.ranks import COUNT, Rank
-from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape, any_asks_for_devices
+from webhook.workloads.shape import MOST_PODS, Part, Shape, any_asks_for_devices
 
 
 class Owner(Struct, frozen=True):
@@ -83,8 +84,9 @@ def job_shape(job: Job) -> Shape:
     template = job.spec.template
     number = template.metadata.labels.get(marks.JOB_GLOBAL_INDEX, "")
     groups: tuple[Rank, ...] = ((int(number),),) if COUNT.fullmatch(number) else ((),)
+    ended = min(1, job.status.succeeded or 0)
     return (
-        Part(job.metadata.name, 0, template, range(1), groups),
+        Part(job.metadata.name, 0, template, range(1), groups, ended=ended),
         Part(job.metadata.name, 1, template, range(1, at_once(job.spec)), groups),
     )
 

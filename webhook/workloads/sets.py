@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
+from webhook.workloads.additions import PodTemplate
 from webhook.workloads.builtin import JobSpec, Owner, at_once
 from webhook.workloads.ranks import Rank
-from webhook.workloads.shape import MOST_PODS, Part, PodTemplate, Shape, any_asks_for_devices
+from webhook.workloads.shape import MOST_PODS, Part, Shape, any_asks_for_devices
 
 
 class _Annotated(Struct, frozen=True):
@@ -66,7 +67,7 @@ class JobSet(Owner, frozen=True):
 
 def job_set_size(owner: JobSet) -> int | None:
     """The pods of all its Jobs that are not done."""
-    done = {status.name: status.succeeded for status in owner.status.replicated_jobs_status}
+    done = _ended(owner)
     return sum(
         max(0, (1 if each.replicas is None else each.replicas) - done.get(each.name, 0))
         * at_once(each.template.spec)
@@ -114,15 +115,19 @@ def job_set_shape(owner: JobSet) -> Shape:
 def _parts_of(owner: JobSet, each: ReplicatedJob, stage: int, groups: tuple[Rank, ...]) -> list[Part]:
     written = _exclusive(owner, each)
     template = _annotated(each.template.spec.template, written)
-    count = at_once(each.template.spec)
+    count, ended = at_once(each.template.spec), _ended(owner).get(each.name, 0)
+
+    def part(indices: range, follows: bool = False) -> Part:
+        return Part(each.name, stage, template, indices, groups, follows, marks.JOB_GLOBAL_INDEX, ended)
+
     if not _has_followers(written):
-        return [Part(each.name, stage, template, range(count), groups, numbered=marks.JOB_GLOBAL_INDEX)]
-    return [
-        Part(each.name, stage, template, range(min(1, count)), groups, numbered=marks.JOB_GLOBAL_INDEX),
-        Part(
-            each.name, stage, template, range(1, count), groups, follows=True, numbered=marks.JOB_GLOBAL_INDEX
-        ),
-    ]
+        return [part(range(count))]
+    return [part(range(min(1, count))), part(range(1, count), follows=True)]
+
+
+def _ended(owner: JobSet) -> dict[str, int]:
+    """How many Jobs of each template are done."""
+    return {each.name: each.succeeded for each in owner.status.replicated_jobs_status}
 
 
 def _annotated(template: PodTemplate, written: dict[str, str], **labels: str) -> PodTemplate:
@@ -143,7 +148,7 @@ def job_set_devices(owner: JobSet) -> bool:
 
 def _stages(owner: JobSet) -> dict[str, int]:
     """The stage of each template by what it depends on; none for those behind a Job that is to complete."""
-    done = {each.name: each.succeeded for each in owner.status.replicated_jobs_status}
+    done = _ended(owner)
     completed = {
         each.name
         for each in owner.spec.replicated_jobs

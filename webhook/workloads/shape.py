@@ -8,23 +8,14 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec.structs import replace
-
 from labeler.contract import keys
-from webhook.kube.objects import Metadata, Pod, PodMetadata, PodSpec, PodToleration
-from webhook.kube.struct import Struct
+from webhook.kube.objects import Pod, PodMetadata, PodSpec
+from webhook.workloads.additions import PodTemplate, extended_resources, spec_as_made
 from webhook.workloads.ranks import Rank, own_rank
 
 MOST_PODS: Final = 5000
 """Pods of a gang up to which it is planned by what it will be: numbers in owners are whatever their authors
 write, and each pod that is yet to be made costs time and memory in every pass."""
-
-
-class PodTemplate(Struct, frozen=True):
-    """A pod as its owner's author wrote it: before admission, and without a name."""
-
-    metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
 
 
 @dataclass(frozen=True)
@@ -33,7 +24,8 @@ class Part:
 
     groups: the beginning of each group's ranks; indices: the pods within a group. follows: whether the pods
     of each group are made once its leader, which is of the same stage, has a node. numbered: the label by
-    which its controller numbers the groups.
+    which its controller numbers the groups. ended: how many of the groups have ended, as their controller
+    says; None where its pods end only with the gang.
     """
 
     name: str
@@ -43,6 +35,7 @@ class Part:
     groups: tuple[Rank, ...] = ((),)
     follows: bool = False
     numbered: str = ""
+    ended: int | None = None
 
     @property
     def count(self) -> int:
@@ -62,6 +55,18 @@ class Part:
         """The groups whose pods are made by now, if its stage is: all, but for followers that still wait."""
         if not self.follows:
             return list(self.groups)
+        return self._met(there)
+
+    def stands(self, there: Container[Rank]) -> bool:
+        """Whether all of its pods that its controller keeps are there, if its stage is an earlier one.
+
+        Of a group that is there in part the others may have ended one by one.
+        """
+        if self.ended is None:
+            return all(rank in there for rank in self.ranks)
+        return not self.count or len(self.groups) - len(self._met(there)) <= self.ended
+
+    def _met(self, there: Container[Rank]) -> list[Rank]:
         return [group for group in self.groups if any(rank in there for rank in self.ranks_of([group]))]
 
 
@@ -89,8 +94,9 @@ class Awaited:
 def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     """What the controller still makes when these pods of its gang are there; nothing beyond MOST_PODS.
 
-    Of earlier stages nothing is awaited: those pods have run, and may have ended. Pods that are opted out are
-    no concern of ours; nor are those that ask for no extended resource, unless they alone are a stage.
+    Of earlier stages what has not ended is awaited: it was rolled back, or lost, and is made again. Pods that
+    are opted out are no concern of ours; nor are those that ask for no extended resource, unless they alone
+    are a stage.
     """
     if not shape or pod_count(shape) > MOST_PODS:
         return Awaited()
@@ -103,14 +109,19 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     if not begun:
         return Awaited()
     newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
-    now = [part for part in ours if part.stage == newest.stage]
-    now = [part for part in now if id(part.template) in devices] or now
+    now = _counting(ours, newest.stage, devices)
+    before = [
+        each
+        for stage in {part.stage for part in ours if part.stage < newest.stage}
+        for each in _counting(ours, stage, devices)
+    ]
     # Leaders that are missing while others have a node have run, as all are placed together: they have ended.
     leaders = [rank for part in now if not part.follows for rank in part.ranks if rank in there]
     led = any(part.follows for part in now) and any(there[rank].spec.node_name for rank in leaders)
     whole = all(
         rank in there for part in now if part.follows or not led for rank in part.ranks_of(part.begun(there))
     )
+    whole = whole and all(part.stands(there) for part in before)
     first = next(there[rank] for rank in newest.ranks if rank in there)
     coming = [(part, part.groups) for part in ours if part.stage > newest.stage]
     coming += [
@@ -121,7 +132,7 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     ]
     coming = [(part, groups) for part, groups in coming if id(part.template) in devices]
     made = {
-        id(template): _spec_as_made(template, newest.template, first)
+        id(template): spec_as_made(template, newest.template, first)
         for template in {id(part.template): part.template for part, _ in coming}.values()
     }
     later = tuple(
@@ -132,9 +143,15 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     return Awaited(whole, later)
 
 
+def _counting(parts: Iterable[Part], stage: int, devices: Container[int]) -> list[Part]:
+    """The parts of a stage that count: those with devices, or all where none has any."""
+    found = [part for part in parts if part.stage == stage]
+    return [part for part in found if id(part.template) in devices] or found
+
+
 def asks_for_devices(spec: PodSpec) -> bool:
     """Whether any container asks for an extended resource, as a GPU, or the pod has claims on devices."""
-    return bool(_extended(spec) or spec.resource_claims)
+    return bool(extended_resources(spec) or spec.resource_claims)
 
 
 def any_asks_for_devices(templates: Iterable[PodTemplate]) -> bool:
@@ -142,45 +159,8 @@ def any_asks_for_devices(templates: Iterable[PodTemplate]) -> bool:
     return any(asks_for_devices(each.spec) for each in templates if not _is_opted_out(each))
 
 
-def is_extended(resource: str) -> bool:
-    """Whether a resource has a domain of its own, as nvidia.com/gpu, or stands for a DeviceClass."""
-    return "/" in resource and ("kubernetes.io/" not in resource or resource.startswith(keys.DEVICE_CLASS))
-
-
 def _is_opted_out(template: PodTemplate) -> bool:
     return template.metadata.annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO
-
-
-def _extended(spec: PodSpec) -> frozenset[str]:
-    asked = (each.resources for each in (*spec.containers, *spec.init_containers))
-    return frozenset(
-        name
-        for each in asked
-        for name, amount in {**each.limits, **each.requests}.items()
-        if is_extended(name) and str(amount) != "0"
-    )
-
-
-def _spec_as_made(template: PodTemplate, like: PodTemplate, first: Pod) -> PodSpec:
-    """Of a pod of this template as it will stand in the API server; like, first: another, and a pod of that.
-
-    What admission has added to that pod it will add to one that asks for the same resources and model. A pod
-    without such resources does not tell: then a toleration is believed to be added for each resource, as the
-    API server's ExtendedResourceToleration does.
-    """
-    spec = replace(template.spec, priority=first.spec.priority)
-    if _extended(spec) == _extended(like.spec) and _model(template) == _model(like):
-        selector = {k: v for k, v in first.spec.node_selector.items() if k not in like.spec.node_selector}
-        added = [each for each in first.spec.tolerations if each not in like.spec.tolerations]
-        spec = replace(
-            spec,
-            node_selector={**selector, **spec.node_selector},
-            tolerations=[*spec.tolerations, *added],
-        )
-    elif not _extended(like.spec):
-        added = [PodToleration(key=name, operator="Exists") for name in sorted(_extended(template.spec))]
-        spec = replace(spec, tolerations=[*spec.tolerations, *added])
-    return spec
 
 
 def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
@@ -195,7 +175,3 @@ def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
         annotations=part.template.metadata.annotations,
     )
     return Pod(metadata=metadata, spec=spec)
-
-
-def _model(template: PodTemplate) -> str | None:
-    return template.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)

@@ -3,9 +3,10 @@
 import msgspec
 
 from webhook.kube.struct import Struct
+from webhook.workloads.additions import PodTemplate
 from webhook.workloads.builtin import Owner
 from webhook.workloads.ranks import Rank
-from webhook.workloads.shape import Part, PodTemplate, Shape, any_asks_for_devices
+from webhook.workloads.shape import Part, Shape, any_asks_for_devices
 
 
 class ReplicaSpec(Struct, frozen=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from webhook.placement import Assignment, Gang, Member, Placed, Snapshot
 from webhook.placement.names import natural
 from webhook.sweeper.observe.membership import Claim
-from webhook.workloads.shape import is_extended
+from webhook.workloads.additions import is_extended
 
 
 @dataclass(frozen=True)
