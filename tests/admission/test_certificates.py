@@ -379,6 +379,59 @@ def test_a_rotation_goes_on_where_one_that_died_has_stopped(
     assert [action for action in actions if action] == ["prepare", "publish", "switch", "drop"]
 
 
+def test_an_expired_certificate_is_replaced_at_once_when_its_secret_can_be_written_again(
+    module_cluster: Cluster, rotator: Rotation
+) -> None:
+    """Until then each attempt says why not, and publishes no authority that nothing is signed by."""
+    api = module_cluster.api()
+    rotator.run(wait=True)
+    served = served_in_secret(api)
+    later = datetime.now(UTC) + timedelta(days=91)
+    powerless = Rotation(
+        may_publish_only(module_cluster), waits=rotator.waits, hosts=HOSTS, clock=lambda: later
+    )
+    before = published(api)
+    for _ in range(3):
+        with pytest.raises(ApiError, match="cannot update resource") as caught:
+            powerless.run()
+        assert caught.value.status == 403
+    assert published(api) == before
+    assert served_in_secret(api) == served
+    able = Rotation(api, waits=rotator.waits, hosts=HOSTS, clock=lambda: later)
+    assert able.run() == ["issue"]
+    assert served_in_secret(api) != served
+    assert able.step().action != "publish", "the new authority is not published"
+
+
+def served_in_secret(api: Api) -> str:
+    """The certificate that the webhook is given, as the Secret has it."""
+    certificate = api.json("GET", f"{SYSTEM}/secrets/topogate-webhook-tls")["data"]["tls.crt"]
+    assert isinstance(certificate, str)
+    return certificate
+
+
+def may_publish_only(cluster: Cluster) -> Api:
+    """One who may read everything and change webhook configurations, and write no Secret."""
+    rules = [
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]},
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations"],
+            "verbs": ["patch"],
+        },
+    ]
+    role = {"kind": "ClusterRole", "metadata": {"name": "publisher"}, "rules": rules}
+    binding = {
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "publisher"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "publisher"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "publisher"}],
+    }
+    items = [{"apiVersion": "rbac.authorization.k8s.io/v1", **each} for each in (role, binding)]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(items))
+    return cluster.api().acting_as("publisher")
+
+
 def test_a_secret_that_was_written_meanwhile_is_not_overwritten(
     module_cluster: Cluster, rotator: Rotation
 ) -> None:

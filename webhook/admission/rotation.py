@@ -93,6 +93,8 @@ class Rotation:
         logger.info("certificates step=%s reason=%r wait=%s", step.action or "none", step.reason, step.wait)
         if step.action == certificates.ISSUE:
             pair = self._issue()
+            # Else a Secret that may not be written would add one authority to the caBundle with each retry.
+            secrets.write(self.names.secret, pair, {_SWITCHED_AT: self.clock()}, is_dry=True)
             known = certificates.split(configuration.bundles[0]) if configuration.bundles else []
             self._publish(configuration, certificates.join([*known, pair.authority]))
             secrets.write(self.names.secret, pair, {_SWITCHED_AT: self.clock()})
@@ -189,8 +191,11 @@ class _Secrets:
             self._versions[name],
         )
 
-    def write(self, name: str, pair: Pair, times: dict[str, datetime]) -> None:
-        """Create or replace a Secret. Raises ApiError (409) if somebody else has written meanwhile."""
+    def write(self, name: str, pair: Pair, times: dict[str, datetime], *, is_dry: bool = False) -> None:
+        """Create or replace a Secret. Raises ApiError (409) if somebody else has written meanwhile.
+
+        is_dry: only ask the API server whether it would take it.
+        """
         content = {"ca.crt": pair.authority, "tls.crt": pair.certificate, "tls.key": pair.key}
         content |= {key: value.isoformat().encode() for key, value in times.items()}
         body: dict[str, Any] = {
@@ -201,11 +206,12 @@ class _Secrets:
             "data": {key: base64.b64encode(value).decode() for key, value in content.items()},
         }
         version = self._versions.get(name)
+        query = {"dryRun": "All"} if is_dry else None
         if version is None:
-            self._api.request("POST", self._path, body=body)
+            self._api.request("POST", self._path, query=query, body=body)
         else:
             body["metadata"]["resourceVersion"] = version
-            self._api.request("PUT", f"{self._path}/{name}", body=body)
+            self._api.request("PUT", f"{self._path}/{name}", query=query, body=body)
 
     def delete(self, name: str) -> None:
         try:
