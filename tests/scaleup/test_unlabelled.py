@@ -1,5 +1,7 @@
 """A new node is given to nobody until it says where it stands, or is old enough."""
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
@@ -32,10 +34,20 @@ def test_it_waits_for_a_complete_set_of_labels_and_no_longer_than_it_may(
     assert found == ({} if left is None else {"n0": left})
 
 
+@pytest.mark.parametrize(("ahead", "left"), [(1, 61), (60, 120), (61, None), (3600, None), (86400, None)])
+def test_a_node_of_the_future_is_waited_for_only_where_clocks_differ_a_little(
+    ahead: float, left: float | None
+) -> None:
+    """Our clock was set back, or the API server's was ahead when the node was made."""
+    found = unlabelled({"n0": node({})}, 60.0, Topology(), BEGAN - ahead)
+    assert found == ({} if left is None else {"n0": left})
+
+
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_on: bool) -> None:
     cluster = Nodes(1, gpu_pod("p"))
-    cluster.nodes["n0"] = node({}, "2999-01-01T00:00:00Z")
+    just_now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    cluster.nodes["n0"] = node({}, just_now)
     choices = ScaleUp("class" if is_on else "")
     placing = Placing(cluster, Settings(settle_seconds=0, scale_up=choices))
     placing.one()
@@ -43,7 +55,7 @@ def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_o
     if is_on:
         assert places(orders) == {}
         assert "new nodes that have no topology labels yet: 1" in orders.verdicts[0].reason
-        cluster.nodes["n0"] = node(PLACE, "2999-01-01T00:00:00Z")
+        cluster.nodes["n0"] = node(PLACE, just_now)
         assert places(placing.one()) == {"p": "n0"}
     else:
         assert places(orders) == {"p": "n0"}

@@ -1,14 +1,19 @@
 """New nodes that do not say yet where they stand: their labeler or their cloud is about to write it. Pure.
 
 A gang that took them now would lie on them by chance, and be bound before anybody knew better. The wait is
-bounded: on a cluster whose nodes never get such labels each is used a little later.
+bounded: on a cluster whose nodes never get such labels each is used a little later. So it is where clocks
+differ: a node that was created in the future, by our clock, is not waited for until that has come.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from webhook.kube.objects import Node
 from webhook.placement import Topology
+
+SKEW_SECONDS: Final = 60.0
+"""By so much the API server's clock may be ahead of ours; by more, one of the two was set back."""
 
 
 def unlabelled(
@@ -18,10 +23,15 @@ def unlabelled(
 
     now: seconds since 1970.
     """
-    oldest = f"{datetime.fromtimestamp(now - label_seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    oldest, newest = _utc(now - label_seconds), _utc(now + SKEW_SECONDS)
     found = {}
     for name, node in nodes.items():
         created = node.metadata.creation_timestamp or ""
-        if created > oldest and topology.path(node.metadata.labels) is None:
+        if oldest < created <= newest and topology.path(node.metadata.labels) is None:
             found[name] = max(0.0, datetime.fromisoformat(created).timestamp() + label_seconds - now)
     return found
+
+
+def _utc(seconds: float) -> str:
+    """As the API server writes times, which are in order as texts."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
