@@ -58,7 +58,7 @@ def describe(gang: Gang) -> str:
     classes = len({member.pod_class for member in gang.members})
     parts = [f"{len(gang.members)} pods, {classes} class{'es' if classes > 1 else ''}"]
     parts += [f"required {gang.required_level}"] if gang.required_level else []
-    parts += [f"preferred {gang.preferred_level}"] if gang.preferred_level else []
+    parts += [f"preferred {','.join(gang.preferred_levels)}"] if gang.preferred_levels else []
     parts += [f"slices of {each.size} in a {each.level}" for each in gang.slices]
     parts += [f"{len(gang.anchors)} placed already"] if gang.anchors else []
     return ", ".join(parts)

@@ -179,8 +179,9 @@ def _gang(dice: random.Random, made: Sequence[NodeInfo], usage: _Usages, carded:
     gang = Gang("g", tuple(Member(f"p{rank:04}", rank, pod) for rank, pod in enumerate(members)))
     if kind == "slices":
         return _in_slices(dice, counted, level), kind
-    preferred = dice.choice((None, None, None, "block", "subblock")) if level is None else None
-    return replace(gang, required_level=level, preferred_level=preferred), kind
+    choices: list[tuple[str, ...]] = [(), (), (), ("block",), ("subblock",)]
+    preferred = dice.choice(choices) if level is None else ()
+    return replace(gang, required_level=level, preferred_levels=preferred), kind
 
 
 def _free(made: Sequence[NodeInfo], usage: _Usages, resource: str, level: str | None) -> int:

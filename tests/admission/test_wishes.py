@@ -113,6 +113,27 @@ WARNED = {
         ['no level "rack"; known: block, subblock and host'],
     ),
     "preferred level unknown": (pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: ""}), ['no level ""']),
+    "a preferred level of several unknown": (
+        pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: "block,rack"}),
+        [f'{keys.PREFERRED_TOPOLOGY_ANNOTATION}: no level "rack"; known'],
+    ),
+    "preferred levels, the finest first": (
+        pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: "subblock,block"}),
+        ['"subblock,block": write the coarsest level first'],
+    ),
+    "a preferred level twice": (
+        pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: "block,block"}),
+        ['"block,block" names a level twice'],
+    ),
+    "a preferred level that the required one decides": (
+        pod(
+            annotations={
+                keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock",
+                keys.PREFERRED_TOPOLOGY_ANNOTATION: "block,host",
+            }
+        ),
+        ["block has no effect: it is not below the required subblock"],
+    ),
     "slice level unknown": (
         sliced(topology="rack", size="2"),
         [f'{keys.SLICE_TOPOLOGY_ANNOTATION}: no level "rack"; known'],

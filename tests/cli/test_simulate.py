@@ -116,6 +116,27 @@ def test_slices_are_kept_as_the_sweeper_keeps_them(
     assert [placed["node"] for placed in found] == ["a", "a", "b", "b"]
 
 
+@pytest.mark.parametrize(
+    ("pods", "kept"),
+    [(2, "one block: yes; one host: yes"), (4, "one block: yes; one host: no, it takes 2")],
+)
+@pytest.mark.parametrize("more", [(), ("--preferred", "block,host")], ids=["as written", "with an override"])
+def test_each_preferred_level_is_told_whether_it_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], pods: int, kept: str
+) -> None:
+    wish = {} if more else {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block,host"}
+    nodes = cluster(node("a", "b0", 8), node("b", "b0", 8))
+    assert simulated(tmp_path, nodes, job(pods, **wish), *more) == 0
+    assert f"\nPreferred: {kept}.\n" in capsys.readouterr().out
+
+
+def test_a_preferred_level_that_is_missing_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2), "--preferred", "block,") == 2
+    assert "'block,' names no level" in capsys.readouterr().err
+
+
 def test_a_wish_to_be_spread_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = cluster(node("a", "b0", 8), node("b", "b1", 8))
     wish = {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}

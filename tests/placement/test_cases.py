@@ -53,14 +53,14 @@ CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [
         "everything, over both blocks",
         DEFAULT,
         6,
-        {"preferred_level": "block"},
+        {"preferred_levels": ("block",)},
         {"x1": 1, "x3": 1, "x4": 2, "x5": 1, "x6": 1},
     ),
     (
         "the last block is the tightest",
         {"b1": {"r": {"x1": 2}}, "b2": {"r": {"x2": 1}}, "b3": {"r": {"x3": 4}}},
         5,
-        {"preferred_level": "block"},
+        {"preferred_levels": ("block",)},
         {"x2": 1, "x3": 4},
     ),
     (
@@ -87,7 +87,7 @@ CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [
             "b1": {"r0": {"e": 8}, "r1": {"f": 8}},
         },
         11,
-        {"preferred_level": "block"},
+        {"preferred_levels": ("block",)},
         {"c": 8, "d": 3},
     ),
     (
@@ -105,7 +105,7 @@ CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [
             "B": {"r1": {"e": 2}, "r2": {"f": 2}, "r3": {"g": 2}},
         },
         3,
-        {"required_level": "block", "preferred_level": "subblock"},
+        {"required_level": "block", "preferred_levels": ("subblock",)},
         {"a": 2, "b": 1},
     ),
     (
@@ -126,14 +126,14 @@ CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [
         "slices over two blocks",
         {"b1": {"r1": {"x3": 3, "x5": 3, "x1": 3}}, "b2": {"r1": {"x6": 6}}},
         12,
-        {"preferred_level": "block", "slices": (Slice("host", 3),)},
+        {"preferred_levels": ("block",), "slices": (Slice("host", 3),)},
         {"x1": 3, "x3": 3, "x6": 6},
     ),
     (
         "slices of racks",
         DEFAULT,
         4,
-        {"preferred_level": "block", "slices": (Slice("subblock", 2),)},
+        {"preferred_levels": ("block",), "slices": (Slice("subblock", 2),)},
         {"x1": 1, "x4": 2, "x5": 1},
     ),
     (

@@ -210,7 +210,7 @@ LIKED: list[tuple[str, dict[str, tuple[str, int, bool]], int, dict[str, Any], di
             "rest-2": ("r", 2, False),
         },
         5,
-        {"preferred_level": "host"},
+        {"preferred_levels": ("host",)},
         {"pref-1": 1, "pref-2": 2, "rest-2": 2},
     ),
     (

@@ -28,7 +28,7 @@ SERVER = {"cpu": 16_000, "memory": 64 * GIB, "pods": 1, GPU: 4}
 def gang(*roles: tuple[int, Amounts], required: str | None = None, preferred: str | None = None) -> Gang:
     kinds = [kind for count, amounts in roles for kind in [PodClass(vector(amounts))] * count]
     members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
-    return Gang("g", members, required_level=required, preferred_level=preferred)
+    return Gang("g", members, required_level=required, preferred_levels=(preferred,) if preferred else ())
 
 
 @pytest.mark.parametrize(

@@ -108,11 +108,11 @@ def test_an_image_alone_runs_its_own_entry_point() -> None:
 
 
 def test_topology_wishes_become_annotations() -> None:
-    wishes = {"required": "block", "preferred": "subblock", "slice": "host", "sliceSize": 2}
+    wishes = {"required": "block", "preferred": "subblock,host", "slice": "host", "sliceSize": 2}
     metadata = job_wanted(task({"workers": 4, "topology": wishes}), rules())["spec"]["template"]["metadata"]
     assert metadata["annotations"] == {
         keys.REQUIRED_TOPOLOGY_ANNOTATION: "block",
-        keys.PREFERRED_TOPOLOGY_ANNOTATION: "subblock",
+        keys.PREFERRED_TOPOLOGY_ANNOTATION: "subblock,host",
         keys.SLICE_TOPOLOGY_ANNOTATION: "host",
         keys.SLICE_SIZE_ANNOTATION: "2",
     }

@@ -23,8 +23,8 @@ MOST_WARNINGS: Final = 16
 
 _OURS: Final = "topogate.io/"
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
-_MOST_SLICES: Final = 8
-"""Layers of slices that are looked at."""
+_MOST_LEVELS: Final = 8
+"""Levels of one annotation that are looked at."""
 _LEVEL_KEYS: Final = frozenset(
     ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
 )
@@ -111,13 +111,32 @@ def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _topology(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
-    for key in (keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION):
-        level = annotations.get(key)
-        if level is not None:
-            yield from _level(key, level, policy)
+    level = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
+    if level is not None:
+        yield from _level(keys.REQUIRED_TOPOLOGY_ANNOTATION, level, policy)
+    yield from _preferred(annotations, policy)
     several = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
-    for level in several.split(",", _MOST_SLICES) if several is not None else ():
+    for level in several.split(",", _MOST_LEVELS) if several is not None else ():
         yield from _level(keys.SLICE_TOPOLOGY_ANNOTATION, level, policy)
+
+
+def _preferred(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
+    """Levels of which one domain takes the pods if it can: coarsest first, below the required one."""
+    key = keys.PREFERRED_TOPOLOGY_ANNOTATION
+    value = annotations.get(key)
+    if value is None:
+        return
+    names, levels = value.split(",", _MOST_LEVELS), policy.topology_levels
+    for name in names:
+        yield from _level(key, name, policy)
+    if len(set(names)) < len(names):
+        yield f"{key} {quote(value)} names a level twice"
+    numbers = [levels.index(name) for name in names if name in levels]
+    if numbers != sorted(numbers):
+        yield f"{key} {quote(value)}: write the coarsest level first"
+    top = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
+    if top in levels and any(number <= levels.index(top) for number in numbers):
+        yield f"{key} {levels[min(numbers)]} has no effect: it is not below the required {top}"
 
 
 def _level(key: str, level: str, policy: Policy) -> Iterator[str]:
@@ -135,7 +154,7 @@ def _slices(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
         return
     if levels is None:
         yield f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level of a slice"
-    each = sizes.split(",", _MOST_SLICES)
+    each = sizes.split(",", _MOST_LEVELS)
     wrong = [size for size in each if not _POSITIVE.fullmatch(size)]
     if wrong:
         yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(wrong[0])} is no positive whole number"

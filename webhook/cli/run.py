@@ -41,7 +41,11 @@ def add_parser(subparsers: Any) -> None:
     add("--memory", metavar="AMOUNT", help="memory of each worker, as 16Gi")
     add("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be given more than once")
     add("--required", metavar="LEVEL", help="all workers in one block, subblock, host or node, or wait")
-    add("--preferred", metavar="LEVEL", help="all workers in one such domain if there is room")
+    add(
+        "--preferred",
+        metavar="LEVEL",
+        help="all workers in one such domain if it has room; or block,subblock",
+    )
     add("--retries", type=int, metavar="NUMBER", help="failures that are borne (6)")
     add("--time", type=int, metavar="SECONDS", help="end it as failed after so long, waiting included")
     add("--keep", type=int, metavar="SECONDS", help="delete it so long after its end; default: never")

@@ -17,6 +17,7 @@ import msgspec
 
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.manifest import InputError
+from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.simulation import read
 from webhook.inquiry.whole import WholeAnswer, ask_whole, with_levels
 from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
@@ -43,7 +44,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--required", metavar="LEVEL", help="overrides the required level: block, subblock ..."
     )
-    parser.add_argument("--preferred", metavar="LEVEL", help="overrides the preferred level")
+    parser.add_argument(
+        "--preferred", metavar="LEVEL", help="overrides the preferred levels: block,subblock ..."
+    )
     add_mode(parser)
     parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
     parser.add_argument("--output", choices=("text", "json"), default="text")
@@ -71,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             found = replace(found, placed=answer.placed)
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        _print(answer, gang)
+        _print(answer, gang, scene.snapshot)
         if args.map:
             for line in _map(answer, scene.snapshot):
                 print(line)
@@ -80,12 +83,14 @@ def run(args: argparse.Namespace) -> int:
     return 0 if isinstance(found, Assignment) else 1
 
 
-def _print(answer: WholeAnswer, gang: PodGang) -> None:
+def _print(answer: WholeAnswer, gang: PodGang, snapshot: Snapshot) -> None:
     if isinstance(answer.found, NoFit):
         say(answer.told)
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
     say(f"Gang {gang.key.name}: {answer.told}")
+    if preferred := describe_preferred(answer.asked.gang, answer.found.nodes.values(), snapshot):
+        say(preferred)
     rows = sorted(
         answer.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
     )

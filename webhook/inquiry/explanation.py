@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
+from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.turns import whole_turns
 from webhook.kube.objects import Pod
@@ -195,6 +196,8 @@ def _said(
         yield _spread(asked, asked.spread)
     if not isinstance(answer, NoFit):
         yield f"Now: it fits, on {answer.spread}; the sweeper is about to, or waits for more pods."
+        if preferred := describe_preferred(asked, answer.nodes.values(), snapshot):
+            yield preferred
         return
     yield f"Now: {answer.sentence}"
     if answer.nearest is not None:

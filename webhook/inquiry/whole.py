@@ -17,6 +17,7 @@ from webhook.sweeper.decide.elastic import fewer, needed
 from webhook.sweeper.decide.exclusive import Ask, asks, closed_to_companions
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.topology_wishes import preferred_of
 from webhook.sweeper.observe.view import View
 from webhook.text import joined
 
@@ -137,12 +138,16 @@ def _first(
 
 
 def with_levels(gang: PodGang, required: str | None, preferred: str | None = None) -> PodGang:
-    """The gang with other levels, for all of it and for its parts; None: as they are."""
+    """The gang with other levels, for all of it and for its parts; None: as they are.
+
+    preferred: several with commas between. Raises PlacementError for one that is missing or named twice.
+    """
+    levels = preferred_of(preferred)
     parts = tuple(
         replace(
             part,
             required_level=required or part.required_level,
-            preferred_level=preferred or part.preferred_level,
+            preferred_levels=levels or part.preferred_levels,
         )
         for part in gang.parts
     )
@@ -151,7 +156,7 @@ def with_levels(gang: PodGang, required: str | None, preferred: str | None = Non
     return replace(
         gang,
         required_level=required or gang.required_level,
-        preferred_level=preferred or gang.preferred_level,
+        preferred_levels=levels or gang.preferred_levels,
         parts=parts,
     )
 

@@ -178,12 +178,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pods that are placed together or not at all. Levels by name; see Topology.level."""
+    """Pods that are placed together or not at all. Levels by name; see Topology.level.
+
+    preferred_levels: of each, one domain if there is capacity. The objective takes the fewest domains anyway,
+    so they only decide where a mode would not: see question.machine_of.
+    """
 
     name: str
     members: tuple[Member, ...]
     required_level: str | None = None
-    preferred_level: str | None = None
+    preferred_levels: tuple[str, ...] = ()
     slices: tuple[Slice, ...] = ()
     anchors: tuple[Anchor, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ from webhook.placement.names import natural
 from webhook.placement.preferences import Ranking, ranking
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 from webhook.placement.spreading import Spreading, spreading
-from webhook.placement.topology import PlacementError
+from webhook.placement.topology import PlacementError, Topology
 
 Counts = tuple[int, ...]
 """How many pods of each class."""
@@ -33,7 +33,6 @@ class Question:
     levels: int
     options: Options = field(default_factory=Options)
     required: int | None = None
-    preferred: int | None = None
     slices: tuple[tuple[int, int], ...] = ()
     anchored: frozenset[Path] = frozenset()
     inside: Path | None = None
@@ -119,7 +118,7 @@ def ask(
     topology = snapshot.topology
     levels = len(topology.level_names)
     required = None if gang.required_level is None else topology.level(gang.required_level)
-    preferred = None if gang.preferred_level is None else topology.level(gang.preferred_level)
+    preferred = [topology.level(each) for each in gang.preferred_levels]
     slices = tuple(sorted((topology.level(s.level), s.size) for s in gang.slices))
     _check_slices(gang, slices, required)
     places = _anchor_places(gang, snapshot)
@@ -141,7 +140,6 @@ def ask(
         levels=levels,
         options=options,
         required=required,
-        preferred=preferred,
         slices=slices,
         anchored=frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1)),
         inside=inside,
@@ -149,13 +147,25 @@ def ask(
         confined=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
         unbound_slices=unbound,
         spread=spreading(gang, snapshot, required, len(keys)),
-        machine=topology.machine if options.mode is Mode.KEEP_WHOLE and gang.spread is None else None,
+        machine=machine_of(gang, topology, options, preferred),
         named=named,
         named_in=by_block(named, snapshot),
         card_steps=card_steps(classes, snapshot.blocks.values(), options.bound // 2),
         ranking=ranking(keys[0][0], snapshot) if keys else None,
     )
     return question, [groups[key] for key in keys]
+
+
+def machine_of(gang: Gang, topology: Topology, options: Options, preferred: Iterable[int]) -> int | None:
+    """In mode keep-whole the level from which on domains are machines, whose smallest holes are filled first.
+
+    Of preferred levels the fewest domains come first, so where a machine is preferred those below it count;
+    None: fewer domains are better at every level.
+    """
+    if options.mode is not Mode.KEEP_WHOLE or gang.spread is not None:
+        return None
+    machine = max([topology.machine, *(level + 1 for level in preferred)])
+    return machine if machine <= len(topology.level_names) else None
 
 
 _Places = list[tuple[Path, int | None]]

@@ -35,7 +35,7 @@ class Sharing:
     def is_least(self, used: Domains, options: Options, budget: Budget) -> bool:
         """Whether no placement that keeps the rule uses fewer domains of the topology, the coarsest first."""
         gang = self.gang
-        if options.mode is not Mode.BEST_FIT or gang.anchors or gang.preferred_level or gang.required_level:
+        if options.mode is not Mode.BEST_FIT or gang.anchors or gang.required_level:
             return False
         blocks = [path for part in self.parts.values() for path in part.blocks]
         if len(set(blocks)) < len(blocks) or not all(each.proven for each in self.found.values()):

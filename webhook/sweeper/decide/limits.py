@@ -217,7 +217,7 @@ class LimitSearch:
             found: dict[str, Assignment] = {}
             first = 0
             for value, count in quotas.items():
-                part = replace(gang, members=tuple(members[first : first + count]), preferred_level=None)
+                part = replace(gang, members=tuple(members[first : first + count]), preferred_levels=())
                 answer = self.place(part, limits[1:], parts[value])
                 if answer is None:
                     rooms[value] = min(count - 1, self._room(gang, parts[value]))

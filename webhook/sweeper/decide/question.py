@@ -60,7 +60,7 @@ def _without(gang: Gang, nodes: Set[str]) -> Gang:
 def _shape(gang: Gang) -> Hashable:
     ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
     kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
-    wishes = gang.required_level, gang.preferred_level, gang.slices, gang.spread
+    wishes = gang.required_level, gang.preferred_levels, gang.slices, gang.spread
     return kinds, ranks, wishes, gang.anchors, gang.excluded_nodes
 
 
@@ -105,7 +105,7 @@ def question(
         str(gang.key),
         members,
         required_level=gang.required_level,
-        preferred_level=gang.preferred_level,
+        preferred_levels=gang.preferred_levels,
         anchors=anchors,
         excluded_nodes=avoid,
         spread=gang.spread,
@@ -173,7 +173,7 @@ def _only(gang: PodGang, part: GangPart) -> PodGang:
         size=None,
         ranks={uid: rank for uid, rank in gang.ranks.items() if uid in part.uids},
         required_level=part.required_level or gang.required_level,
-        preferred_level=part.preferred_level,
+        preferred_levels=part.preferred_levels,
         slices=part.slices,
         parts=(),
     )

@@ -75,7 +75,7 @@ class PodGang:
     staged: bool = False
     ranks: Mapping[str, int] = field(default_factory=dict)
     required_level: str | None = None
-    preferred_level: str | None = None
+    preferred_levels: tuple[str, ...] = ()
     slices: tuple[Slice, ...] = ()
     spread: Spread | None = None
     problems: tuple[str, ...] = ()
@@ -219,7 +219,7 @@ def gang_of(
         staged=owner.staged,
         ranks=ranks,
         required_level=parts[0].required_level if len(parts) == 1 else None,
-        preferred_level=parts[0].preferred_level if len(parts) == 1 else None,
+        preferred_levels=parts[0].preferred_levels if len(parts) == 1 else (),
         slices=parts[0].slices if len(parts) == 1 else (),
         spread=spread,
         parts=parts if len(parts) > 1 else (),

@@ -12,7 +12,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice
 from webhook.sweeper.observe.membership import Claim, claims_of
-from webhook.sweeper.observe.topology_wishes import slices_of
+from webhook.sweeper.observe.topology_wishes import preferred_of, slices_of
 
 MOST_PARTS: Final = 4
 """Ways in which the pods of one gang may wish: each is a question of its own."""
@@ -34,7 +34,7 @@ class GangPart:
 
     uids: frozenset[str]
     required_level: str | None = None
-    preferred_level: str | None = None
+    preferred_levels: tuple[str, ...] = ()
     slices: tuple[Slice, ...] = ()
     claim: Claim | None = None
     closed: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class GangPart:
     def name(self) -> str:
         """What a sentence calls it."""
         wishes = [f"require one {self.required_level}"] if self.required_level else []
-        wishes += [f"prefer one {self.preferred_level}"] if self.preferred_level else []
+        wishes += [f"prefer one {level}" for level in self.preferred_levels]
         wishes += [f"stand in slices of {each.size} a {each.level}" for each in self.slices]
         if self.claim is not None:
             wishes.append(f"want a domain of {self.claim.over} of their own as {self.claim.group}")
@@ -86,4 +86,4 @@ def _is_of_a_group(claim: Claim) -> bool:
 
 def _part(uids: frozenset[str], wishes: Mapping[str, str | None], claim: Claim | None = None) -> GangPart:
     required, preferred, level, size = (wishes[key] for key in _WISHES)
-    return GangPart(uids, required, preferred, slices_of(level, size), claim)
+    return GangPart(uids, required, preferred_of(preferred), slices_of(level, size), claim)

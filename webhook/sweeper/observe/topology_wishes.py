@@ -1,4 +1,4 @@
-"""Topology wishes that have a grammar, as the core's values: slices, and pods that are to be spread. Pure.
+"""Topology requests that have a grammar, as the core's values: preferred levels, slices and spread. Pure.
 
 Unlike a gang's size, which others tell as well, a wish for closeness or distance that cannot be read is not
 passed over: the gang waits, as with a level that does not exist.
@@ -32,6 +32,25 @@ def spread_of(value: str | None) -> Spread | None:
             "a level and the most pods in a domain of it, as block:2"
         )
     return Spread(read[1], int(read[2]) if read[2] else None)
+
+
+def preferred_of(value: str | None) -> tuple[str, ...]:
+    """The preferred levels that the annotation's value names, with commas between, () where it is not there.
+
+    Raises PlacementError for a level that is named twice, and where one is missing.
+    """
+    if value is None:
+        return ()
+    names = tuple(value.split(","))
+    if not all(names):
+        raise PlacementError(
+            f"{keys.PREFERRED_TOPOLOGY_ANNOTATION}: {value[:_QUOTED]!r} names no level; write a level, as "
+            "subblock, or several, coarsest first, as block,subblock"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlacementError(f"{keys.PREFERRED_TOPOLOGY_ANNOTATION} names {twice[:_QUOTED]!r} twice")
+    return names
 
 
 def slices_of(levels: str | None, sizes: str | None) -> tuple[Slice, ...]:
