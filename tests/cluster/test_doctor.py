@@ -39,10 +39,18 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
     installation.apply(facts_of(grid))
     installation.start()
     register_nodes(module_cluster, grid, labelled=True)
+    for node in grid:  # as NVIDIA's GPU feature discovery does
+        label_node(installation.api, node.name, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
     create_namespace(module_cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     module_cluster.wait_for("a leading sweeper", lambda: states(installation)["leader"] is State.WELL)
     yield installation
     installation.stop()
+
+
+def label_node(api: Api, name: str, labels: dict[str, str | None], annotations: Any = None) -> None:
+    """Set labels and annotations of a Node; None removes one."""
+    body = {"metadata": {"labels": labels, "annotations": annotations or {}}}
+    api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
 
 
 @contextlib.contextmanager
@@ -76,7 +84,7 @@ def test_a_whole_installation_gates_holds_its_guards_and_has_a_leader(installed:
     assert {name: found[name] for name in wanted} == dict.fromkeys(wanted, State.WELL)
     assert wanted >= {
         "version", "clock", "definitions", "classes", "bundle", "certificate", "admission", "leader",
-        "guards", "nodes", "labeler", "allocator", "gangs",
+        "guards", "nodes", "models", "cards", "labeler", "allocator", "gangs",
     }  # fmt: skip
 
 
@@ -306,3 +314,40 @@ def test_a_gpu_node_without_topology_labels_is_odd_and_named(installed: Installa
         installed.api.request("PATCH", path, body=back, content_type=MERGE_PATCH)
     assert finding.state is State.ODD
     assert "node-b0-s0-h00" in finding.sentence
+
+
+@pytest.mark.parametrize("name", [None, "nvidia-fff0"], ids=["no model", "an id instead of a name"])
+def test_a_gpu_node_without_a_model_is_odd_and_named(installed: Installation, name: str | None) -> None:
+    node, product = "node-b0-s0-h00", "nvidia.com/gpu.product"
+    before = installed.api.json("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"][product]
+    label_node(installed.api, node, {product: None, keys.GPU_MODEL_LABEL: name})
+    try:
+        (finding,) = (each for each in examine(installed.api) if each.check == "models")
+    finally:
+        label_node(installed.api, node, {product: before, keys.GPU_MODEL_LABEL: None})
+    assert finding.state is State.ODD
+    assert finding.sentence.startswith("1 of 2 GPU nodes say no model of their GPUs")
+    assert finding.sentence.endswith(f": {node}")
+
+
+def test_a_node_of_several_models_has_models(installed: Installation) -> None:
+    node, product = "node-b0-s0-h00", "nvidia.com/gpu.product"
+    before = installed.api.json("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"][product]
+    has = f"{keys.GPU_HAS_MODEL_PREFIX}A100-PCIe-40GB"
+    label_node(installed.api, node, {product: None, has: "true"})
+    try:
+        assert states(installed)["models"] is State.WELL
+    finally:
+        label_node(installed.api, node, {product: before, has: None})
+
+
+def test_a_node_with_a_broken_gpu_is_odd_and_named_with_the_gpu_and_its_fault(
+    installed: Installation,
+) -> None:
+    node, fault = "node-b0-s0-h00", "0000:18:00.0: it does not answer on its bus"
+    label_node(installed.api, node, {keys.GPU_BROKEN_LABEL: "1"}, {keys.BROKEN_GPUS_ANNOTATION: fault})
+    try:
+        (finding,) = (each for each in examine(installed.api) if each.check == "cards")
+    finally:
+        label_node(installed.api, node, {keys.GPU_BROKEN_LABEL: None}, {keys.BROKEN_GPUS_ANNOTATION: None})
+    assert (finding.state, finding.sentence) == (State.ODD, f"node {node} has 1 broken GPU(s): {fault}")

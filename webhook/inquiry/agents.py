@@ -1,45 +1,15 @@
-"""Checks of the nodes, and of what runs on each: labeler and allocator."""
+"""Checks of what runs on each node: labeler and allocator."""
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from labeler.contract import keys
-from webhook.inquiry.findings import REAPPLY, Finding, State, found, some
+from webhook.inquiry.findings import REAPPLY, Finding, State, found
 from webhook.kube.client import Api, ApiError
 
 LABELER: Final = "topogate-labeler"
 ALLOCATOR: Final = "topogate-allocator"
 _DAEMON_SETS: Final = "/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}"
-
-
-def places(api: Api, now: datetime) -> Iterator[Finding]:
-    """GPU nodes without a place are used last, and never for a gang that requires a level."""
-    items = api.json("GET", "/api/v1/nodes", timeout_seconds=60)["items"]
-    with_gpus = [item for item in items if _has_gpus(item)]
-    unplaced = [item["metadata"]["name"] for item in with_gpus if not _has_place(item)]
-    if not with_gpus:
-        yield found(
-            State.ODD, "no node has a GPU in its allocatable resources", "Is a device plugin installed?"
-        )
-    elif unplaced:
-        yield found(
-            State.ODD,
-            f"{len(unplaced)} of {len(with_gpus)} GPU nodes have no topology labels: {some(unplaced)}",
-            "docs/operators/topology.md, Where the topology comes from.",
-        )
-    else:
-        yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have topology labels")
-
-
-def _has_gpus(node: dict[str, Any]) -> bool:
-    amounts = (node.get("status") or {}).get("allocatable") or {}
-    return any("gpu" in name and "/" in name and amount != "0" for name, amount in amounts.items())
-
-
-def _has_place(node: dict[str, Any]) -> bool:
-    labels = node["metadata"].get("labels") or {}
-    return any(all(labels.get(key) for key in family) for family in keys.TOPOLOGY_FAMILIES)
 
 
 def labeler(api: Api, now: datetime) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from webhook.inquiry import agents, bad_nodes, enforcement, scaling, trust
+from webhook.inquiry import agents, bad_nodes, enforcement, gpu_nodes, scaling, trust
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found, some
 from webhook.kube.client import Api, ApiError
 
@@ -135,7 +135,9 @@ CHECKS: Final[dict[str, Check]] = {
     "programs": _programs,
     "leader": _leader,
     "guards": enforcement.guards,
-    "nodes": agents.places,
+    "nodes": gpu_nodes.places,
+    "models": gpu_nodes.models,
+    "cards": gpu_nodes.broken,
     "failures": bad_nodes.examine,
     "scale-up": scaling.examine,
     "labeler": agents.labeler,

@@ -19,6 +19,7 @@ GUARDS: Final = (
     "topogate-evicted-pods",
     "topogate-tiers",
     "topogate-labeler",
+    "topogate-labeler-events",
     "topogate-gputasks",
     "topogate-tasks",
 )

@@ -1,0 +1,92 @@
+"""Checks of the nodes with GPUs: topology labels, a model, and no GPU that is broken."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.inquiry.findings import Finding, State, found, some
+from webhook.kube.client import Api
+from webhook.scheduling.gpus import MODEL_LABELS
+
+_BY_IDS: Final = re.compile(r"(intel|nvidia|amd|pci-[0-9a-f]{4})-[0-9a-f]{4}")
+"""What the labeler calls a GPU whose product it does not know."""
+
+PLATFORMS: Final = "docs/operators/platforms.md says where the labels come from."
+
+
+def places(api: Api, now: datetime) -> Iterator[Finding]:
+    """GPU nodes without a place are used last, and never for a gang that requires a level."""
+    with_gpus = [item for item in _nodes(api) if _has_gpus(item)]
+    unplaced = [_name(item) for item in with_gpus if not _has_place(item)]
+    if not with_gpus:
+        yield found(
+            State.ODD, "no node has a GPU in its allocatable resources", "Is a device plugin installed?"
+        )
+    elif unplaced:
+        yield found(
+            State.ODD,
+            f"{len(unplaced)} of {len(with_gpus)} GPU nodes have no topology labels: {some(unplaced)}",
+            f"docs/operators/topology.md. {PLATFORMS}",
+        )
+    else:
+        yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have topology labels")
+
+
+def models(api: Api, now: datetime) -> Iterator[Finding]:
+    """GPU nodes without a model match no request for one."""
+    with_gpus = [item for item in _nodes(api) if _has_gpus(item)]
+    unnamed = [_name(item) for item in with_gpus if not _has_model(_labels(item))]
+    if unnamed:
+        yield found(
+            State.ODD,
+            f"{len(unnamed)} of {len(with_gpus)} GPU nodes say no model of their GPUs, so that no pod that "
+            f"asks for one goes there: {some(unnamed)}",
+            f"Run the labeler with --dry-run there. {PLATFORMS}",
+        )
+    else:
+        yield found(State.WELL, f"all {len(with_gpus)} GPU nodes say the model of their GPUs")
+
+
+def broken(api: Api, now: datetime) -> Iterator[Finding]:
+    """GPUs that are there and cannot be used are not counted by the labeler."""
+    faulty = [item for item in _nodes(api) if keys.GPU_BROKEN_LABEL in _labels(item)]
+    for item in faulty:
+        which = (item["metadata"].get("annotations") or {}).get(keys.BROKEN_GPUS_ANNOTATION, "")
+        count = _labels(item)[keys.GPU_BROKEN_LABEL]
+        sentence = f"node {_name(item)} has {count} broken GPU(s)" + (f": {which}" if which else "")
+        yield found(State.ODD, sentence, f"kubectl drain {_name(item)}; the kernel's log there says more.")
+    if not faulty:
+        yield found(State.WELL, "no labeler has found a broken GPU")
+
+
+def _nodes(api: Api) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = api.json("GET", "/api/v1/nodes", timeout_seconds=60)["items"]
+    return items
+
+
+def _name(node: dict[str, Any]) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _labels(node: dict[str, Any]) -> dict[str, str]:
+    return node["metadata"].get("labels") or {}
+
+
+def _has_gpus(node: dict[str, Any]) -> bool:
+    amounts = (node.get("status") or {}).get("allocatable") or {}
+    return any("gpu" in name and "/" in name and amount != "0" for name, amount in amounts.items())
+
+
+def _has_place(node: dict[str, Any]) -> bool:
+    labels = _labels(node)
+    return any(all(labels.get(key) for key in family) for family in keys.TOPOLOGY_FAMILIES)
+
+
+def _has_model(labels: dict[str, str]) -> bool:
+    """Whether a node says a model, or several, of the GPUs that it has."""
+    prefix = keys.GPU_HAS_MODEL_PREFIX
+    names = [labels[key] for key in MODEL_LABELS if labels.get(key)]
+    names += [key.removeprefix(prefix) for key in labels if key.startswith(prefix)]
+    return any(not _BY_IDS.fullmatch(name) for name in names)
