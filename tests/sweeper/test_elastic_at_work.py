@@ -109,3 +109,80 @@ def test_an_elastic_job_below_its_minimum_waits_and_one_that_is_scaled_loses_no_
         return bool(states.get("Job/other", {}).get("state") == "Waiting")
 
     sweep(five_nodes, namespace, settings, waits, "a gang below its minimum to wait")
+
+
+RAY_WORKERS = {"groupName": "w", "minReplicas": 1, "maxReplicas": 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "spec", "mark"),
+    [
+        pytest.param(
+            "RayCluster",
+            "ray.io",
+            {"workerGroupSpecs": [{**RAY_WORKERS, "replicas": 6}]},
+            {"ray.io/cluster": "train"},
+            id="RayCluster",
+        ),
+        pytest.param(
+            "PyTorchJob",
+            "kubeflow.org",
+            {"elasticPolicy": {"minReplicas": 1}, "pytorchReplicaSpecs": {"Worker": {"replicas": 6}}},
+            {"training.kubeflow.org/job-name": "train"},
+            id="PyTorchJob elastic",
+        ),
+        pytest.param(
+            "PyTorchJob",
+            "kubeflow.org",
+            {
+                "runPolicy": {"schedulingPolicy": {"minAvailable": 2}},
+                "pytorchReplicaSpecs": {"Worker": {"replicas": 6}},
+            },
+            {"training.kubeflow.org/job-name": "train"},
+            id="PyTorchJob minAvailable",
+        ),
+    ],
+)
+def test_of_a_gang_with_a_minimum_of_its_owner_s_as_many_run_as_fit(
+    five_nodes: Cluster,
+    namespace: str,
+    defined: list[str],
+    kind: str,
+    group: str,
+    spec: dict[str, Any],
+    mark: dict[str, str],
+) -> None:
+    defined.append(define(five_nodes, kind, group, "v1"))
+    wait_served(five_nodes, f"{group}/v1", kind)
+    api, path = five_nodes.api(), f"/apis/{group}/v1/namespaces/{namespace}/{kind.lower()}s"
+    body = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    api.request("POST", path, body=body)
+    for number in range(6):
+        each = template(8)
+        each["metadata"]["labels"] = mark
+        create_pod(api, namespace, f"train-{number}", each)
+    pods = sweep(five_nodes, namespace, SETTINGS, Watched(4, 5), "four of six to run")
+    assert len(running(pods, "train")) == 4
+
+
+def test_an_autoscaled_cluster_grows_by_as_many_as_fit(
+    five_nodes: Cluster, namespace: str, defined: list[str]
+) -> None:
+    defined.append(define(five_nodes, "RayCluster", "ray.io", "v1"))
+    wait_served(five_nodes, "ray.io/v1", "RayCluster")
+    api = five_nodes.api()
+    spec = {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{**RAY_WORKERS, "replicas": 2}]}
+    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "train"}, "spec": spec}
+    api.request("POST", f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters", body=body)
+
+    def workers(numbers: range) -> None:
+        for number in numbers:
+            each = template(8)
+            each["metadata"]["labels"] = {"ray.io/cluster": "train"}
+            create_pod(api, namespace, f"train-{number}", each)
+
+    workers(range(2))
+    sweep(five_nodes, namespace, SETTINGS, Watched(2, 1), "two to run")
+    workers(range(2, 6))
+    pods = sweep(five_nodes, namespace, SETTINGS, Watched(4, 5), "two more to run")
+    assert {pod["metadata"]["name"] for pod in running(pods, "train")} > {"train-0", "train-1"}

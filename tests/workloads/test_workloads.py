@@ -104,7 +104,7 @@ SIZES = [
         PYTORCH,
         {"pytorchReplicaSpecs": WORKERS, "runPolicy": {"schedulingPolicy": {"minAvailable": 5}}},
         {},
-        5,
+        8,
         id="pytorchjob-with-a-minimum",
     ),
     pytest.param(
@@ -170,6 +170,46 @@ def test_a_gang_has_the_size_that_its_owner_says(
     name: str, spec: dict[str, Any], status: dict[str, Any], expected: int | None
 ) -> None:
     assert BY_NAME[name].size(read(name, spec, status, {})) == expected
+
+
+AVAILABLE = {"runPolicy": {"schedulingPolicy": {"minAvailable": 5}}}
+ELASTIC = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 7}}
+GROUPS = [{"replicas": 9, "minReplicas": 2, "maxReplicas": 10}, {"minReplicas": 4, "maxReplicas": 3}]
+MINIMA = [
+    pytest.param(JOB, {"parallelism": 8, "completions": 8}, None, id="job"),
+    pytest.param(JOBSET, {"replicatedJobs": [replicated("w", 2, 2)]}, None, id="jobset"),
+    pytest.param(LWS, {"leaderWorkerTemplate": {"size": 4}}, None, id="lws"),
+    pytest.param(GROUP, {"minMember": 6}, 6, id="podgroup"),
+    pytest.param(VOLCANO, {"minMember": 6}, 6, id="volcano-podgroup"),
+    pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS}, None, id="pytorchjob"),
+    pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **AVAILABLE}, 5, id="pytorchjob-available"),
+    pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **ELASTIC}, 3, id="pytorchjob-elastic"),
+    pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **ELASTIC, **AVAILABLE}, 5, id="pytorchjob-both"),
+    pytest.param(MPI, {"mpiReplicaSpecs": WORKERS, **AVAILABLE}, 5, id="mpijob-available"),
+    pytest.param(TRAIN, {"trainer": {"numNodes": 4}}, None, id="trainjob"),
+    pytest.param(RAY, {"workerGroupSpecs": GROUPS}, 6, id="raycluster"),
+    pytest.param(
+        RAY, {"enableInTreeAutoscaling": True, "workerGroupSpecs": GROUPS}, 6, id="raycluster-autoscaled"
+    ),
+    pytest.param(RAY, {"workerGroupSpecs": [{"replicas": 3}]}, 1, id="raycluster-without-a-minimum"),
+    pytest.param(
+        RAY, {"workerGroupSpecs": [{"minReplicas": 3, "suspend": True}]}, 1, id="raycluster-suspended-group"
+    ),
+    pytest.param(
+        RAY,
+        {"workerGroupSpecs": [*GROUPS, {"replicas": 2, "minReplicas": 1, "numOfHosts": 4}]},
+        None,
+        id="raycluster-of-several-hosts-a-replica",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "expected"), MINIMA)
+def test_a_gang_needs_as_many_pods_as_its_owner_says(
+    name: str, spec: dict[str, Any], expected: int | None
+) -> None:
+    workload = BY_NAME[name]
+    assert workload.minimum(read(name, spec, {}, {})) == expected
 
 
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}

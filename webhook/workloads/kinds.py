@@ -70,6 +70,7 @@ def _training(resource: str, *versions: str) -> Workload[training.TrainingJob]:
         training.training_job_size,
         training.training_job_is_staged,
         training.training_job_shape,
+        minimum=training.training_job_minimum,
         devices=training.training_job_devices,
     )
 
@@ -154,5 +155,13 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         training.train_job_size,
         by_uid=True,
     ),
-    Workload("RayCluster", "ray.io", ("v1",), "rayclusters", training.RayCluster, training.ray_cluster_size),
+    Workload(
+        "RayCluster",
+        "ray.io",
+        ("v1",),
+        "rayclusters",
+        training.RayCluster,
+        training.ray_cluster_size,
+        minimum=training.ray_cluster_minimum,
+    ),
 )

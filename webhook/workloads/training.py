@@ -24,6 +24,10 @@ class _RunPolicy(Struct, frozen=True):
     scheduling_policy: _SchedulingPolicy | None = None
 
 
+class _ElasticPolicy(Struct, frozen=True):
+    min_replicas: int | None = None
+
+
 Roles = dict[str, ReplicaSpec | None]
 
 
@@ -37,6 +41,7 @@ class TrainingJobSpec(Struct, frozen=True):
     paddle_replica_specs: Roles = msgspec.field(default_factory=dict)
     jax_replica_specs: Roles = msgspec.field(default_factory=dict)
     run_policy: _RunPolicy | None = None
+    elastic_policy: _ElasticPolicy | None = None
     launcher_creation_policy: str = "AtStartup"
     run_launcher_as_worker: bool = False
 
@@ -59,18 +64,30 @@ class TrainingJob(Owner, frozen=True):
 
 
 def training_job_size(owner: TrainingJob) -> int | None:
-    """Pods of all roles that are not done, or the minimum that its scheduling policy names."""
-    policy = owner.spec.run_policy and owner.spec.run_policy.scheduling_policy
-    if policy and policy.min_available:
-        return policy.min_available
+    """Pods of all roles that are not done."""
     statuses = owner.status.replica_statuses or {}
     roles = _roles(owner.spec)
     total = 0
     for role, spec in roles.items():
-        wanted = 1 if spec is None or spec.replicas is None else spec.replicas
         status = statuses.get(role)
-        total += max(0, wanted - (status.succeeded if status else 0))
+        total += max(0, _replicas(spec) - (status.succeeded if status else 0))
     return total if roles else None
+
+
+def training_job_minimum(owner: TrainingJob) -> int | None:
+    """schedulingPolicy.minAvailable; else as many workers as elasticPolicy asks for, and all other roles."""
+    policy = owner.spec.run_policy and owner.spec.run_policy.scheduling_policy
+    if policy and policy.min_available:
+        return policy.min_available
+    elastic = owner.spec.elastic_policy
+    if elastic is None or not elastic.min_replicas:
+        return None
+    others = (spec for role, spec in _roles(owner.spec).items() if role.lower() != "worker")
+    return elastic.min_replicas + sum(map(_replicas, others))
+
+
+def _replicas(spec: ReplicaSpec | None) -> int:
+    return 1 if spec is None or spec.replicas is None else spec.replicas
 
 
 def _roles(spec: TrainingJobSpec) -> Roles:
@@ -99,7 +116,7 @@ def training_job_shape(owner: TrainingJob) -> Shape:
     works = owner.spec.run_launcher_as_worker
     parts: list[Part] = []
     for role, spec in _roles(owner.spec).items():
-        count = 1 if spec is None or spec.replicas is None else spec.replicas
+        count = _replicas(spec)
         leads = role.lower() == "launcher"
         first = int(works and not leads)
         groups: tuple[Rank, ...] = ((),) if works or not leads else ((role.lower(),),)
@@ -161,10 +178,23 @@ def ray_cluster_size(owner: RayCluster) -> int | None:
     """The head and all workers, each group's replicas within its bounds; None where it is autoscaled."""
     if owner.spec.enable_in_tree_autoscaling:
         return None
-    total = 1
-    for group in owner.spec.worker_group_specs or []:
-        replicas = max(group.replicas or 0, group.min_replicas or 0)
-        if group.max_replicas is not None:
-            replicas = min(replicas, max(group.max_replicas, 0))
-        total += 0 if group.suspend else replicas * (group.num_of_hosts or 1)
-    return total
+    groups = owner.spec.worker_group_specs or []
+    return 1 + sum(_workers(group, max(group.replicas or 0, group.min_replicas or 0)) for group in groups)
+
+
+def ray_cluster_minimum(owner: RayCluster) -> int | None:
+    """The head, and the least replicas of each group; None where a replica has several hosts.
+
+    Of such a replica a part is of no use, and which pods are of one replica nobody says here.
+    """
+    groups = owner.spec.worker_group_specs or []
+    if any((group.num_of_hosts or 1) > 1 for group in groups):
+        return None
+    return 1 + sum(_workers(group, group.min_replicas or 0) for group in groups)
+
+
+def _workers(group: WorkerGroup, replicas: int) -> int:
+    """Pods of a group that has so many replicas, if its maximum allows."""
+    if group.max_replicas is not None:
+        replicas = min(replicas, max(group.max_replicas, 0))
+    return 0 if group.suspend else replicas * (group.num_of_hosts or 1)
